@@ -25,10 +25,10 @@ BENCHMARKS := kill_to_commit loss_against_reference sdk_cost telemetry_path dete
 
 # Machine code is kept beside its source; a service that finds none compiles at its start. So is what Python compiled of
 # torch, which the parts of the tests would each do anew at the same time.
-WARM_UPS := evenkeel.services.detector.warm_up evenkeel.planning.warm_up evenkeel.services.telemetry.warm_up \
+WARM_UPS := evenkeel.services.detector.warm_up evenkeel.planning.warm_up \
   evenkeel.trainer_sdk.elastic.preload
 
-.PHONY: help setup demo test test-unit test-integration test-e2e test-compose lint format lock generate benchmarks clean distclean
+.PHONY: help setup demo test simulate test-unit test-integration test-e2e test-compose lint format lock generate benchmarks clean distclean
 
 help: ## List what can be made
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -41,10 +41,13 @@ demo: setup ## Run the main job through its failures on a local stack; the repor
 test: setup ## Lint and every test but test-compose at the same time; the last line is pytest's
 	python -m pytest -p tests.beside --beside-command "make --no-print-directory lint" \
 	  --beside tests/integration/elastic --beside tests/unit/scheduler \
-	  --beside tests/unit/detector --beside tests/unit --along tests/integration tests/e2e $(PYTEST_FLAGS)
+	  --beside tests/unit/detector --beside tests/simulation --beside tests/unit --along tests/integration tests/e2e $(PYTEST_FLAGS)
 
 test-unit: setup ## Tests of the pure parts: no servers, some minutes
 	pytest tests/unit $(PYTEST_FLAGS)
+
+simulate: setup ## The protocol between scheduler and ranks on virtual time, from SEED= on, RUNS= seeds; one that fails is made small
+	PYTHONHASHSEED=0 python -m tests.simulation.search --seed $(or $(SEED),0) --runs $(or $(RUNS),200)
 
 test-integration: setup ## Tests against real Kafka, PostgreSQL, gRPC and process groups
 	pytest tests/integration $(PYTEST_FLAGS)

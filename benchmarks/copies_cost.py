@@ -1,7 +1,7 @@
 """What copies on peers and checkpoints cost a healthy job: ``python -m benchmarks.copies_cost``.
 
-The example job (TP 2 x PP 2, one replica: every rank is exposed) with and without copies, a run of each kind in turn.
-Prints the median iteration of each kind and the bytes that a copy has; JSON goes to ``--out``.
+The example job (TP 2 x PP 2, one replica: every rank is copied twice) with and without copies, a run of each kind in
+turn. Prints the median iteration of each kind and the bytes that a copy has; JSON goes to ``--out``.
 """
 
 import argparse

@@ -25,13 +25,13 @@ from evenkeel.trainer_sdk.control.server import ControlServer
 from evenkeel.trainer_sdk.devices.device import ComputeKind
 from evenkeel.trainer_sdk.devices.real_device import CpuDevice
 from evenkeel.trainer_sdk.elastic.measure.clock import Clock, WaitKind
-from evenkeel.trainer_sdk.elastic.measure.report import iteration_sample
+from evenkeel.trainer_sdk.elastic.measure.report import iteration_measured
 from evenkeel.trainer_sdk.elastic.measure.traffic import Traffic
 from evenkeel.trainer_sdk.elastic.model.data import Dataset
 from evenkeel.trainer_sdk.elastic.program.runtime import EpochRuntime
 from evenkeel.trainer_sdk.elastic.state.shard_state import initial_state
+from evenkeel.trainer_sdk.emit.batch import Source
 from evenkeel.trainer_sdk.emit.kafka_emitter import KafkaEmitter
-from evenkeel.trainer_sdk.emit.record_builder import Source
 from evenkeel.trainer_sdk.run import Run
 
 _JOB_TOKEN = "a-token-for-loopback-only"  # noqa: S105 - guards nothing
@@ -145,7 +145,7 @@ def engine(emitter: KafkaEmitter, num_iterations: int) -> list[float]:
         with watch.computing(ComputeKind.OPTIMIZER):
             pass
         emitter.emit_later(
-            iteration_sample(
+            iteration_measured(
                 runtime,
                 watch,
                 traffic,

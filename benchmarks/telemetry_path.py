@@ -39,7 +39,6 @@ from benchmarks.speed.live import (
     servers,
 )
 from evenkeel.services.detector.warm_up import warm_up as warm_detector
-from evenkeel.services.telemetry.warm_up import warm_up as warm_telemetry
 
 RANKS = (8, 64, 512, 4096, 16_384)
 # A frame waits for the slowest rank: telemetry keeps eight open at most.
@@ -56,7 +55,6 @@ class Row:
 
     num_ranks: int
     detector_per_cpu_second: float
-    detector_in_blocks_per_cpu_second: float
     detector_bytes_per_rank: tuple[float, float]
     telemetry_per_cpu_second: float
     judge_per_cpu_second: float
@@ -76,7 +74,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--ranks", type=int, nargs="+", default=RANKS, choices=RANKS, help="job sizes")
     options = parser.parse_args(arguments)
     load_before = os.getloadavg()[0]
-    warm_telemetry()
     warm_detector()
     rows = [_in_process(num_ranks, options.samples, options.endurance) for num_ranks in options.ranks]
     if not options.no_kafka:
@@ -92,8 +89,7 @@ def _in_process(num_ranks: int, num_samples: int, endurance: int) -> Row:
     _tell(f"{num_ranks} ranks: telemetry {telemetry:.0f}/s, detector with codec {judge:.0f}/s of CPU time")
     return Row(
         num_ranks=num_ranks,
-        detector_per_cpu_second=detector_per_second(num_ranks, seconds=1.5, in_blocks=False),
-        detector_in_blocks_per_cpu_second=detector_per_second(num_ranks, seconds=1.5, in_blocks=True),
+        detector_per_cpu_second=detector_per_second(num_ranks, seconds=1.5),
         # Large jobs take long and grow no differently.
         detector_bytes_per_rank=detector_bytes_per_rank(
             num_ranks, num_iterations=max(200, endurance if num_ranks <= 64 else endurance * 64 // num_ranks)
@@ -141,7 +137,6 @@ def _tell(text: str) -> None:
 def _print_table(rows: Sequence[Row]) -> None:
     names = (
         "detector/s",
-        "in blocks/s",
         "B/rank",
         "service/s",
         "judge/s",
@@ -159,7 +154,6 @@ def _print_table(rows: Sequence[Row]) -> None:
         early, late = row.detector_bytes_per_rank
         cells = [
             f"{row.detector_per_cpu_second:.0f}",
-            f"{row.detector_in_blocks_per_cpu_second:.0f}",
             f"{early:.0f}, {late:.0f}",
             f"{row.telemetry_per_cpu_second:.0f}",
             f"{row.judge_per_cpu_second:.0f}",

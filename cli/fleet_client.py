@@ -61,6 +61,11 @@ class FleetClient:
         for page in self._pages(self._stub.ListJobs, scheduler_pb2.ListJobsRequest()):
             yield from page.jobs
 
+    def job(self, job_id: str) -> scheduler_pb2.Job:
+        """A job as it is, or as it ended."""
+        request = scheduler_pb2.GetJobRequest(job_id=job_id)
+        return self._stub.GetJob(request, metadata=self._metadata, timeout=CALL_TIMEOUT_SECONDS).job
+
     def incidents(self, job_id: str) -> Iterator[scheduler_pb2.Incident]:
         """Incidents of a job, or of all with an empty id, newest first."""
         for page in self._pages(self._stub.ListIncidents, scheduler_pb2.ListIncidentsRequest(job_id=job_id)):
@@ -82,8 +87,8 @@ class FleetClient:
         Raises:
             CommandError: There is none.
         """
-        if job_id and all(job.job_id != job_id for job in self.jobs()):
-            raise no_such_job(job_id)
+        if job_id:
+            self.job(job_id)
 
     def _pages(self, call: Callable[..., Any], request: Any) -> Iterator[Any]:
         """Page after page of a list call, until there is no next one."""
@@ -152,11 +157,6 @@ def fleet_client(context: typer.Context) -> Iterator[FleetClient]:
         raise command_error(error, address, ca_file) from error
     finally:
         client.close()
-
-
-def no_such_job(job_id: str) -> CommandError:
-    """Somebody asked about a job that the fleet has never had."""
-    return CommandError(f"there is no job {job_id!r}", next_step="evenkeel jobs list", status=ExitStatus.USAGE)
 
 
 def command_error(error: grpc.RpcError, address: str, ca_file: str = "") -> CommandError:

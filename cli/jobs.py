@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from evenkeel.cli.fleet_client import fleet_client, no_such_job
-from evenkeel.cli.messages import job_row, plan_row, rank_row, verdict_row
+from evenkeel.cli.fleet_client import fleet_client
+from evenkeel.cli.messages import job_row, plan_row, rank_row, standing_row, verdict_row
 from evenkeel.cli.newest import USUALLY_SHOWN, MostOption, newest
 from evenkeel.cli.output import OutputFormat, say, show_json, show_json_line, show_record, show_rows
 from evenkeel.cli.session import OutputOption, output_of, setting
@@ -25,7 +25,7 @@ JOB_COLUMNS = {
     "state": "STATE",
     "reshapable": "RESHAPABLE",
     "epoch": "EPOCH",
-    "ranks_alive": "ALIVE",
+    "ranks_training": "TRAINING",
     "ranks": "RANKS",
     "slowest_throughput": "SLOWEST",
     "proportional_bound": "BOUND",
@@ -98,12 +98,10 @@ def describe(context: typer.Context, job_id: JobArgument, output: OutputOption =
     Example: evenkeel jobs describe demo
     """
     with fleet_client(context) as client:
-        job = next((job for job in client.jobs() if job.job_id == job_id), None)
-    if job is None:
-        raise no_such_job(job_id)
+        job = client.job(job_id)
     ranks = [rank_row(rank) for rank in sorted(job.ranks, key=lambda rank: rank.rank)]
     if output_of(context, output) is OutputFormat.JSON:
-        show_json({**job_row(job), "ranks": ranks})
+        show_json({**job_row(job), "standing": standing_row(job.standing), "ranks": ranks})
         return
     show_record(job_row(job), OutputFormat.TABLE)
     show_rows(ranks, RANK_COLUMNS, OutputFormat.TABLE)
@@ -137,7 +135,11 @@ def watch(context: typer.Context, job_id: JobArgument, output: OutputOption = No
 def _row(response: scheduler_pb2.WatchJobResponse) -> dict[str, Any]:
     match response.WhichOneof("happened"):
         case "job":
-            return {**job_row(response.job), "ranks": [rank_row(rank) for rank in response.job.ranks]}
+            return {
+                **job_row(response.job),
+                "standing": standing_row(response.job.standing),
+                "ranks": [rank_row(rank) for rank in response.job.ranks],
+            }
         case "verdict":
             return verdict_row(response.verdict)
         case "plan":

@@ -24,11 +24,33 @@ def job_row(job: scheduler_pb2.Job) -> dict[str, Any]:
         "epoch": job.epoch,
         "ranks": len(job.ranks),
         "ranks_alive": len(alive),
+        "ranks_training": len(job.standing.training),
         "slowest_throughput": min((rank.throughput for rank in alive), default=None),
         "proportional_bound": job.proportional_bound,
         "layout": layout_text(job.layout),
         "problem": job.problem or None,
+        "standing": job.standing.summary,
         "registered_at": rfc3339(_moment(job, "registered_at", job.registered_at)),
+    }
+
+
+def standing_row(standing: scheduler_pb2.Standing) -> dict[str, Any]:
+    """What a job's ranks do."""
+    stuck = standing.stuck
+    return {
+        "training": list(standing.training),
+        "idle": [{"reason": each.reason, "ranks": list(each.ranks)} for each in standing.idle],
+        "joining": list(standing.joining),
+        "gone": list(standing.gone),
+        "stuck": {
+            "reason": _word(scheduler_pb2.StuckReason, stuck.reason, "STUCK_REASON_"),
+            "detail": stuck.detail,
+            "since": rfc3339(_moment(stuck, "since", stuck.since)),
+            "frees_by": stuck.frees_by,
+        }
+        if standing.HasField("stuck")
+        else None,
+        "summary": standing.summary,
     }
 
 

@@ -9,7 +9,7 @@ import typer
 from evenkeel.cli.errors import CommandError, ExitStatus, kafka_away
 from evenkeel.cli.output import say
 from evenkeel.cli.session import setting
-from evenkeel.contracts.topics import OBSERVATIONS, RECORDS
+from evenkeel.contracts.topics import BATCHES, FRAMES
 from evenkeel.offline.errors import KafkaAwayError, RecordingError
 
 
@@ -38,9 +38,9 @@ def record_job(
 async def _record(bootstrap_servers: str, job: str, file: Path, records: bool) -> int:
     # Kafka's client is loaded by this command only.
     from evenkeel.offline.record import values_of_job  # noqa: PLC0415
-    from evenkeel.offline.samples_file import OBSERVATION_LINE, RECORD_LINE, write_messages  # noqa: PLC0415
+    from evenkeel.offline.samples_file import BATCH_LINE, OBSERVATION_LINE, write_messages  # noqa: PLC0415
 
-    topic, line = (RECORDS, RECORD_LINE) if records else (OBSERVATIONS, OBSERVATION_LINE)
+    topic, line = (BATCHES, BATCH_LINE) if records else (FRAMES, OBSERVATION_LINE)
     count = 0
     # A recording that is there is replaced by a whole one, or by none.
     unfinished = file.with_name(f".{file.name}.unfinished")

@@ -33,7 +33,7 @@ class WatchLines:
         advice = "" if row["reshapable"] is not False else " (gets advice, no plans)"
         job = f"{row['state']}{advice}, epoch {row['epoch']}, bound {row['proportional_bound']:.3f}"
         layout = "" if row["layout"] == self._layout else f", {row['layout']}"
-        job += f", {row['problem']}" if row["problem"] else ""
+        job += f", {row['standing']}" if row["standing"] else ""
         if job == self._job and not layout:
             return ""
         self._job, self._layout = job, row["layout"]

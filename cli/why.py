@@ -84,22 +84,23 @@ async def _rebuilt(
     servers: str, job: str, iterations: int, shape: "JobShape | None"
 ) -> "tuple[Rebuilt, dict[int, int]]":
     # Kafka's client is loaded by this command only.
-    from evenkeel.contracts.topics import OBSERVATIONS  # noqa: PLC0415
-    from evenkeel.contracts.unrolled import unrolled  # noqa: PLC0415
+    from evenkeel.contracts.frames import read_frames  # noqa: PLC0415
+    from evenkeel.contracts.topics import FRAMES  # noqa: PLC0415
     from evenkeel.offline.frames_operations import operations_of, slowest_shards  # noqa: PLC0415
     from evenkeel.offline.record import newest_values_of_job  # noqa: PLC0415
-    from evenkeel.telemetry.v1 import telemetry_pb2 as pb  # noqa: PLC0415
+    from evenkeel.telemetry.v2 import frames_pb2 as pb  # noqa: PLC0415
 
     def has_frames(value: bytes) -> bool:
-        return pb.Observation.FromString(value).WhichOneof("observed") in ("frame", "run")
+        return pb.Observation.FromString(value).HasField("frames")
 
-    values = await newest_values_of_job(servers, OBSERVATIONS, job, count=iterations, wanted=has_frames)
-    frames = [one.frame for value in values for one in unrolled(pb.Observation.FromString(value))][-iterations:]
+    values = await newest_values_of_job(servers, FRAMES, job, count=iterations, wanted=has_frames)
+    told = [read_frames(pb.Observation.FromString(value).frames) for value in values]
+    frames = [frame for frames in told for frame in frames.each()][-iterations:]
     if not frames:
         raise RecordingError(f"Kafka holds no iterations of job {job!r}")
     rebuilt = operations_of(frames, shape)
     used = set(rebuilt.iterations)
-    return rebuilt, slowest_shards(frame for frame in frames if frame.iteration in used)
+    return rebuilt, slowest_shards(frame for frame in frames if int(frame.iteration[0]) in used)
 
 
 def answer(job: str, rebuilt: "Rebuilt", found: Attribution, shards: dict[int, int]) -> dict[str, Any]:

@@ -41,19 +41,19 @@ class Topic:
         return self.name + DEAD_LETTER_SUFFIX
 
 
-RECORDS = Topic(
-    name="evenkeel.telemetry.records.v1",
-    message="evenkeel.telemetry.v1.Record",
+BATCHES = Topic(
+    name="evenkeel.telemetry.batches.v1",
+    message="evenkeel.telemetry.v2.Batch",
     producer="trainer_sdk",
     consumers=("telemetry",),
     retention=timedelta(days=1),
 )
-OBSERVATIONS = Topic(
-    name="evenkeel.telemetry.observations.v1",
-    message="evenkeel.telemetry.v1.Observation",
+FRAMES = Topic(
+    name="evenkeel.telemetry.frames.v1",
+    message="evenkeel.telemetry.v2.Observation",
     producer="telemetry",
     consumers=("detector",),
-    # A frame holds a sample of every rank: 4,096 ranks with eight micro-batches are more than the usual megabyte.
+    # A frame holds an iteration of every rank: 4,096 ranks with eight micro-batches are more than the usual megabyte.
     max_message_bytes=16 * 1024 * 1024,
 )
 VERDICTS = Topic(
@@ -84,4 +84,4 @@ PLANS = Topic(
     retention=timedelta(days=30),
 )
 
-TOPICS = (RECORDS, OBSERVATIONS, VERDICTS, PROFILES, SUSPICIONS, PLANS)
+TOPICS = (BATCHES, FRAMES, VERDICTS, PROFILES, SUSPICIONS, PLANS)

@@ -2,7 +2,11 @@
 
 from collections.abc import Iterable, Iterator
 
-from evenkeel.contracts.topics import PLANS, PROFILES, RECORDS, VERDICTS
+import numpy as np
+
+from evenkeel.contracts.batches import Batches, read_batches
+from evenkeel.contracts.columns import HAS_LOSS
+from evenkeel.contracts.topics import BATCHES, PLANS, PROFILES, VERDICTS
 from evenkeel.demo.run_log import (
     ActionSeen,
     AlternativeSeen,
@@ -19,7 +23,8 @@ from evenkeel.detector.v1 import detector_pb2
 from evenkeel.history.vocabulary import PlanState, VerdictKind
 from evenkeel.layouts.codec import layout_from_proto
 from evenkeel.scheduler.v1 import scheduler_pb2
-from evenkeel.telemetry.v1 import telemetry_pb2
+from evenkeel.telemetry.v2 import process_pb2
+from evenkeel.telemetry.v2.batch_pb2 import MARK_RESHAPE, Batch
 
 
 def add_message(log: RunLog, topic: str, value: bytes, received_at: float) -> None:
@@ -29,12 +34,12 @@ def add_message(log: RunLog, topic: str, value: bytes, received_at: float) -> No
         google.protobuf.message.DecodeError: The bytes are not the topic's message.
         layouts.layout.LayoutError: A plan carries an impossible layout.
     """
-    if topic == RECORDS.name:
-        record = telemetry_pb2.Record.FromString(value)
-        if record.job_id == log.job_id:
-            log.num_dropped[record.rank, record.incarnation] = record.num_dropped
-            log.extend(_samples(record))
-            log.extend(_processes(record, received_at))
+    if topic == BATCHES.name:
+        batch = Batch.FromString(value)
+        if list(batch.job_id) == [log.job_id]:
+            log.num_dropped[batch.rank[0], batch.incarnation[0]] = batch.num_dropped[0]
+            log.extend(_samples(batch))
+            log.extend(_processes(batch, received_at))
     elif topic == VERDICTS.name:
         verdict = detector_pb2.Verdict.FromString(value)
         if verdict.job_id == log.job_id:
@@ -49,42 +54,49 @@ def add_message(log: RunLog, topic: str, value: bytes, received_at: float) -> No
             log.add_plan(plan_seen(plan, received_at))
 
 
-def _samples(record: telemetry_pb2.Record) -> Iterator[RankSample]:
-    for sample in record.samples:
-        position = sample.position
-        forward_flops = sum(
-            position.forward_flops_per_token * batch.tokens
-            + position.forward_flops_per_squared_length * batch.sum_of_squares
-            for batch in sample.micro_batches
-        )
+def _samples(batch: Batch) -> Iterator[RankSample]:
+    told = read_batches(batch)
+    per_token, per_square, multiple = (
+        float(getattr(told, name)[0])
+        for name in ("forward_flops_per_token", "forward_flops_per_squared_length", "backward_multiple")
+    )
+    ends = np.cumsum(told.num_listed).tolist()
+    for row, end in enumerate(ends):
+        listed = range(end - int(told.num_listed[row]), end)
+        forward_flops = per_token * float(told.tokens[row]) + per_square * float(told.sum_of_squares[row])
         yield RankSample(
-            rank=record.rank,
-            incarnation=record.incarnation,
-            iteration=sample.iteration,
-            epoch=sample.epoch,
-            started_at=sample.started_at_unix_seconds,
-            wall_seconds=sample.wall_seconds,
-            compute_seconds=sample.compute.forward + sample.compute.backward,
-            flops=forward_flops * (1 + position.backward_multiple),
-            replica=position.replica,
-            stage=position.stage,
-            shard=position.shard,
-            micro_batches=_batches(sample.micro_batches),
-            kept_micro_batches=_batches(sample.kept_micro_batches),
-            loss=sample.loss if sample.HasField("loss") else None,
-            reshaped=sample.mark == telemetry_pb2.MARK_RESHAPE,
+            rank=int(told.rank[0]),
+            incarnation=int(told.incarnation[0]),
+            iteration=int(told.iteration[row]),
+            epoch=int(told.epoch[0]),
+            started_at=float(told.started_at_unix_seconds[row]),
+            wall_seconds=float(told.wall_seconds[row]),
+            compute_seconds=float(told.forward_seconds[row] + told.backward_seconds[row]),
+            flops=forward_flops * (1 + multiple),
+            replica=int(told.replica[0]),
+            stage=int(told.stage[0]),
+            shard=int(told.shard[0]),
+            micro_batches=_listed(told, [place for place in listed if not told.listed_kept[place]]),
+            kept_micro_batches=_listed(told, [place for place in listed if told.listed_kept[place]]),
+            loss=float(told.loss[row]) if told.flags[row] & HAS_LOSS else None,
+            reshaped=bool(told.mark[row] == MARK_RESHAPE),
         )
 
 
-def _batches(batches: Iterable[telemetry_pb2.MicroBatch]) -> tuple[MicroBatchSeen, ...]:
+def _listed(told: Batches, places: Iterable[int]) -> tuple[MicroBatchSeen, ...]:
     return tuple(
-        MicroBatchSeen(index=batch.index, tokens=batch.tokens, sum_of_squares=batch.sum_of_squares) for batch in batches
+        MicroBatchSeen(
+            index=int(told.listed_index[place]),
+            tokens=int(told.listed_tokens[place]),
+            sum_of_squares=float(told.listed_squares[place]),
+        )
+        for place in places
     )
 
 
-def _processes(record: telemetry_pb2.Record, received_at: float) -> Iterator[ProcessSeen]:
-    for event in record.events:
-        name = telemetry_pb2.ProcessEventKind.Name(event.kind)
+def _processes(batch: Batch, received_at: float) -> Iterator[ProcessSeen]:
+    for event in batch.events:
+        name = process_pb2.ProcessEventKind.Name(event.kind)
         yield ProcessSeen(
             kind=name.removeprefix("PROCESS_EVENT_KIND_").lower(),
             rank=event.rank,

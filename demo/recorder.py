@@ -11,11 +11,11 @@ from contextlib import asynccontextmanager, suppress
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from google.protobuf.message import DecodeError
 
-from evenkeel.contracts.topics import PLANS, PROFILES, RECORDS, VERDICTS
+from evenkeel.contracts.topics import BATCHES, PLANS, PROFILES, VERDICTS
 from evenkeel.demo.decode import add_message
 from evenkeel.demo.run_log import RunLog
 
-TOPICS = (RECORDS, VERDICTS, PROFILES, PLANS)
+TOPICS = (BATCHES, VERDICTS, PROFILES, PLANS)
 POLL_MILLISECONDS = 100
 
 

@@ -69,6 +69,15 @@ class AbortedPlanError(HistoryError):
         self.plan_id = plan_id
 
 
+class DeposedError(HistoryError):
+    """Somebody else is in charge: whoever was may write nothing any more."""
+
+    def __init__(self, name: str, term: int) -> None:
+        super().__init__(f"{name} of term {term} is not in charge any more: another one has taken over")
+        self.name = name
+        self.term = term
+
+
 class UnknownIncidentError(HistoryError):
     """No incident has this id."""
 

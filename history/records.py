@@ -44,6 +44,36 @@ class RankRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RankExitRecord:
+    """How one process of a rank ended.
+
+    Attributes:
+        job_id: Its job.
+        rank: Its rank.
+        incarnation: Which process of it.
+        code: Exit status; 0 when a signal ended it.
+        signal: Signal that ended it; 0 when none did.
+        last_line: Last line of the traceback of the error that it ended with; empty when it raised none.
+        lost_peer: The error is that a connection to a peer broke.
+        at: When.
+    """
+
+    job_id: str
+    rank: int
+    incarnation: int
+    code: int
+    at: datetime
+    signal: int = 0
+    last_line: str = ""
+    lost_peer: bool = False
+
+    @property
+    def is_program_error(self) -> bool:
+        """Whether the program is at fault, and no device, node or peer."""
+        return bool(self.last_line) and not self.lost_peer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CulpritRecord:
     """One process accused or cleared."""
 
@@ -231,7 +261,10 @@ class PlanStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobStatus:
-    """A job as the history knows it: ``layout`` and ``epoch`` are the newest decided ones."""
+    """A job as the history knows it: ``layout`` and ``epoch`` are the newest decided ones.
+
+    ``detail`` is what was said of its state as it entered it.
+    """
 
     job_id: str
     tenant: str
@@ -243,6 +276,7 @@ class JobStatus:
     num_devices: int
     registered_at: datetime
     ranks: tuple[RankRecord, ...]
+    detail: str = ""
 
 
 class PlanEffect(NamedTuple):
@@ -268,6 +302,7 @@ class RestartRecord:
         planned_for: Throughputs that each decided epoch was planned for, by epoch, as far as they are recorded.
         running_since: When a plan was last seen to run; None before the first.
         earlier: Processes that registered before those of ``job``, by rank and incarnation.
+        exits: How processes ended, as far as that was reported, by rank and incarnation.
     """
 
     job: JobStatus
@@ -280,6 +315,7 @@ class RestartRecord:
     planned_for: Mapping[int, Mapping[int, float]] = field(default_factory=dict)
     running_since: datetime | None = None
     earlier: tuple[RankRecord, ...] = ()
+    exits: tuple[RankExitRecord, ...] = ()
 
 
 class RollupRecord(NamedTuple):
@@ -337,6 +373,16 @@ class SnapshotRecord:
     next_offset: int
     format: str
     state: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseRecord:
+    """Who is in charge: ``term`` grows with each change of hands, ``address`` is where ``holder`` is found."""
+
+    name: str
+    term: int
+    holder: str
+    address: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,6 +31,7 @@ class VerdictKind(StrEnum):
     COMMUNICATION_RECOVERED = "communication_recovered"
     INPUT_STALL = "input_stall"
     PERIODIC_PAUSE = "periodic_pause"
+    PROGRAM_ERROR = "program_error"
 
 
 class IncidentEventKind(StrEnum):
@@ -47,6 +48,9 @@ class IncidentEventKind(StrEnum):
 
     NOTE = "note"
     """Something that a person should know; the reference is the plan's or the advice's id."""
+
+    CAUSE = "cause"
+    """It is of another kind than it looked at first; the reference is that kind."""
 
     RESOLVED = "resolved"
     """It is over; at most once, the reference is empty."""

@@ -1,7 +1,7 @@
 """A rank's state to and from protobuf."""
 
 from evenkeel.control.v1 import control_pb2 as pb
-from evenkeel.layouts.rank_state import EarlierState, KeptCopy, RankPhase, RankState
+from evenkeel.layouts.rank_state import Ballot, EarlierState, KeptCopy, RankPhase, RankState
 
 _PHASE_TO_PROTO: dict[RankPhase, "pb.RankPhase.ValueType"] = {
     RankPhase.JOINING: pb.RANK_PHASE_JOINING,
@@ -11,6 +11,16 @@ _PHASE_TO_PROTO: dict[RankPhase, "pb.RankPhase.ValueType"] = {
     RankPhase.FINISHED: pb.RANK_PHASE_FINISHED,
 }
 _PHASE_FROM_PROTO = {number: phase for phase, number in _PHASE_TO_PROTO.items()}
+
+
+def ballot_to_proto(ballot: Ballot) -> pb.Ballot:
+    """The wire form of a ballot."""
+    return pb.Ballot(term=ballot.term, epoch=ballot.epoch)
+
+
+def ballot_from_proto(message: pb.Ballot) -> Ballot:
+    """The ballot in a message."""
+    return Ballot(term=message.term, epoch=message.epoch)
 
 
 def rank_state_to_proto(state: RankState) -> pb.RankState:
@@ -31,9 +41,10 @@ def rank_state_to_proto(state: RankState) -> pb.RankState:
         ],
         earlier=[pb.EarlierState(epoch=one.epoch, steps_applied=one.steps_applied) for one in state.earlier],
         checkpoint_steps=state.checkpoint_steps,
-        refused_epoch=state.refused_epoch,
-        refusal=state.refusal,
-        promised_epoch=state.promised_epoch,
+        promised=ballot_to_proto(state.promised),
+        pending_epoch=state.pending_epoch,
+        failed_epoch=state.failed_epoch,
+        failed_reason=state.failed_reason,
     )
 
 
@@ -55,7 +66,8 @@ def rank_state_from_proto(message: pb.RankState) -> RankState:
         ),
         earlier=tuple(EarlierState(epoch=one.epoch, steps_applied=one.steps_applied) for one in message.earlier),
         checkpoint_steps=tuple(message.checkpoint_steps),
-        refused_epoch=message.refused_epoch,
-        refusal=message.refusal,
-        promised_epoch=message.promised_epoch,
+        promised=ballot_from_proto(message.promised),
+        pending_epoch=message.pending_epoch,
+        failed_epoch=message.failed_epoch,
+        failed_reason=message.failed_reason,
     )

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 
 class RankPhase(StrEnum):
@@ -12,6 +13,22 @@ class RankPhase(StrEnum):
     PARKED = "parked"
     RESHAPING = "reshaping"
     FINISHED = "finished"
+
+
+class Ballot(NamedTuple):
+    """Names one attempt at a plan; a later one is greater, whoever made it (Lamport, "Paxos Made Simple", 2001).
+
+    Attributes:
+        term: Of the scheduler that attempts it; 0 = schedulers do not take turns.
+        epoch: That the plan leads to.
+    """
+
+    term: int
+    epoch: int
+
+
+NO_BALLOT = Ballot(0, 0)
+"""Before the first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,9 +74,10 @@ class RankState:
         copies: Complete copies of other ranks' slices that it keeps.
         earlier: Its own slices at earlier steps, to which it can go back.
         checkpoint_steps: Steps of the complete checkpoints on disk that it can read, ascending.
-        refused_epoch: Epoch of the newest committed plan that it could not carry out; 0 = none.
-        refusal: Why not.
-        promised_epoch: Newest epoch beyond the one in force that it was asked about, whoever asked; 0 = none.
+        promised: Newest ballot that it was asked about, whoever asked: it takes part in nothing older.
+        pending_epoch: Epoch of the newest plan that is committed here and not applied yet; 0 = none.
+        failed_epoch: Epoch of the newest committed plan that it could not apply, while no later one is; 0 = none.
+        failed_reason: Why not.
     """
 
     rank: int
@@ -75,11 +93,12 @@ class RankState:
     copies: tuple[KeptCopy, ...] = ()
     earlier: tuple[EarlierState, ...] = ()
     checkpoint_steps: tuple[int, ...] = ()
-    refused_epoch: int = 0
-    refusal: str = ""
-    promised_epoch: int = 0
+    promised: Ballot = NO_BALLOT
+    pending_epoch: int = 0
+    failed_epoch: int = 0
+    failed_reason: str = ""
 
     @property
     def newest_epoch(self) -> int:
         """The next plan must lead beyond it, or the rank refuses it."""
-        return max(self.epoch, self.promised_epoch)
+        return max(self.epoch, self.promised.epoch)

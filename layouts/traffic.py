@@ -13,6 +13,17 @@ def group_number(ranks: Iterable[int]) -> int:
     return zlib.crc32(",".join(str(rank) for rank in sorted(ranks)).encode())
 
 
+def ring_part(num_members: int) -> float:
+    """What a ring all-reduce of the same tensor takes among so many ranks, over what it takes between two.
+
+    Each rank sends ``2 (n - 1) / n`` of the tensor (Patarasuk and Yuan, 2009); a rank alone sends nothing.
+
+    >>> ring_part(1), ring_part(2), ring_part(4)
+    (0.0, 1.0, 1.5)
+    """
+    return 2.0 * (num_members - 1) / num_members
+
+
 @cache
 def stamped_indices(num_operations: int) -> tuple[int, ...]:
     """Which of a channel's operations are told: all, or ``MAX_STAMPS`` from the first to the last.

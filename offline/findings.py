@@ -5,8 +5,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from evenkeel.offline.skipped import Skipped
-from evenkeel.services.detector.domain.series_verdict import SeriesVerdict
-from evenkeel.services.detector.domain.verdict import Verdict
+from evenkeel.services.detector.domain.findings.verdict import Verdict
+from evenkeel.services.detector.domain.series.finding import SeriesVerdict
 
 
 def verdict_row(verdict: Verdict | SeriesVerdict) -> dict[str, Any]:

@@ -15,11 +15,11 @@ import numpy as np
 
 from evenkeel.attribution import Operations
 from evenkeel.attribution.operations import OperationType
+from evenkeel.contracts.frames import Frames
 from evenkeel.layouts.instructions import Op
 from evenkeel.offline.errors import RecordingError
 from evenkeel.offline.job_shape import Course, JobShape, course_of, has_unlike_depths, obstacle, plain_course
 from evenkeel.offline.rank_rows import RankRow, rank_rows
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
 _SENDS = {
     Op.SEND_ACTIVATION: (OperationType.FORWARD_SEND, OperationType.FORWARD_RECV),
@@ -78,11 +78,11 @@ class Rebuilt:
     laid_along: str
 
 
-def operations_of(frames: Sequence[pb.Frame], shape: JobShape | None = None) -> Rebuilt:
+def operations_of(frames: Sequence[Frames], shape: JobShape | None = None) -> Rebuilt:
     """The operations in some frames, oldest first; only those of the newest epoch are used.
 
     Args:
-        frames: Frames.
+        frames: One iteration each.
         shape: The job's layout, if that is known; of another epoch it says nothing of these.
 
     Raises:
@@ -100,7 +100,7 @@ def operations_of(frames: Sequence[pb.Frame], shape: JobShape | None = None) -> 
     columns: set[tuple[tuple[int, int], ...]] = set()
     for frame in frames:
         ranks = list(rank_rows(frame))
-        complete = ranks and not frame.missing_ranks and frame.epoch == epoch
+        complete = ranks and frame.present.all() and frame.epoch == epoch
         if not complete or any(row.planned or not row.micro_batches or row.forward <= 0 for row in ranks):
             continue
         workers = _workers(row for row in ranks if alone in (None, row.replica))
@@ -108,9 +108,9 @@ def operations_of(frames: Sequence[pb.Frame], shape: JobShape | None = None) -> 
         if courses is None:
             continue
         columns.add(tuple(workers))
-        rows += _lay_out(frame.iteration, workers, courses)
+        rows += _lay_out(int(frame.iteration[0]), workers, courses)
         walls.append(max(row.wall for row in ranks))
-        iterations.append(frame.iteration)
+        iterations.append(int(frame.iteration[0]))
     if not iterations and shape is not None:
         return operations_of(frames)  # a loop of one's own may name other positions than it was registered with
     if not iterations or len(columns) > 1:
@@ -137,11 +137,11 @@ def _words(shape: JobShape | None, epoch: int, alone: int | None) -> str:
     return f"{shape.words}; replica {alone} alone, which the others wait for: pipelines have different depths"
 
 
-def _waited_for(frames: Iterable[pb.Frame], epoch: int) -> int | None:
+def _waited_for(frames: Iterable[Frames], epoch: int) -> int | None:
     """The replica that waits least for the others; None where no frame says that."""
     waits: dict[int, list[float]] = {}
     for frame in frames:
-        if frame.epoch != epoch or frame.missing_ranks:
+        if frame.epoch != epoch or not frame.present.all():
             continue
         least: dict[int, float] = {}
         for row in rank_rows(frame):
@@ -152,7 +152,7 @@ def _waited_for(frames: Iterable[pb.Frame], epoch: int) -> int | None:
     return min(waits, key=lambda replica: (float(np.median(waits[replica])), replica), default=None)
 
 
-def slowest_shards(frames: Iterable[pb.Frame]) -> dict[int, int]:
+def slowest_shards(frames: Iterable[Frames]) -> dict[int, int]:
     """The lowest rank of each worker to the rank of it that computes longest, by its mean over some frames."""
     sums: dict[tuple[int, int], dict[int, float]] = {}
     for frame in frames:

@@ -16,8 +16,8 @@ from evenkeel.attribution import Operations
 from evenkeel.attribution.operations import COMPUTE, OperationType
 from evenkeel.attribution.sequences import medians, sequence_factors
 from evenkeel.offline.stage_work import stage_work
-from evenkeel.services.detector.domain.observation import FrameObservation
-from evenkeel.services.detector.domain.traffic import TrafficObservation
+from evenkeel.services.detector.domain.frames.observation import FrameObservation
+from evenkeel.services.detector.domain.frames.traffic import TrafficObservation
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -192,7 +192,7 @@ def _frame(
     nothing, nowhere = np.zeros(count), np.zeros(count, dtype=np.int64)
     unknown, no = np.full(count, np.nan), np.zeros(count, dtype=np.bool_)
     missing = np.setdiff1d(np.arange(len(ranks)), there)
-    return FrameObservation.of_columns(
+    return FrameObservation(
         job_id=job_id,
         sequence=sequence,
         iteration=iteration,

@@ -14,7 +14,7 @@ from evenkeel.attribution import OperationError, Operations
 from evenkeel.attribution.operations import OperationType
 from evenkeel.attribution.replay import alike_steps
 from evenkeel.attribution.wiring import Wiring
-from evenkeel.services.detector.domain.traffic import ChannelKind, TrafficObservation
+from evenkeel.services.detector.domain.frames.traffic import ChannelKind, TrafficObservation
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

@@ -1,33 +1,18 @@
-"""A frame message rank by rank, in whichever of its two forms it came: what each measured, and its micro-batches."""
+"""A frame rank by rank: what each measured, and its micro-batches."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
+import numpy as np
 
-_SECONDS = (
-    "forward",
-    "backward",
-    "optimizer",
-    "data",
-    "tensor_wait",
-    "pipeline_wait",
-    "gradient_wait",
-    "vote_wait",
-    "wall",
-)
-_FIELDS = (
-    "forward",
-    "backward",
-    "optimizer",
-    "data",
-    "wait_tensor",
-    "wait_pipeline",
-    "wait_gradient",
-    "wait_vote",
-    "wall",
-)
+from evenkeel.contracts.columns import HAS_FLOPS
+from evenkeel.contracts.frames import Frames
+
+_SECONDS = {
+    **{name: f"{name}_seconds" for name in ("wall", "forward", "backward", "optimizer")},
+    "data": "input_seconds",
+    **{f"wait_{name}": f"wait_{name}_seconds" for name in ("tensor", "pipeline", "gradient", "vote")},
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,82 +56,36 @@ class RankRow:
     work: float
 
 
-def rank_rows(frame: pb.Frame) -> list[RankRow]:
-    """Every rank of a frame; those of a loop that names no positions are replicas, each of its own."""
+def rank_rows(frame: Frames) -> list[RankRow]:
+    """Every rank of a frame, which is one; those of a loop that names no positions are replicas, each of its own."""
     rows = list(_rows(frame))
     if len({(row.replica, row.stage, row.shard) for row in rows}) == len(rows):
         return rows
     return [replace(row, replica=row.rank, stage=0, shard=0) for row in rows]
 
 
-def _rows(frame: pb.Frame) -> Iterator[RankRow]:
-    for entry in frame.entries:
-        yield _of_sample(entry.rank, entry.sample)
-    if frame.HasField("columns"):
-        yield from _of_columns(frame.columns)
-
-
-def _of_sample(rank: int, sample: pb.Sample) -> RankRow:
-    position, waiting, compute = sample.position, sample.waiting, sample.compute
-    price = (position.forward_flops_per_token, position.forward_flops_per_squared_length)
-    batches = [(one.index, one.tokens, one.sum_of_squares) for one in sample.micro_batches]
-    return RankRow(
-        rank=rank,
-        replica=position.replica,
-        stage=position.stage,
-        shard=position.shard,
-        planned=sample.mark != pb.MARK_UNSPECIFIED,
-        forward=compute.forward,
-        backward=compute.backward,
-        optimizer=compute.optimizer,
-        data=compute.data,
-        wait_tensor=waiting.tensor,
-        wait_pipeline=waiting.pipeline,
-        wait_gradient=waiting.gradient,
-        wait_vote=waiting.vote,
-        wall=sample.wall_seconds,
-        micro_batches=_costs(batches, price),
-        work=_work(batches, price),
-    )
-
-
-def _of_columns(columns: pb.FrameColumns) -> Iterator[RankRow]:
-    count, num_batches = len(columns.ranks), sum(columns.workload_sizes)
-
-    def column(name: str, length: int = count) -> Sequence[Any]:
-        """A column; one of zeros is left out of the message."""
-        values: Sequence[Any] = getattr(columns, name)
-        return values if len(values) else [0] * length
-
-    indexes, tokens, squares = (
-        column(f"micro_batch_{name}", num_batches) for name in ("indexes", "tokens", "sums_of_squares")
-    )
-    workloads, start = [], 0
-    for size in columns.workload_sizes:
-        part = slice(start, start + size)
-        workloads.append(list(zip(indexes[part], tokens[part], squares[part], strict=True)))
-        start += size
-    places = zip(*(column(name) for name in ("ranks", "replicas", "stages", "shards", "marks")), strict=True)
-    prices = zip(
-        column("forward_flops_per_token"),
-        column("forward_flops_per_squared_length"),
-        column("workload_of"),
-        strict=True,
-    )
-    seconds = zip(*(column(f"{name}_seconds") for name in _SECONDS), strict=True)
-    for (rank, replica, stage, shard, mark), (per_token, per_square, workload), spent in zip(
-        places, prices, seconds, strict=True
-    ):
-        batches, price = workloads[workload] if workloads else [], (per_token, per_square)
+def _rows(frame: Frames) -> Iterator[RankRow]:
+    members = frame.members
+    ends = np.cumsum(frame.num_listed[0])
+    known = frame.has(HAS_FLOPS)[0]
+    for place in np.flatnonzero(frame.present[0]).tolist():
+        listed = np.arange(ends[place] - frame.num_listed[0, place], ends[place])
+        listed = listed[frame.listed_kept[listed] == 0]
+        told = (frame.listed_index, frame.listed_tokens, frame.listed_squares)
+        batches = list(zip(*(column[listed].tolist() for column in told), strict=True))
+        price = (
+            float(members.forward_flops_per_token[place]) if known[place] else 0.0,
+            float(members.forward_flops_per_squared_length[place]) if known[place] else 0.0,
+        )
         yield RankRow(
-            rank=rank,
-            replica=replica,
-            stage=stage,
-            shard=shard,
-            planned=mark != pb.MARK_UNSPECIFIED,
+            rank=int(members.rank[place]),
+            replica=int(members.replica[place]),
+            stage=int(members.stage[place]),
+            shard=int(members.shard[place]),
+            planned=bool(frame.mark[0, place]),
             micro_batches=_costs(batches, price),
             work=_work(batches, price),
-            **dict(zip(_FIELDS, spent, strict=True)),
+            **{name: float(getattr(frame, column)[0, place]) for name, column in _SECONDS.items()},
         )
 
 

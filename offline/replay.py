@@ -18,11 +18,11 @@ from evenkeel.offline.samples_order import ordered_messages
 from evenkeel.offline.samples_stream import observations_of
 from evenkeel.offline.series_file import read_series
 from evenkeel.offline.step_seconds import step_seconds
-from evenkeel.services.detector.domain.detector import JobDetector
-from evenkeel.services.detector.domain.observation import FrameObservation, Observation
-from evenkeel.services.detector.domain.series import SeriesDetector
-from evenkeel.services.detector.domain.series_verdict import Iteration, SeriesVerdict
-from evenkeel.services.detector.domain.verdict import Verdict, VerdictKind
+from evenkeel.services.detector.domain.findings.verdict import Verdict, VerdictKind
+from evenkeel.services.detector.domain.frames.observation import FrameObservation, Observation
+from evenkeel.services.detector.domain.job import JobDetector
+from evenkeel.services.detector.domain.series.finding import Iteration, SeriesVerdict
+from evenkeel.services.detector.domain.series.series import SeriesDetector
 
 FEWEST_STEPS = 12
 """Below this the detector has hardly left its baseline behind."""

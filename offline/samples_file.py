@@ -1,6 +1,6 @@
 """Recorded topics (``--format samples``): what ranks sent, or what the telemetry service made of it.
 
-The first line names the messages, ``evenkeel.telemetry.v1.Observation`` or ``evenkeel.telemetry.v1.Record``. Then
+The first line names the messages, ``evenkeel.telemetry.v2.Observation`` or ``evenkeel.telemetry.v2.Batch``. Then
 message after message, each preceded by its length in bytes as a protobuf varint (what protobuf calls delimited). The
 first line may be missing; the first message then says what it is.
 """
@@ -13,15 +13,15 @@ from typing import BinaryIO, cast
 
 from google.protobuf.message import DecodeError
 
-from evenkeel.contracts.unrolled import unrolled
 from evenkeel.offline.errors import RecordingError
 from evenkeel.offline.skipped import Skipped
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
+from evenkeel.telemetry.v2.batch_pb2 import Batch
+from evenkeel.telemetry.v2.frames_pb2 import Observation
 
-Message = pb.Record | pb.Observation
+Message = Batch | Observation
 
-OBSERVATION_LINE = f"{pb.Observation.DESCRIPTOR.full_name}\n".encode()
-RECORD_LINE = f"{pb.Record.DESCRIPTOR.full_name}\n".encode()
+OBSERVATION_LINE = f"{Observation.DESCRIPTOR.full_name}\n".encode()
+BATCH_LINE = f"{Batch.DESCRIPTOR.full_name}\n".encode()
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _LARGEST_MESSAGE_BYTES = 64 * 1024 * 1024
@@ -32,7 +32,7 @@ def write_messages(file: BinaryIO, first_line: bytes, messages: Iterable[bytes])
 
     Args:
         file: Where to.
-        first_line: :data:`OBSERVATION_LINE` or :data:`RECORD_LINE`.
+        first_line: :data:`OBSERVATION_LINE` or :data:`BATCH_LINE`.
         messages: Serialized messages of that type.
     """
     file.write(first_line)
@@ -68,11 +68,11 @@ def read_messages(path: Path, skipped: Skipped | None = None) -> Iterator[Messag
     num_read = 0
     try:
         with _opened(path) as file:
-            line = file.readline(max(len(OBSERVATION_LINE), len(RECORD_LINE)))
-            kind: type[Message] | None = {OBSERVATION_LINE: pb.Observation, RECORD_LINE: pb.Record}.get(line)
+            line = file.readline(max(len(OBSERVATION_LINE), len(BATCH_LINE)))
+            kind: type[Message] | None = {OBSERVATION_LINE: Observation, BATCH_LINE: Batch}.get(line)
             if kind is None:
                 if line.startswith(b"evenkeel."):
-                    raise RecordingError(f"{path} holds {line.strip()[:80]!r}, which is neither Observation nor Record")
+                    raise RecordingError(f"{path} holds {line.strip()[:80]!r}, which is neither Observation nor Batch")
                 file.seek(0)
             for number, at, content in _contents(path, file, skipped):
                 if skipped is not None:
@@ -145,27 +145,28 @@ def _contents(path: Path, file: BinaryIO, skipped: Skipped | None) -> Iterator[t
 
 def _kind_of(content: bytes) -> type[Message]:
     try:
-        if pb.Observation.FromString(content).WhichOneof("observed") is not None:
-            return pb.Observation
+        message = Observation.FromString(content)
     except DecodeError:
-        pass
-    return pb.Record
+        return Batch
+    return Observation if message.frames.iteration or message.HasField("liveness") else Batch
+
+
+def job_of(message: Message) -> str:
+    """The job that a message is of; empty where it names none."""
+    return message.job_id if isinstance(message, Observation) else next(iter(message.job_id), "")
 
 
 def _parsed(path: Path, number: int, kind: type[Message], content: bytes, skipped: Skipped | None) -> Sequence[Message]:
-    """The message; a run of frames as an observation each; nothing where it cannot be read."""
+    """The message; nothing where it cannot be read."""
     found: list[Message] = []
     try:
         message = kind.FromString(content)
-        found += unrolled(message) if isinstance(message, pb.Observation) else [message]
-        word, problem = ("", "") if message.job_id else ("no_job", "names no job; is it a samples file?")
-        empty = isinstance(message, pb.Record) and not (message.samples or message.progress or message.events)
-        if empty and _kind_of(content) is pb.Observation:
-            word, problem = "other_kind", "is an Observation among Records"
+        found = [message]
+        word, problem = ("", "") if job_of(message) else ("no_job", "names no job; is it a samples file?")
     except DecodeError as error:
         word, problem = "malformed", f"is no {kind.DESCRIPTOR.full_name}: {error}"
-    except ValueError as error:
-        word, problem = "bad_columns", f"tells of {error}"
+    if kind is Batch and _kind_of(content) is Observation:
+        word, problem = "other_kind", "is an Observation among Batches"
     if not problem:
         return found
     if skipped is None:

@@ -1,19 +1,20 @@
 """Recorded messages in the order in which they were sent, where a file holds them in another.
 
 A topic keeps a job's messages in order, and the detector counts on it. Files need not: somebody wrote a file a rank and
-joined them, or sorted them by another column. Observations are numbered; a record's place is its newest time. Repeats
+joined them, or sorted them by another column. Observations are numbered; a batch's place is its newest time. Repeats
 stay where they belong.
 """
 
 from collections.abc import Iterator
 from pathlib import Path
 
-from evenkeel.offline.samples_file import Message, read_messages
+from evenkeel.offline.samples_file import Message, job_of, read_messages
 from evenkeel.offline.skipped import Skipped
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
+from evenkeel.telemetry.v2.batch_pb2 import Batch
+from evenkeel.telemetry.v2.frames_pb2 import Observation
 
 _FAR_BACK = 16
-"""Iterations that a record may come after later ones without being out of place: a rank may be late."""
+"""Iterations that a batch may come after later ones without being out of place: a rank may be late."""
 
 _MOST_OUT_OF_PLACE = 0.02
 _MOST_KNOWN = 1_000_000
@@ -37,7 +38,7 @@ def ordered_messages(path: Path, skipped: Skipped) -> tuple[Iterator[Message], t
     held = [(_place(message), skipped.place, message) for message in read_messages(path, skipped)]
     held.sort(key=lambda one: one[0])
     text = f"messages were not in the order in which they were sent: all {len(held)} sorted by "
-    by = "number" if isinstance(held[0][2], pb.Observation) else "time"
+    by = "number" if isinstance(held[0][2], Observation) else "time"
     return _placed(held, skipped), (text + by,)
 
 
@@ -54,32 +55,33 @@ def _is_disordered(path: Path) -> bool:
     num_read = num_back = 0
     for message in read_messages(path, Skipped()):
         num_read += 1
-        known = seen.setdefault(message.job_id, set())
-        if isinstance(message, pb.Observation):
+        job_id = job_of(message)
+        known = seen.setdefault(job_id, set())
+        if isinstance(message, Observation):
             place, key, slack = message.sequence, (0, message.sequence), 0
-        elif message.samples:
-            place = max(sample.iteration for sample in message.samples)
-            key, slack = (message.rank, place), _FAR_BACK
+        elif message.iteration:
+            place = max(message.iteration)
+            key, slack = (message.rank[0], place), _FAR_BACK
         else:
             continue
-        num_back += place < newest.get(message.job_id, place) - slack and key not in known
+        num_back += place < newest.get(job_id, place) - slack and key not in known
         if len(known) >= _MOST_KNOWN:
             known.clear()
         known.add(key)
-        newest[message.job_id] = max(newest.get(message.job_id, place), place)
+        newest[job_id] = max(newest.get(job_id, place), place)
     return num_back > _MOST_OUT_OF_PLACE * num_read
 
 
 def _place(message: Message) -> float:
     """Where a message belongs among those of its job; across jobs any order will do."""
-    if isinstance(message, pb.Observation):
+    if isinstance(message, Observation):
         return float(message.sequence)
     return newest_seconds(message)
 
 
-def newest_seconds(record: pb.Record) -> float:
-    """The newest time that a record names; 0.0 if it names none."""
-    times = [sample.started_at_unix_seconds + sample.wall_seconds for sample in record.samples]
-    times += [progress.at_unix_seconds for progress in record.progress]
-    times += [event.at_unix_seconds for event in record.events]
+def newest_seconds(batch: Batch) -> float:
+    """The newest time that a batch names; 0.0 if it names none."""
+    times = [sum(each) for each in zip(batch.started_at_unix_seconds, batch.wall_seconds, strict=False)]
+    times += [progress.at_unix_seconds for progress in batch.progress]
+    times += [event.at_unix_seconds for event in batch.events]
     return max(times, default=0.0)

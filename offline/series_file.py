@@ -12,7 +12,7 @@ import numpy as np
 from evenkeel.offline.csv_columns import Column
 from evenkeel.offline.errors import RecordingError
 from evenkeel.offline.tables import Table, read_table
-from evenkeel.services.detector.domain.series_verdict import Iteration
+from evenkeel.services.detector.domain.series.finding import Iteration
 
 NEEDED = ("iteration", "seconds")
 OPTIONAL = ("tokens", "sum_of_squares", "mark")

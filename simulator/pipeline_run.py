@@ -1,34 +1,36 @@
-"""Executes every operation of a pipeline-parallel job, many iterations at once.
+"""Executes every operation of a pipeline-parallel job, many iterations at once: what every rank would measure.
 
-Each stage works through its program from :mod:`evenkeel.layouts.schedules`; a tensor-parallel stage moves at its
-slowest shard;
-a transfer begins when both its ends are there, as with NCCL and gloo; replicas meet in the gradient exchange and
-everybody in the step vote. Iterations start together, as the vote makes them, so all of them are computed side by
-side with numpy; so are replicas that do the same work, where nothing is told of links (see
-:mod:`evenkeel.simulator.plain_run`).
+A listener to :func:`evenkeel.layouts.execution.walk`. A tensor-parallel stage moves at its slowest shard; a transfer
+begins when
+both its ends are there, as with NCCL and gloo; replicas meet in the gradient exchange and everybody in the step vote.
+Iterations start together, as the vote makes them, so all of them are computed side by side with numpy; so are replicas
+that do the same work, where nothing is told of links.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from evenkeel.layouts.execution import COMPUTES, RECEIVES, walk
 from evenkeel.layouts.instructions import BACKWARD_PART, Instruction, Op
 from evenkeel.layouts.layout import Layout
 from evenkeel.layouts.model import ModelSpec
 from evenkeel.layouts.schedules import program_of
 from evenkeel.layouts.traffic import group_number
-from evenkeel.simulator.hardware import Hardware, shard_work
+from evenkeel.simulator.hardware import Hardware, ShardWork, shard_work
 from evenkeel.simulator.links import ChannelTimes, ChannelUse, LinkConditions, TrafficRecorder
-from evenkeel.simulator.plain_run import alike, run_alike
 from evenkeel.simulator.workload import Workload
 
 Floats = NDArray[np.float64]
 
-_RECEIVES = {
-    Op.RECEIVE_ACTIVATION: (Op.SEND_ACTIVATION, -1, ChannelUse.ACTIVATION_SENT, ChannelUse.ACTIVATION_RECEIVED),
-    Op.RECEIVE_GRADIENT: (Op.SEND_GRADIENT, 1, ChannelUse.GRADIENT_SENT, ChannelUse.GRADIENT_RECEIVED),
+_USES = {
+    Op.RECEIVE_ACTIVATION: (ChannelUse.ACTIVATION_SENT, ChannelUse.ACTIVATION_RECEIVED),
+    Op.RECEIVE_GRADIENT: (ChannelUse.GRADIENT_SENT, ChannelUse.GRADIENT_RECEIVED),
 }
+_RECEIVED_AS = {Op.SEND_ACTIVATION: Op.RECEIVE_ACTIVATION, Op.SEND_GRADIENT: Op.RECEIVE_GRADIENT}
+_MEASURED = ("forward", "backward", "waiting_tensor", "waiting_pipeline")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,115 +51,159 @@ class RankTimes:
     traffic: tuple[ChannelTimes, ...] = ()
 
 
-class _ReplicaRun:
-    """One replica's programs, played for all iterations at once."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Job:
+    """What is run.
 
-    def __init__(
-        self,
-        layout: Layout,
-        replica: int,
-        model: ModelSpec,
-        hardware: Hardware,
-        workload: Workload,
-        slowdown: Floats,
-        links: LinkConditions,
-        traffic: TrafficRecorder,
-        column: dict[int, int],
-    ) -> None:
-        self._hardware, self._workload = hardware, workload
-        self._slowdown, self._links, self._traffic = slowdown, links, traffic
-        stages = layout.replicas[replica].stages
-        self._ranks = [stage.ranks for stage in stages]
-        self.columns = [[column[rank] for rank in stage.ranks] for stage in stages]
-        self._num_blocks = [stage.num_blocks for stage in stages]
-        self._programs = [program_of(layout, replica, s) for s in range(len(stages))]
-        self._works = [
-            [shard_work(model, layout, replica, s, t) for t in range(len(stage.ranks))]
-            for s, stage in enumerate(stages)
-        ]
-        self.clocks = [np.zeros((workload.tokens.shape[0], len(stage.ranks))) for stage in stages]
-        self._sent: dict[tuple[Op, int, int], Floats] = {}
+    Attributes:
+        layout: Who holds what.
+        model: Costs of the blocks.
+        hardware: Healthy speeds.
+        workload: All micro-batches.
+        slowdown: Compute time factor, ``[iterations, ranks]``.
+        column: Each rank's place in ``slowdown``.
+        links: Noise and faults of the links; None = none, and nothing is told.
+        traffic: What is told.
+    """
 
-    def run(self, into: dict[str, Floats]) -> None:
-        """Plays every program to its end and adds each rank's seconds into the arrays of ``into``."""
-        positions = [0] * len(self._programs)
-        while any(position < len(program) for position, program in zip(positions, self._programs, strict=True)):
-            for s, program in enumerate(self._programs):
-                while positions[s] < len(program) and self._play(s, program[positions[s]], into):
-                    positions[s] += 1
+    layout: Layout
+    model: ModelSpec
+    hardware: Hardware
+    workload: Workload
+    slowdown: Floats
+    column: Mapping[int, int]
+    links: LinkConditions | None
+    traffic: TrafficRecorder
 
-    def _play(self, s: int, one: Instruction, into: dict[str, Floats]) -> bool:
-        """Plays one instruction; False when it waits for a send that has not been played yet."""
-        if one.op in _RECEIVES:
-            return self._receive(s, one, into)
-        if one.op in (Op.SEND_ACTIVATION, Op.SEND_GRADIENT):
-            self._sent[one.op, s, one.micro_batch] = self.clocks[s].copy()
-        elif one.op is Op.FORWARD or one.op in BACKWARD_PART:
-            columns, backward = self.columns[s], one.op is not Op.FORWARD
-            own = self._compute_seconds(s, one.micro_batch, backward=backward) * BACKWARD_PART.get(one.op, 1.0)
-            entered = self.clocks[s] + own
-            ended = entered.max(axis=1)
-            if one.op is not Op.BACKWARD_WEIGHT:  # which is local; that shards end it together is a little too much
-                ended = ended + self._collective_seconds(s, one.micro_batch, entered, backward=backward)
-            into["backward" if backward else "forward"][:, columns] += own
-            into["waiting_tensor"][:, columns] += ended[:, None] - entered
-            self.clocks[s] = np.repeat(ended[:, None], len(columns), axis=1)
-        return True
 
-    def _receive(self, s: int, one: Instruction, into: dict[str, Floats]) -> bool:
-        send, offset, sent_use, received_use = _RECEIVES[one.op]
-        sent_at = self._sent.get((send, s + offset, one.micro_batch))
-        if sent_at is None:
-            return False
-        num_bytes = self._activation_bytes(one.micro_batch)
-        for t, receiver in enumerate(self._ranks[s]):
-            from_shard = t % len(self._ranks[s + offset])
-            sender, sent = self._ranks[s + offset][from_shard], sent_at[:, from_shard]
-            entered = self.clocks[s][:, t].copy()
-            seconds = self._hardware.transfer_seconds * self._links.factors((sender, receiver))
-            took = np.maximum(sent, entered) + seconds - entered
-            into["waiting_pipeline"][:, self.columns[s][t]] += took
-            self.clocks[s][:, t] += took
-            self._traffic.note(sender, sent_use, receiver, num_bytes=num_bytes, entered=sent)
-            self._traffic.note(receiver, received_use, sender, num_bytes=num_bytes, entered=entered, took=took)
-        return True
+class _StageRun:
+    """One stage of replicas that do the same work; ``runs`` are the iterations of each of them in turn.
 
-    def _collective_seconds(self, s: int, micro_batch: int, entered: Floats, *, backward: bool) -> Floats | float:
+    Attributes:
+        clock: Since the iteration began, ``[shards or 1, runs]``; one row while all shards have the same. It is
+            replaced and never written to: what was sent keeps it.
+        measured: Seconds by their names in :class:`RankTimes`, ``[shards or 1, runs]``.
+    """
+
+    def __init__(self, job: _Job, replicas: Sequence[int], s: int, sizes: tuple[Floats, Floats]) -> None:
+        first, num_runs = replicas[0], sizes[0].shape[2]
+        stages = [job.layout.replicas[d].stages[s] for d in replicas]
+        works = [shard_work(job.model, job.layout, first, s, t) for t in range(len(stages[0].ranks))]
+        self._job, self._sizes = job, sizes
+        self.ranks = stages[0].ranks
+        self.columns = [[job.column[rank] for rank in stage.ranks] for stage in stages]
+        self.program = program_of(job.layout, first, s, range(len(sizes[0])))
+        distinct = works[:1] if len(set(works)) == 1 else works
+        self._forward, self._backward = _healthy_seconds(distinct, *sizes, job.hardware.seconds_per_flop)
+        shards = zip(*self.columns, strict=True)
+        self._slowdown = np.stack([job.slowdown[:, list(columns)].T.reshape(-1) for columns in shards])
+        self._collective = job.hardware.tensor_seconds * stages[0].num_blocks if len(works) > 1 else 0.0
+        self._num_blocks = stages[0].num_blocks
+        self.clock: Floats = np.zeros((1, num_runs))
+        self.measured: dict[str, Floats] = {name: np.zeros((1, num_runs)) for name in _MEASURED}
+
+    def compute(self, one: Instruction) -> None:
+        """Every shard does its own part, and then all have waited for the slowest and for the collectives."""
+        is_backward = one.op is not Op.FORWARD
+        own = (self._backward if is_backward else self._forward)[one.micro_batch] * self._slowdown
+        own = own * BACKWARD_PART.get(one.op, 1.0)
+        entered = self.clock + own
+        ended = entered.max(axis=0)
+        # The weights' part is local; that shards end it together is a little too much.
+        if one.op is not Op.BACKWARD_WEIGHT and len(self.ranks) > 1:
+            ended = ended + self._collective_seconds(one.micro_batch, entered, 1 + is_backward)
+        way = "backward" if is_backward else "forward"
+        self.measured[way] = self.measured[way] + own
+        self.measured["waiting_tensor"] = self.measured["waiting_tensor"] + (ended - entered)
+        self.clock = ended[None, :]
+
+    def receive(self, one: Instruction, sender: "_StageRun", sent_at: Floats) -> None:
+        """Both ends wait for each other, and then for the transfer; shard t gets it from shard t of the sender's."""
+        seconds = self._job.hardware.transfer_seconds
+        if self._job.links is None:
+            took = np.maximum(sent_at, self.clock) + seconds - self.clock
+        else:
+            each = [self._transfer(one, t, sender, sent_at, self._job.links) for t in range(len(self.ranks))]
+            took = np.stack(each)
+        self.measured["waiting_pipeline"] = self.measured["waiting_pipeline"] + took
+        self.clock = self.clock + took
+
+    def _transfer(
+        self, one: Instruction, t: int, sender: "_StageRun", sent_at: Floats, links: LinkConditions
+    ) -> Floats:
+        """Seconds that one shard waits; both ends note what they saw."""
+        place, receiver = t % len(sender.ranks), self.ranks[t]
+        other, sent = sender.ranks[place], sent_at[place % len(sent_at)]
+        entered = self.clock[t % len(self.clock)]
+        seconds = self._job.hardware.transfer_seconds * links.factors((other, receiver))
+        took: Floats = np.maximum(sent, entered) + seconds - entered
+        num_bytes, (sent_use, received_use) = self._activation_bytes(one.micro_batch), _USES[one.op]
+        self._job.traffic.note(other, sent_use, receiver, num_bytes=num_bytes, entered=sent)
+        self._job.traffic.note(receiver, received_use, other, num_bytes=num_bytes, entered=entered, took=took)
+        return took
+
+    def _collective_seconds(self, micro_batch: int, entered: Floats, passes: int) -> Floats | float:
         """Seconds of a pass's collectives, taken as one after the pass; every shard notes what it saw of it."""
-        ranks = self._ranks[s]
-        if len(ranks) == 1:
-            return 0.0
-        seconds = self._hardware.tensor_seconds * self._num_blocks[s] * (1 + backward) * self._links.factors(ranks)
-        ended = entered.max(axis=1) + seconds
-        num_bytes = self._activation_bytes(micro_batch) * self._num_blocks[s] * (1 + backward)
-        for t, rank in enumerate(ranks):
-            self._traffic.note(
+        if self._job.links is None:
+            return self._collective * passes
+        seconds: Floats = self._collective * passes * self._job.links.factors(self.ranks)
+        ended = entered.max(axis=0) + seconds
+        num_bytes = self._activation_bytes(micro_batch) * self._num_blocks * passes
+        for t, rank in enumerate(self.ranks):
+            self._job.traffic.note(
                 rank,
                 ChannelUse.COLLECTIVE,
-                group_number(ranks),
+                group_number(self.ranks),
                 num_bytes=num_bytes,
-                entered=entered[:, t],
-                took=ended - entered[:, t],
-                num_members=len(ranks),
+                entered=entered[t],
+                took=ended - entered[t],
+                num_members=len(self.ranks),
             )
         return seconds
 
-    def _compute_seconds(self, s: int, micro_batch: int, *, backward: bool) -> Floats:
-        """Each shard's compute of one micro-batch, ``[iterations, shards]``."""
-        tokens = self._workload.tokens[:, micro_batch]
-        squares = self._workload.sum_of_squares[:, micro_batch]
-        flops = np.stack(
-            [
-                (work.flops_per_token * tokens + work.flops_per_squared_length * squares)
-                * (work.backward_multiple if backward else 1.0)
-                for work in self._works[s]
-            ],
-            axis=1,
-        )
-        return np.asarray(flops * self._hardware.seconds_per_flop * self._slowdown[:, self.columns[s]])
-
     def _activation_bytes(self, micro_batch: int) -> Floats:
-        return np.asarray(self._workload.tokens[:, micro_batch] * self._links.bytes_per_token)
+        assert self._job.links is not None
+        return np.asarray(self._sizes[0][micro_batch, 0] * self._job.links.bytes_per_token)
+
+
+def _healthy_seconds(
+    works: Sequence[ShardWork], tokens: Floats, squares: Floats, seconds_per_flop: float
+) -> tuple[Floats, Floats]:
+    """Forward and backward seconds, ``[micro_batches, shards or 1, runs]``, of every micro-batch on healthy devices."""
+    flops = [work.flops_per_token * tokens + work.flops_per_squared_length * squares for work in works]
+    backward = [each * work.backward_multiple for each, work in zip(flops, works, strict=True)]
+    return np.concatenate(flops, axis=1) * seconds_per_flop, np.concatenate(backward, axis=1) * seconds_per_flop
+
+
+def _played(job: _Job, replicas: Sequence[int]) -> list[_StageRun]:
+    """The stages of replicas that do the same work, after their programs."""
+    dues = [job.layout.micro_batches_of(d) for d in replicas]
+
+    def by_run(each: Floats) -> Floats:
+        """``[iterations, all micro-batches]`` to ``[micro-batches of a replica, 1, runs]``."""
+        parts = [each[:, due.start : due.stop].T for due in dues]
+        return np.stack(parts, axis=1).reshape(len(dues[0]), 1, len(dues) * len(each))
+
+    sizes = by_run(job.workload.tokens), by_run(job.workload.sum_of_squares)
+    stages = [_StageRun(job, replicas, s, sizes) for s in range(len(job.layout.replicas[replicas[0]].stages))]
+    sent: dict[tuple[int, Op, int], Floats] = {}
+    for s, one, other in walk([stage.program for stage in stages]):
+        if one.op in COMPUTES:
+            stages[s].compute(one)
+        elif one.op in RECEIVES:
+            stages[s].receive(one, stages[other], sent.pop((other, one.op, one.micro_batch)))
+        elif one.op in _RECEIVED_AS:
+            sent[s, _RECEIVED_AS[one.op], one.micro_batch] = stages[s].clock
+    return stages
+
+
+def _alike(layout: Layout) -> list[list[int]]:
+    """Replicas in groups that do the same work: equal stages, equal quotas."""
+    groups: dict[object, list[int]] = {}
+    for d, replica in enumerate(layout.replicas):
+        stages = tuple((stage.first_block, stage.stop_block, stage.shares) for stage in replica.stages)
+        groups.setdefault((stages, replica.num_micro_batches), []).append(d)
+    return list(groups.values())
 
 
 def run_pipeline(
@@ -195,23 +241,26 @@ def run_pipeline(
         raise ValueError(f"slowdown has shape {slowdown.shape}, expected [iterations, ranks] = {shape}")
     column = {rank: index for index, rank in enumerate(ranks)}
     traffic = TrafficRecorder()
-    into = {name: np.zeros(shape) for name in ("forward", "backward", "waiting_tensor", "waiting_pipeline")}
+    into = {name: np.zeros(shape) for name in _MEASURED}
     ready = np.zeros(shape)
-    if links is None:
-        for replicas in alike(layout):
-            for ranks_of, measured in run_alike(
-                layout, replicas, model=model, hardware=hardware, workload=workload, slowdown=slowdown, column=column
-            ):
-                ready[:, ranks_of] = measured.pop("clock")
-                for name, seconds in measured.items():
-                    into[name][:, ranks_of] = seconds
-    else:
-        for d in range(len(layout.replicas)):
-            replica = _ReplicaRun(layout, d, model, hardware, workload, slowdown, links, traffic, column)
-            replica.run(into)
-            for s, columns in enumerate(replica.columns):
-                ready[:, columns] = replica.clocks[s]
-    exchanged = _exchange(layout, hardware, ready, links, traffic, column)
+    job = _Job(
+        layout=layout,
+        model=model,
+        hardware=hardware,
+        workload=workload,
+        slowdown=slowdown,
+        column=column,
+        links=links,
+        traffic=traffic,
+    )
+    for replicas in _alike(layout) if links is None else [[d] for d in range(len(layout.replicas))]:
+        for stage in _played(job, replicas):
+            for place, columns in enumerate(stage.columns):
+                runs = slice(place * shape[0], (place + 1) * shape[0])
+                ready[:, columns] = stage.clock[:, runs].T
+                for name, seconds in stage.measured.items():
+                    into[name][:, columns] = seconds[:, runs].T
+    exchanged = _exchange(job, ready)
     # The step vote ends when the last rank arrives.
     last = exchanged.max(axis=1, keepdims=True)
     return RankTimes(
@@ -224,35 +273,28 @@ def run_pipeline(
     )
 
 
-def _exchange(
-    layout: Layout,
-    hardware: Hardware,
-    ready: Floats,
-    links: LinkConditions | None,
-    traffic: TrafficRecorder,
-    column: dict[int, int],
-) -> Floats:
+def _exchange(job: _Job, ready: Floats) -> Floats:
     """When each rank has the reduced gradients: equal places of equal replicas exchange, else everybody does."""
-    widths = {tuple(len(stage.ranks) for stage in replica.stages) for replica in layout.replicas}
-    groups = [layout.ranks]
+    widths = {tuple(len(stage.ranks) for stage in replica.stages) for replica in job.layout.replicas}
+    groups = [job.layout.ranks]
     if len(widths) == 1:
-        shards = [[rank for stage in replica.stages for rank in stage.ranks] for replica in layout.replicas]
+        shards = [[rank for stage in replica.stages for rank in stage.ranks] for replica in job.layout.replicas]
         groups = [tuple(sorted(group)) for group in zip(*shards, strict=True)]
     exchanged = np.empty_like(ready)
     for group in groups:
-        columns = [column[rank] for rank in group]
-        factor = 1.0 if links is None or len(group) == 1 else links.factors(group)
-        ended = ready[:, columns].max(axis=1) + hardware.exchange_seconds * factor
+        columns = [job.column[rank] for rank in group]
+        factor = 1.0 if job.links is None or len(group) == 1 else job.links.factors(group)
+        ended = ready[:, columns].max(axis=1) + job.hardware.exchange_seconds * factor
         exchanged[:, columns] = ended[:, None]
-        if links is None or len(group) == 1:
+        if job.links is None or len(group) == 1:
             continue
         for rank in group:
-            entered = ready[:, column[rank]]
-            traffic.note(
+            entered = ready[:, job.column[rank]]
+            job.traffic.note(
                 rank,
                 ChannelUse.COLLECTIVE,
                 group_number(group),
-                num_bytes=np.full(len(ready), float(links.exchange_bytes)),
+                num_bytes=np.full(len(ready), float(job.links.exchange_bytes)),
                 entered=entered,
                 took=ended - entered,
                 num_members=len(group),

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 _FORMS = {
     "EVENKEEL_KAFKA_BOOTSTRAP_SERVERS": (r"[^\s:,]+:\d{1,5}(\s*,\s*[^\s:,]+:\d{1,5})*", "host:port[,host:port]"),
-    "EVENKEEL_FLEET_ADDRESS": (r"[^\s,/]+:\d{1,5}", "host:port"),
+    "EVENKEEL_FLEET_ADDRESS": (r"[^\s,/]+:\d{1,5}(,[^\s,/]+:\d{1,5})*", "host:port[,host:port]"),
     "EVENKEEL_DATABASE_URL": (r"postgresql://\S+", "postgresql://user:password@host:port/database"),
 }
 

@@ -24,12 +24,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from evenkeel.layouts.rank_state import RankPhase
-from evenkeel.telemetry.v1 import telemetry_pb2
+from evenkeel.telemetry.v2 import process_pb2
 from evenkeel.trainer_sdk.devices.device import Device
 from evenkeel.trainer_sdk.devices.real_device import CpuDevice, CudaDevice
+from evenkeel.trainer_sdk.emit.batch import Source
+from evenkeel.trainer_sdk.emit.emitter import NullEmitter
 from evenkeel.trainer_sdk.emit.farewell import ending_error, farewell
-from evenkeel.trainer_sdk.emit.null_emitter import NullEmitter
-from evenkeel.trainer_sdk.emit.record_builder import Source
+from evenkeel.trainer_sdk.identity import Identity, RankClaim
 from evenkeel.trainer_sdk.run import Run
 
 if TYPE_CHECKING:
@@ -59,7 +60,11 @@ def start(
     """
     global _run
     if _run is None:
-        _run = _join(os.environ if environment is None else environment, device, bind_host, advertise_host)
+        try:
+            _run = _join(os.environ if environment is None else environment, device, bind_host, advertise_host)
+        except Exception:
+            _logger.warning("the watch cannot begin: this process is not watched", exc_info=True)
+            _run = Run(emitter=NullEmitter(), device=device)
         atexit.register(stop)
     return _run
 
@@ -78,22 +83,11 @@ def _join(settings: Mapping[str, str], device: Device | None, bind_host: str, ad
     fleet_address = settings.get("EVENKEEL_FLEET_ADDRESS", "")
     if not bootstrap_servers and not fleet_address:
         return Run(emitter=NullEmitter(), device=device)
-    numbers = {}
-    for name in ("RANK", "LOCAL_RANK", "TORCHELASTIC_RESTART_COUNT"):
-        text = settings.get(name) or "0"
-        if not text.isdecimal():
-            _logger.warning("%s is %r, not a number: this process is not watched", name, text)
-            return Run(emitter=NullEmitter(), device=device)
-        numbers[name] = int(text)
-    source = Source(
-        job_id=settings.get("EVENKEEL_JOB_ID", ""),
-        rank=numbers["RANK"],
-        incarnation=numbers["TORCHELASTIC_RESTART_COUNT"],
-        node=socket.gethostname(),
-        device=f"gpu-{numbers['LOCAL_RANK']}",
-    )
-    if not source.job_id:
-        _logger.warning("EVENKEEL_JOB_ID is not set: this process is not watched")
+    claim = RankClaim()
+    try:
+        source = _source(settings, claim)
+    except ValueError as error:
+        _logger.warning("%s: this process is not watched", error)
         return Run(emitter=NullEmitter(), device=device)
     cuda = "torch" in sys.modules and sys.modules["torch"].cuda.is_available()
     mailbox, close = None, _nothing
@@ -102,10 +96,15 @@ def _join(settings: Mapping[str, str], device: Device | None, bind_host: str, ad
     emitter = _emitter(bootstrap_servers, source)
 
     def end() -> None:
-        for event in farewell(source.rank, source.incarnation, ending_error()):
+        error = ending_error()
+        if error is not None and mailbox is not None:
+            # First: what a death is taken for depends on whether its cause is known.
+            _tell_error(source, fleet_address, settings, error)
+        for event in farewell(source.rank, source.incarnation, error):
             emitter.emit_event(event)
         emitter.close()
         close()
+        claim.release()
 
     return Run(
         emitter=emitter,
@@ -113,6 +112,26 @@ def _join(settings: Mapping[str, str], device: Device | None, bind_host: str, ad
         device=device or (CudaDevice() if cuda else CpuDevice()),
         torch_device="cuda" if cuda else "cpu",  # whichever the training thread has chosen when a probe runs
         close=end,
+    )
+
+
+def _source(settings: Mapping[str, str], claim: RankClaim) -> Source:
+    """Who this process is; from here on nobody else of this machine is."""
+    job_id = settings.get("EVENKEEL_JOB_ID", "")
+    if not job_id:
+        raise ValueError("EVENKEEL_JOB_ID is not set")
+    identity = Identity.of_this_process(settings)
+    if not claim.take(job_id, identity.rank, identity.incarnation):
+        raise ValueError(
+            f"another live process says that it is rank {identity.rank} of job {job_id}; each needs a RANK of its own, "
+            "or call start() after init_process_group()"
+        )
+    return Source(
+        job_id=job_id,
+        rank=identity.rank,
+        incarnation=identity.incarnation,
+        node=socket.gethostname(),
+        device=f"gpu-{identity.local_rank}",
     )
 
 
@@ -174,6 +193,19 @@ def _control(
     return mailbox, close
 
 
+def _tell_error(source: Source, fleet_address: str, settings: Mapping[str, str], error: BaseException) -> None:
+    from evenkeel.trainer_sdk.control.exits import report_exits  # noqa: PLC0415 - gRPC loads only where it is wanted
+    from evenkeel.trainer_sdk.control.last_words import LastWords  # noqa: PLC0415
+
+    report_exits(
+        fleet_address,
+        settings.get("EVENKEEL_FLEET_CA_FILE", ""),
+        source.job_id,
+        settings.get("EVENKEEL_JOB_TOKEN", ""),
+        [LastWords.of(error).as_exit(source.rank, source.incarnation, code=1)],
+    )
+
+
 def _emitter(bootstrap_servers: str, source: Source) -> "KafkaEmitter | NullEmitter":
     if not bootstrap_servers:
         return NullEmitter()
@@ -187,9 +219,9 @@ def _emitter(bootstrap_servers: str, source: Source) -> "KafkaEmitter | NullEmit
 
     emitter = KafkaEmitter(bootstrap_servers, source)
     emitter.emit_event(
-        telemetry_pb2.ProcessEvent(
+        process_pb2.ProcessEvent(
             at_unix_seconds=time.time(),
-            kind=telemetry_pb2.PROCESS_EVENT_KIND_STARTED,
+            kind=process_pb2.PROCESS_EVENT_KIND_STARTED,
             rank=source.rank,
             incarnation=source.incarnation,
             detail=f"process {os.getpid()}",

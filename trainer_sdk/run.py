@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 from evenkeel.trainer_sdk.devices.device import Device
 from evenkeel.trainer_sdk.devices.matrix_probe import MatrixProbe
 from evenkeel.trainer_sdk.devices.real_device import CpuDevice
-from evenkeel.trainer_sdk.emit.iteration import Iteration, check_mark, make_segments
-from evenkeel.trainer_sdk.emit.null_emitter import NullEmitter
+from evenkeel.trainer_sdk.emit.emitter import Emitter
+from evenkeel.trainer_sdk.emit.iteration import Iteration, known_mark, make_segments
 from evenkeel.trainer_sdk.emit.phases import Phases
+from evenkeel.trainer_sdk.guard import say_once
 
 if TYPE_CHECKING:
     import torch
     from torch.distributed.device_mesh import DeviceMesh
 
     from evenkeel.trainer_sdk.control.mailbox import Mailbox
-    from evenkeel.trainer_sdk.emit.kafka_emitter import KafkaEmitter
     from evenkeel.trainer_sdk.replicas.loop import Replicas
     from evenkeel.trainer_sdk.replicas.state import Kept
 
@@ -44,7 +44,7 @@ class Run:
     def __init__(
         self,
         *,
-        emitter: "KafkaEmitter | NullEmitter",
+        emitter: "Emitter",
         mailbox: "Mailbox | None" = None,
         device: Device | None = None,
         torch_device: str = "cpu",
@@ -80,10 +80,7 @@ class Run:
             tokens: Tokens of this rank's batch.
             sum_of_squares: Sum of squared document lengths, if batches hold several documents or vary in length.
             index: Number of the iteration, for loops that resume; by default counted from 0.
-            mark: ``evaluation`` or ``checkpoint`` when such a pause falls into it.
-
-        Raises:
-            ValueError: Unknown mark.
+            mark: ``evaluation`` or ``checkpoint`` when such a pause falls into it; another is said once and ignored.
         """
         number = self._next_iteration if index is None else index
         self._next_iteration = number + 1
@@ -102,13 +99,9 @@ class Run:
         """A context around an evaluation or a checkpoint between two iterations: who is in it does not hang.
 
         Args:
-            mark: ``evaluation`` or ``checkpoint``.
-
-        Raises:
-            ValueError: Unknown mark.
+            mark: ``evaluation`` or ``checkpoint``; another is said once and ignored.
         """
-        check_mark(mark)
-        self._phases.pause(mark)
+        self._phases.pause(known_mark(mark))
         try:
             yield
         finally:
@@ -118,22 +111,32 @@ class Run:
         """Measure what this model computes in every iteration, and mark where it waits for other ranks.
 
         Knows models wrapped by ``DistributedDataParallel`` or ``fully_shard``, and models that wait for nobody. The
-        model's results stay as they are.
+        model's results stay as they are. Never raises: what cannot be watched is one line of warning.
 
         Args:
             model: As the loop calls it; more than one may be watched.
-            optimizer: Its optimizer, to be measured too.
-
-        Raises:
-            ValueError: Only modules in it are sharded, not the whole model.
+            optimizer: Its optimizer, to be measured too; one that a library has wrapped as well.
         """
-        from evenkeel.trainer_sdk.adapters.registry import adapter_for  # noqa: PLC0415 - the SDK loads without torch
+        from evenkeel.trainer_sdk.adapters.optimizer import watch_optimizer  # noqa: PLC0415 - the SDK loads without torch
+        from evenkeel.trainer_sdk.adapters.registry import adapter_for  # noqa: PLC0415
 
-        adapter_for(model).watch(model, self._phases)
+        self._try("the model", lambda: adapter_for(model).watch(model, self._phases))
         if optimizer is not None:
-            from evenkeel.trainer_sdk.adapters.optimizer import watch_optimizer  # noqa: PLC0415
+            self._try("the optimizer", lambda: watch_optimizer(optimizer, self._phases))
 
-            watch_optimizer(optimizer, self._phases)
+    @property
+    def num_errors(self) -> int:
+        """Errors of the watch that were kept from the loop so far; each kind of them was said once."""
+        return self._phases.guard.num_errors
+
+    def _try(self, what: str, watch: Callable[[], None]) -> None:
+        try:
+            watch()
+        except ValueError as error:
+            self._phases.guard.num_errors += 1
+            say_once(f"watch: {what}", "%s is not watched: %s", what, error)
+        except Exception as error:
+            self._phases.guard.note(f"watching {what}", error)
 
     def replicate(self, model: "torch.nn.Module", *, num_micro_batches: int = 0, seed: int = 0) -> "torch.nn.Module":
         """Make this process's model one of several replicas, any of which may die; see docs/on_your_loop.md.
@@ -241,7 +244,7 @@ class Run:
         self._close()
 
     def _finished(self, iteration: Iteration) -> None:
-        self._emitter.emit_later(iteration.sample)
+        self._emitter.emit_later(iteration.measured)
         if self._mailbox is not None:
             self._mailbox.probes.serve(self._probe)
             now = time.monotonic()

@@ -15,9 +15,8 @@ from statistics import median
 from benchmarks.detection.link_traces import LinkTrace, Victim, make_link_trace
 from benchmarks.detection.score import at_least_percent, at_most
 from benchmarks.detection.simulated_run import SHAPES
-from evenkeel.services.detector.adapters.frame_codec import frame_from_proto
-from evenkeel.services.detector.domain.detector import JobDetector
-from evenkeel.services.detector.domain.verdict import Verdict, VerdictKind
+from evenkeel.services.detector.domain.findings.verdict import Verdict, VerdictKind
+from evenkeel.services.detector.domain.job import JobDetector
 
 LINES = Path("out/benchmarks/detection/communication.jsonl")
 SLOWDOWNS = (10.0, 25.0, 50.0, 100.0)
@@ -70,8 +69,7 @@ def score_trace(trace: LinkTrace) -> TraceScore:
     """Runs the detector over a trace and compares what it says with the truth."""
     detector = JobDetector(trace.name)
     verdicts: list[Verdict] = []
-    for observation in trace.observations():
-        frame = frame_from_proto(observation.job_id, observation.sequence, observation.frame)
+    for frame in trace.observations():
         verdicts += [one for one in detector.observe(frame) if isinstance(one, Verdict)]
     slow = [one for one in verdicts if one.kind is VerdictKind.COMMUNICATION_SLOW]
     over = [one for one in verdicts if one.kind is VerdictKind.COMMUNICATION_RECOVERED]

@@ -11,7 +11,7 @@ import sys
 
 import numpy as np
 
-from evenkeel.services.detector.domain.expectation import ForgettingLeastSquares
+from evenkeel.services.detector.domain.expectation.forgetting_least_squares import ForgettingLeastSquares
 
 _PRICE, _DEARER = 2e-12, 3e-12
 _LARGEST_ERROR = 0.02

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from benchmarks.detection.traces import Trace
-from evenkeel.services.detector.domain.observation import FrameObservation
+from evenkeel.services.detector.domain.frames.observation import FrameObservation
 from evenkeel.simulator.hardware import shard_work
 
 STARTED_AT_UNIX_SECONDS = 1_700_000_000.0
@@ -52,7 +52,7 @@ def frames_of(trace: Trace) -> Iterator[FrameObservation]:
         losses = nothing if signals is None else signals.losses[i]
         norms = nothing if signals is None else signals.gradient_norms[i]
         data = np.zeros(count) if signals is None else signals.data_seconds[i]
-        yield FrameObservation.of_columns(
+        yield FrameObservation(
             job_id=trace.name,
             sequence=i,
             iteration=i,

@@ -12,15 +12,18 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from benchmarks.detection.score import at_least_percent
+from evenkeel.contracts.columns import HAS_FLOPS, ITERATION, PRESENT, tell_process
 from evenkeel.layouts.layout import Layout, uniform_layout
 from evenkeel.offline.samples_stream import observations_of
-from evenkeel.services.detector.domain.detector import JobDetector
-from evenkeel.services.detector.domain.verdict import Verdict, VerdictKind
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
+from evenkeel.services.detector.domain.findings.verdict import Verdict, VerdictKind
+from evenkeel.services.detector.domain.job import JobDetector
+from evenkeel.telemetry.v2.batch_pb2 import Batch
+from evenkeel.telemetry.v2.process_pb2 import Progress
 
 TABLE = Path("out/benchmarks/detection/hangs.md")
 _BEAT_SECONDS = 0.2
@@ -41,7 +44,7 @@ class HangRun:
         hung_at: When, Unix seconds.
     """
 
-    records: list[pb.Record]
+    records: list[Batch]
     iteration_seconds: float
     victim: int | None
     hung_at: float
@@ -68,7 +71,7 @@ def hang_run(index: int, *, hangs: bool) -> HangRun:
     return HangRun(records=records, iteration_seconds=usual, victim=victim, hung_at=hung_at)
 
 
-def _iteration(layout: Layout, i: int, start: float, seconds: float, *, with_beats: bool = True) -> Iterator[pb.Record]:
+def _iteration(layout: Layout, i: int, start: float, seconds: float, *, with_beats: bool = True) -> Iterator[Batch]:
     """A finished iteration: progress on the way, then everybody's sample."""
     positions = dict(layout.positions())
     if with_beats:
@@ -76,18 +79,36 @@ def _iteration(layout: Layout, i: int, start: float, seconds: float, *, with_bea
             yield _progress(rank, start + 0.5 * seconds, i, 10 * i + 5, "forward", 0.01)
     for rank in layout.ranks:
         at = positions[rank]
-        sample = pb.Sample(
-            iteration=i,
-            started_at_unix_seconds=start,
-            wall_seconds=seconds,
-            compute=pb.ComputeSeconds(forward=0.25 * seconds, backward=0.5 * seconds),
-            waiting=pb.WaitingSeconds(vote=0.01 * seconds),
-            micro_batches=[pb.MicroBatch(index=m, tokens=4096, sum_of_squares=1e6) for m in range(4)],
-            position=pb.Position(
-                replica=at.replica, stage=at.stage, shard=at.shard, forward_flops_per_token=1e9, backward_multiple=2.0
-            ),
+        batch = Batch()
+        tell_process(
+            batch,
+            **_who(rank, 2 * i + 1),
+            replica=at.replica,
+            stage=at.stage,
+            shard=at.shard,
+            forward_flops_per_token=1e9,
+            backward_multiple=2.0,
+            num_iterations=1,
         )
-        yield pb.Record(job_id="job", rank=rank, sequence=2 * i + 1, node="n", device=f"gpu-{rank}", samples=[sample])
+        measured = {
+            "iteration": i,
+            "started_at_unix_seconds": start,
+            "wall_seconds": seconds,
+            "forward_seconds": 0.25 * seconds,
+            "backward_seconds": 0.5 * seconds,
+            "wait_vote_seconds": 0.01 * seconds,
+            "tokens": 4 * 4096,
+            "sum_of_squares": 4e6,
+            "num_micro_batches": 4,
+            "flags": PRESENT | HAS_FLOPS,
+        }
+        for column in ITERATION:
+            getattr(batch, column.name).append(measured.get(column.name, 0))
+        yield batch
+
+
+def _who(rank: int, sequence: int) -> dict[str, Any]:
+    return {"job_id": "job", "rank": rank, "sequence": sequence, "node": "n", "device": f"gpu-{rank}"}
 
 
 def _beats(
@@ -98,7 +119,7 @@ def _beats(
     hang: tuple[int, float, bool] | None,
     operation: str,
     rng: np.random.Generator,
-) -> list[pb.Record]:
+) -> list[Batch]:
     """What the ranks say of their progress in an iteration that lasts."""
     phase = rng.uniform(0, _BEAT_SECONDS, len(layout.ranks))
     found = []
@@ -148,8 +169,8 @@ def _doing(
 
 def _progress(
     rank: int, now: float, iteration: int, count: int, operation: str, seconds: float, waits_for: tuple[int, ...] = ()
-) -> pb.Record:
-    one = pb.Progress(
+) -> Batch:
+    one = Progress(
         at_unix_seconds=now,
         iteration=iteration,
         operation_count=count,
@@ -157,7 +178,9 @@ def _progress(
         seconds_in_operation=seconds,
         waiting_for=waits_for,
     )
-    return pb.Record(job_id="job", rank=rank, sequence=2 * iteration, node="n", device=f"gpu-{rank}", progress=[one])
+    batch = Batch(progress=[one])
+    tell_process(batch, **_who(rank, 2 * iteration), num_progress=1)
+    return batch
 
 
 def first_hang(run: HangRun) -> tuple[set[int], float] | None:

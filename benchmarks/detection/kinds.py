@@ -19,8 +19,8 @@ from benchmarks.detection.frames import frames_of
 from benchmarks.detection.score import at_least_percent, at_most
 from benchmarks.detection.simulated_run import HARDWARE, OPERATION_NOISE_SIGMA, job_of_shape
 from benchmarks.detection.traces import Trace
-from evenkeel.services.detector.domain.detector import JobDetector
-from evenkeel.services.detector.domain.verdict import Verdict, VerdictKind
+from evenkeel.services.detector.domain.findings.verdict import Verdict, VerdictKind
+from evenkeel.services.detector.domain.job import JobDetector
 from evenkeel.simulator.afflictions import Afflicted, Affliction, afflict
 from evenkeel.simulator.noise import rank_noise, resampled_factors
 from evenkeel.simulator.pipeline_run import run_pipeline

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from benchmarks.detection.finding import Finding
 from benchmarks.detection.frames import frames_of
 from benchmarks.detection.traces import Trace
-from evenkeel.services.detector.domain.detector import JobDetector
-from evenkeel.services.detector.domain.verdict import Verdict, VerdictKind
+from evenkeel.services.detector.domain.findings.verdict import Verdict, VerdictKind
+from evenkeel.services.detector.domain.job import JobDetector
 
 
 @dataclass(frozen=True, slots=True)

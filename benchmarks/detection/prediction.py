@@ -15,12 +15,12 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.detection.frames import frames_of
+from benchmarks.detection.iteration_time import IterationTime
 from benchmarks.detection.simulated_run import SHAPES
 from benchmarks.detection.traces import Trace, make_trace
 from evenkeel.layouts.schedules import program_of
-from evenkeel.services.detector.domain.frame_table import table_of
-from evenkeel.services.detector.domain.iteration_time import IterationTime
-from evenkeel.services.detector.domain.workload import WorkExpectation
+from evenkeel.services.detector.domain.expectation.workload import WorkExpectation
+from evenkeel.services.detector.domain.frames.table import table_of
 from evenkeel.simulator.hardware import shard_work
 
 LINES = Path("out/benchmarks/detection/prediction.jsonl")

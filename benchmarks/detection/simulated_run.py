@@ -6,13 +6,15 @@ from typing import NamedTuple
 
 import numpy as np
 
+from evenkeel.contracts.frames import Frames
 from evenkeel.layouts.layout import Layout, uniform_layout
 from evenkeel.layouts.model import BlockCost, ModelSpec
+from evenkeel.services.detector.adapters.frame_reader import observations_of
+from evenkeel.services.detector.domain.frames.observation import FrameObservation
 from evenkeel.simulator.hardware import Hardware
-from evenkeel.simulator.observations import NodeClock, observations
+from evenkeel.simulator.observations import NodeClock, frames
 from evenkeel.simulator.pipeline_run import RankTimes
 from evenkeel.simulator.workload import Workload, packed_workload
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
 SHAPES = {"4x2x2": (4, 2, 2), "4x2x4": (4, 2, 4), "4x2x8": (4, 2, 8), "4x4x16": (4, 4, 16)}
 """(TP, DP, PP) by name, as in ResiHP's evaluation."""
@@ -57,10 +59,14 @@ class SimulatedRun:
         """Iterations of the run."""
         return int(self.times.wall.shape[0])
 
-    def observations(self) -> Iterator[pb.Observation]:
-        """What the detector would read."""
-        return observations(
-            job_id=self.name,
+    def observations(self) -> Iterator[FrameObservation]:
+        """What the detector would look at."""
+        for number, frame in enumerate(self.frames()):
+            yield from observations_of(self.name, number, frame)
+
+    def frames(self) -> Iterator[Frames]:
+        """What it would read, iteration by iteration."""
+        return frames(
             model=self.model,
             layout=self.layout,
             hardware=self.hardware,

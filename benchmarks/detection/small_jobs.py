@@ -14,7 +14,7 @@ from scipy.signal import lfilter
 
 from evenkeel.services.detector.domain.device_bank import DeviceBank
 from evenkeel.services.detector.domain.device_health import DeviceHealth
-from evenkeel.services.detector.domain.observation import FrameObservation
+from evenkeel.services.detector.domain.frames.observation import FrameObservation
 
 Floats = npt.NDArray[np.float64]
 Draw = Callable[[np.random.Generator, tuple[int, int]], Floats]
@@ -80,7 +80,7 @@ def num_accused(noise: Floats, work_keys: tuple[float, ...]) -> int:
 def _located(bank: DeviceBank, count: int) -> npt.NDArray[np.int64]:
     """Rows of so many ranks that were just met."""
     none, nothing, zeros = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.bool_), np.zeros(count)
-    frame = FrameObservation.of_columns(
+    frame = FrameObservation(
         job_id="job",
         sequence=0,
         iteration=0,

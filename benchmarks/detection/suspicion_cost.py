@@ -28,11 +28,12 @@ import numpy as np
 
 from benchmarks.detection.probed_rank import CONTROLLER_TOKEN
 from evenkeel.demo.job import ITERATION_SECONDS, MainJob, main_job
-from evenkeel.services.detector.domain.link_watch import PROBE_SECONDS
-from evenkeel.services.detector.domain.suspicion import matrix_size_for
+from evenkeel.services.detector.domain.links.watch import PROBE_SECONDS
+from evenkeel.services.detector.domain.probes.desk import matrix_size_for
 from evenkeel.services.scheduler.adapters.rank_client import RankClient
 from evenkeel.services.scheduler.dispatch.protocol import LinkProbe
 from evenkeel.services.scheduler.domain.suspicion import ProbeOutcome, SuspectedLink, Suspicion
+from evenkeel.services.scheduler.leadership import Alone
 from evenkeel.services.scheduler.probing import REPETITIONS, Prober
 from evenkeel.trainer_sdk.elastic.config import config_to_json
 from evenkeel.trainer_sdk.elastic.program.topology import borders_of
@@ -167,6 +168,7 @@ async def _suspect(
             rank=rank,
             incarnation=0,
             address=(run.folder / f"address-{rank}").read_text(),
+            leadership=Alone(),
         )
         for rank in run.ranks
     }

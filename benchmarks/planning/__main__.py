@@ -21,14 +21,12 @@ class Part:
         module: In ``benchmarks.planning``.
         full: Its arguments.
         quick: Its arguments for a small run.
-        data: Argument after which the data folder's part is named; empty = as the first one; None = it needs no data.
-        data_path: That part.
+        data_path: What it reads of the data folder, named to it first; empty = nothing.
     """
 
     module: str
     full: tuple[str, ...] = ()
     quick: tuple[str, ...] = ()
-    data: str | None = None
     data_path: str = ""
 
 
@@ -36,21 +34,27 @@ SMALL = ("--models", "llama2-7b")
 PARTS = {
     "hundred_thousand": Part(
         module="hundred_thousand",
-        full=("--days", "1", "--seeds", "4"),
-        quick=("--days", "0.1", "--mix-hours", "0.2", "--group-hours", "1", "--group-seconds", "1"),
+        full=("--days", "0.5"),
+        quick=("--days", "0.1", "--stalls", "15"),
     ),
-    "recurring": Part(module="recurring", quick=("--iterations", "300", "--intensities", "heavy")),
-    "table6": Part(
-        module="resihp", full=("--parts", "table6", "--seeds", "2"), quick=("--parts", "table6", "--seeds", "1", *SMALL)
+    "recurring": Part(
+        module="recurring", full=("--iterations", "2000"), quick=("--iterations", "300", "--intensities", "heavy")
     ),
-    "fig9": Part(module="resihp", full=("--parts", "fig9"), quick=("--parts", "fig9", *SMALL)),
-    "fig10": Part(
-        module="resihp", full=("--parts", "fig10", "--seeds", "2"), quick=("--parts", "fig10", "--seeds", "1", *SMALL)
-    ),
+    "baselines": Part(module="baselines", quick=("--traces", "4", *SMALL)),
+    "resihp": Part(module="resihp", full=("--seeds", "1"), quick=("--parts", "table6", *SMALL)),
     "fig2": Part(module="amplification"),
-    "availability": Part(module="availability", quick=("--devices", "4096", "--seeds", "1", "--widths", "32")),
+    "availability": Part(
+        module="availability",
+        full=("--devices", "8192", "--seeds", "1", "--widths", "32"),
+        quick=("--devices", "4096", "--seeds", "1", "--widths", "32"),
+    ),
     "spare_domains": Part(module="spare_domains", quick=("--devices", "4096", "--seeds", "1", "--widths", "32")),
     "half_lost": Part(module="half_lost", full=("--every", "32"), quick=("--every", "256")),
+    "half_lost_replicas": Part(
+        module="half_lost",
+        full=("--every", "32", "--victims", "replica"),
+        quick=("--every", "256", "--victims", "replica"),
+    ),
     "plan_time": Part(module="plan_time", quick=("--states", "10", "--large-states", "2")),
     "more_capacity": Part(module="more_capacity", full=("--states", "1000"), quick=("--states", "20")),
     "exact": Part(module="exact", full=("--states", "500"), quick=("--states", "20")),
@@ -62,10 +66,8 @@ PARTS = {
         module="sequence_mix",
         full=("--iterations", "25"),
         quick=("--iterations", "5"),
-        data="",
         data_path="sequence_lengths/squad_1_1_histogram.csv",
     ),
-    "shapes": Part(module="shapes", quick=("--repeats", "5"), data="--data"),
     "pipelines": Part(module="pipelines", full=("--seconds", "30"), quick=("--seconds", "2")),
 }
 
@@ -73,10 +75,10 @@ PARTS = {
 def command_of(part: Part, rows: Path, *, quick: bool, data: Path | None) -> list[str] | None:
     """The command of a part; None when it needs data that nobody named."""
     found = [sys.executable, "-m", f"benchmarks.planning.{part.module}"]
-    if part.data is not None:
+    if part.data_path:
         if data is None:
             return None
-        found += [*filter(None, [part.data]), str(data / part.data_path)]
+        found.append(str(data / part.data_path))
     return [*found, *(part.quick if quick else part.full), "--json", str(rows)]
 
 
@@ -100,9 +102,7 @@ def main() -> None:
     parser.add_argument("--parts", nargs="+", choices=list(PARTS), default=list(PARTS))
     parser.add_argument("--quick", action="store_true", help="each part small")
     parser.add_argument("--again", action="store_true", help="also parts whose tables are there")
-    parser.add_argument(
-        "--data", type=Path, help="folder of the published data sets; without it two parts are left out"
-    )
+    parser.add_argument("--data", type=Path, help="folder of the published data sets; without it a part is left out")
     parser.add_argument("--out", type=Path, default=Path("out/planning"))
     chosen = parser.parse_args()
     chosen.out.mkdir(parents=True, exist_ok=True)

@@ -22,7 +22,7 @@ from evenkeel.simulator.fleet.operation import Operation, operation_of, operatio
 from evenkeel.simulator.fleet.strategy import Costs, Question
 from evenkeel.simulator.fleet.topology import Topology
 
-SYSTEMS = ("no mitigation", "Adaptra", "Greyhound", "ResiHP", "Evenkeel", "Evenkeel + sequence mix")
+SYSTEMS = ("no mitigation", "Greyhound", "ResiHP", "Evenkeel", "Evenkeel + sequence mix")
 PUBLISHED = {"no mitigation": (4.75, 19.13, 25.43), "ResiHP": (2.03, 8.72, 11.14)}
 SCOPES = ("tensor group", "replica", "job")
 
@@ -137,7 +137,7 @@ def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--throughput", type=float, default=0.5)
-    parser.add_argument("--json", type=Path, default=Path("out/planning_amplification.json"))
+    parser.add_argument("--json", type=Path, default=Path("out/planning/amplification.json"))
     chosen = parser.parse_args()
     write_json(chosen.json, run(chosen.throughput))
 

@@ -8,7 +8,8 @@ the end" of the 30 min setting: 4, 8 and 16 hours.
 from dataclasses import dataclass
 
 from evenkeel.layouts.layout import Layout, uniform_layout
-from evenkeel.planning.costs.cost_model import CostModel, Workload
+from evenkeel.planning.costs.cost_model import Workload
+from evenkeel.simulator.fleet.cost import FleetCost, fleet_cost
 from evenkeel.simulator.fleet.models import MODELS
 from evenkeel.simulator.fleet.operation import operation_of, operation_seconds
 
@@ -31,7 +32,7 @@ class Case:
 
     model: str
     home: Layout
-    cost: CostModel
+    cost: FleetCost
     hours: float
 
     @property
@@ -54,7 +55,7 @@ def case_of(model: str, tensor: int, data: int, pipeline: int, quota: int, hours
     home = uniform_layout(
         num_blocks=len(spec.blocks), tensor=tensor, pipeline=pipeline, data=data, num_micro_batches=quota * data
     )
-    return Case(model=model, home=home, cost=CostModel(spec, workload), hours=hours)
+    return Case(model=model, home=home, cost=fleet_cost(spec, workload), hours=hours)
 
 
 def resihp_cases(quota_factor: int = 1) -> list[Case]:

@@ -30,17 +30,19 @@ from evenkeel.planning.search.solver import solve
 from evenkeel.planning.situation import Situation
 from evenkeel.services.common.kafka import ConsumedRecord, Partition
 from evenkeel.services.detector.adapters.finding_codec import profile_to_proto
-from evenkeel.services.detector.domain.detector import JobDetector
-from evenkeel.services.detector.domain.observation import FrameObservation
-from evenkeel.services.detector.domain.profile import Profile
+from evenkeel.services.detector.domain.frames.observation import FrameObservation
+from evenkeel.services.detector.domain.job import JobDetector
+from evenkeel.services.detector.domain.profile.profile import Profile
 from evenkeel.services.scheduler.adapters.findings import decode_profile
 from evenkeel.services.scheduler.domain.job_state import JobKnowledge, PlanInFlight
 from evenkeel.services.scheduler.domain.profiles import JobProfile, on_profile
 from evenkeel.services.scheduler.domain.restart import new_job
 from evenkeel.services.scheduler.domain.transitions import on_applied
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
+from evenkeel.telemetry.v2.batch_pb2 import Batch
 from evenkeel.trainer_sdk.devices.emulated_device import EmulatedDevice
 from evenkeel.trainer_sdk.devices.speeds import SpeedTable
+from evenkeel.trainer_sdk.emit.batch import BatchBuilder, Source
+from evenkeel.trainer_sdk.emit.measured import Measured
 from tests.integration.elastic.fleet import Fleet
 
 GONE = 0.0
@@ -127,7 +129,7 @@ def main() -> None:
 
 def run(
     job: MainJob, steps: Iterable[Step], num_iterations: int, pace: float = 1.0
-) -> tuple[list[Segment], dict[int, dict[int, pb.Sample]]]:
+) -> tuple[list[Segment], dict[int, dict[int, Measured]]]:
     """Runs the job at home and then through all steps.
 
     Args:
@@ -191,7 +193,7 @@ def _planned(job: MainJob, live: Mapping[int, float]) -> Layout:
     return solve(situation).layout
 
 
-def rows_of(job: MainJob, segments: Sequence[Segment], samples: Mapping[int, Mapping[int, pb.Sample]]) -> Iterator[Row]:
+def rows_of(job: MainJob, segments: Sequence[Segment], samples: Mapping[int, Mapping[int, Measured]]) -> Iterator[Row]:
     """What each plan was predicted to take and took, by the code of the services."""
     knowledge = new_job(
         JobRecord(
@@ -206,7 +208,7 @@ def rows_of(job: MainJob, segments: Sequence[Segment], samples: Mapping[int, Map
     detector, epoch = JobDetector(job.config.job_id), 0
     predicted = measured = settled = 0.0
     found: Mapping[int, float] = {}
-    for observation in observations_of(records_of(job.config.job_id, samples)):
+    for observation in observations_of(batches_told(job.config.job_id, samples)):
         if isinstance(observation, FrameObservation) and observation.epoch != epoch:
             if epoch:
                 yield Row(
@@ -270,11 +272,13 @@ def _live(segment: Segment, found: Mapping[int, float]) -> dict[int, float]:
     }
 
 
-def records_of(job_id: str, samples: Mapping[int, Mapping[int, pb.Sample]]) -> Iterator[pb.Record]:
-    """The samples as ranks would have sent them."""
+def batches_told(job_id: str, samples: Mapping[int, Mapping[int, Measured]]) -> Iterator[Batch]:
+    """The iterations as ranks would have sent them."""
+    builders: dict[int, BatchBuilder] = {}
     for iteration in sorted(samples):
-        for rank, sample in sorted(samples[iteration].items()):
-            yield pb.Record(job_id=job_id, rank=rank, node="node", device=f"device-{rank}", samples=[sample])
+        for rank, measured in sorted(samples[iteration].items()):
+            source = Source(job_id=job_id, rank=rank, node="node", device=f"device-{rank}")
+            yield from builders.setdefault(rank, BatchBuilder(source)).build(measured=[measured])
 
 
 def _decoded(profile: Profile) -> JobProfile:

@@ -1,9 +1,10 @@
 """Half of 512 devices die one by one: ``python -m benchmarks.planning.half_lost``.
 
 ReCoVer's job (arXiv 2605.11215): LLaMA 7B, TP 4, PP 2, 64 replicas of 128 micro-batches, on 512 devices; nobody comes
-back. Its figure of merit is throughput per live device, here relative to the start. Every iteration must do all of its
-8,192 micro-batches. Simulated; transitions are left out, because deaths every five iterations (as published) would
-measure them only.
+back. It kills whole replicas (``--victims replica``), where it gives nothing up; single devices all over the job are
+the other end. Its figure of merit is throughput per live device, here relative to the start. Every iteration must do
+all of its 8,192 micro-batches. Simulated; transitions are left out, because deaths every five iterations (as published)
+would measure them only.
 """
 
 import argparse
@@ -12,9 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from benchmarks.planning.cases import Case, case_of
+from benchmarks.planning.placements import PLACEMENTS, victims
 from benchmarks.planning.tables import percent, table, write_json
 from evenkeel.simulator.baselines import STRATEGIES
 from evenkeel.simulator.fleet.operation import Operation, operation_of, operation_seconds
@@ -45,7 +45,7 @@ class Moment:
 
 
 def course(
-    case: Case, system: str, victims: Sequence[int], at: Sequence[int], device_bytes: float = NO_LIMIT_BYTES
+    case: Case, system: str, order: Sequence[int], at: Sequence[int], device_bytes: float = NO_LIMIT_BYTES
 ) -> list[Moment]:
     """One system through all deaths; it is asked at each of those in ``at``."""
     healthy = case.cost.iteration_seconds(case.home, case.healthy)
@@ -54,7 +54,7 @@ def course(
     moments = []
     for num_dead in at:
         throughputs = case.healthy
-        for rank in victims[:num_dead]:
+        for rank in order[:num_dead]:
             del throughputs[rank]
         if current is not None:
             question = Question(
@@ -78,16 +78,17 @@ def course(
     return moments
 
 
-def run(systems: Sequence[str], num_deaths: int, every: int, seed: int, device_bytes: float) -> dict[str, Any]:
-    """The table; deaths in a random order, all systems the same."""
+def run(
+    systems: Sequence[str], num_deaths: int, every: int, placement: str, seed: int, device_bytes: float
+) -> dict[str, Any]:
+    """The table; all systems lose the same devices in the same order."""
     case = case_of("llama2-7b", 4, 64, 2, 128, 1.0)
-    rng = np.random.default_rng(seed)
-    victims = [int(rank) for rank in rng.permutation(case.num_devices)[:num_deaths]]
+    order = victims(placement, case.home, Topology(num_devices=case.num_devices), seed)[:num_deaths]
     at = sorted({*range(every, num_deaths + 1, every), *(n for n in CHECKPOINTS if n <= num_deaths)})
     shown = [n for n in CHECKPOINTS if n <= num_deaths]
     lines, found = [], {}
     for system in systems:
-        moments = course(case, system, victims, at, device_bytes)
+        moments = course(case, system, order, at, device_bytes)
         by_count = {moment.num_dead: moment for moment in moments}
         found[system] = [
             {"num_dead": m.num_dead, "per_live_device": m.per_live_device, "complete": m.complete} for m in moments
@@ -103,8 +104,9 @@ def run(systems: Sequence[str], num_deaths: int, every: int, seed: int, device_b
             ]
         )
     header = ["system", *(f"{n} dead" for n in shown), "lowest", "every iteration complete"]
-    print(f"## Half of 512 devices lost: throughput per live device, % of the start\n\n{table(header, lines)}\n")
-    return {"seed": seed, "every": every, "systems": found}
+    title = f"Half of 512 devices lost, {PLACEMENTS[placement]}: throughput per live device, % of the start"
+    print(f"## {title}\n\n{table(header, lines)}\n")
+    return {"placement": placement, "seed": seed, "every": every, "systems": found}
 
 
 def main() -> None:
@@ -113,11 +115,14 @@ def main() -> None:
     parser.add_argument("--systems", nargs="+", choices=list(STRATEGIES), default=list(SYSTEMS))
     parser.add_argument("--deaths", type=int, default=256)
     parser.add_argument("--every", type=int, default=8, help="ask after every so many deaths; 1 = after each")
+    parser.add_argument("--victims", choices=list(PLACEMENTS), default="random")
     parser.add_argument("--device-bytes", type=float, default=NO_LIMIT_BYTES, help="memory of a device for state")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--json", type=Path, default=Path("out/planning_half_lost.json"))
+    parser.add_argument("--json", type=Path, default=Path("out/planning/half_lost.json"))
     chosen = parser.parse_args()
-    write_json(chosen.json, run(chosen.systems, chosen.deaths, chosen.every, chosen.seed, chosen.device_bytes))
+    write_json(
+        chosen.json, run(chosen.systems, chosen.deaths, chosen.every, chosen.victims, chosen.seed, chosen.device_bytes)
+    )
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from evenkeel.layouts.mix import mix_for
 from evenkeel.planning.costs.cost_model import CostModel, Workload
 from evenkeel.planning.costs.recent import RecentIteration
 from evenkeel.planning.costs.replay import Replay
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
+from evenkeel.trainer_sdk.emit.measured import Measured
 
 _PIPELINE, _DATA, _QUOTA = 4, 2, 8
 # The first iterations of a stretch build groups and warm up.
@@ -87,12 +87,12 @@ def steps_of(job: MainJob, num_rounds: int) -> Iterator[Step]:
         yield Step(name="dealt out" if place % 2 else "home", speeds=HEALTHY, layout=layout)
 
 
-def rows_of(job: MainJob, segments: Sequence[Segment], samples: Mapping[int, Mapping[int, pb.Sample]]) -> Iterator[Row]:
+def rows_of(job: MainJob, segments: Sequence[Segment], samples: Mapping[int, Mapping[int, Measured]]) -> Iterator[Row]:
     """As drawn, and dealt out."""
     begun: dict[int, int] = {}
     found: dict[bool, list[RecentIteration]] = {False: [], True: []}
     for iteration, by_rank in sorted(samples.items()):
-        epochs = {sample.epoch for sample in by_rank.values()}
+        epochs = {sample.place.epoch for sample in by_rank.values()}
         epoch = max(epochs)
         whole = len(epochs) == 1 and len(by_rank) == len(job.layout.ranks)
         if whole and iteration - begun.setdefault(epoch, iteration) >= _SETTLING:
@@ -111,13 +111,13 @@ def rows_of(job: MainJob, segments: Sequence[Segment], samples: Mapping[int, Map
         )
 
 
-def _recent(samples: Collection[pb.Sample]) -> RecentIteration:
-    everything = {each.index: each for sample in samples for each in sample.micro_batches}
+def _recent(samples: Collection[Measured]) -> RecentIteration:
+    everything = {each.index: each for sample in samples for each in sample.listed}
     in_order = [each for _, each in sorted(everything.items())]
     return RecentIteration(
         wall_seconds=max(sample.wall_seconds for sample in samples),
         tokens=tuple(each.tokens for each in in_order),
-        sums_of_squares=tuple(round(each.sum_of_squares) for each in in_order),
+        sums_of_squares=tuple(round(each.squares) for each in in_order),
     )
 
 

@@ -25,7 +25,7 @@ from evenkeel.simulator.fleet.simulation import FleetSimulation
 from evenkeel.simulator.fleet.strategy import Costs
 from evenkeel.simulator.fleet.topology import Scope, Topology
 
-SYSTEMS = ("strengthened Oobleck", "Evenkeel", "Evenkeel + sequence mix", "ResiHP")
+SYSTEMS = ("strengthened Oobleck", "Evenkeel")
 LINK_FACTORS = (5.0, 20.0)
 INTENSITIES = {"light": 1.0, "heavy": 3.0, "severe": 8.0}
 """Times a death an hour, a slowdown every two hours, a silent node every twelve, a slow link every four."""
@@ -152,7 +152,7 @@ def run(
                 rows.append(row)
                 write_json(path, rows)
             shown.append(row)
-        title = f"## 256 devices, {num_iterations:,} iterations, {intensity}: {len(faults)} faults, {len(links)} links"
+        title = f"## {intensity}: 256 devices, {num_iterations:,} iterations, {len(faults)} faults, {len(links)} links"
         bound = percent(shown[-1]["bound"])
         print(f"{title}\n\n{table(HEADER, lines_of(shown))}\n\nBound {bound} %.\n", flush=True)
 
@@ -165,7 +165,7 @@ def main() -> None:
     parser.add_argument("--iterations", type=int, default=10_000)
     parser.add_argument("--noise", type=float, default=0.0, help="relative deviation of each operation")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--json", type=Path, default=Path("out/planning_recurring.json"))
+    parser.add_argument("--json", type=Path, default=Path("out/planning/recurring.json"))
     chosen = parser.parse_args()
     run(chosen.systems, chosen.iterations, chosen.noise, chosen.seed, chosen.intensities, chosen.json)
 

@@ -1,112 +1,124 @@
 """ResiHP's scenarios, every system on the same faults: ``python -m benchmarks.planning.resihp``.
 
-Prints tables (Markdown) and writes JSON. Everything is simulated; what the simulation leaves out is in
-``docs/simulator.md``. ``--parts`` runs some of the tables, ``--seeds`` sets how many runs a cell is the mean of. Models
-that the JSON file has already are not run again, so a run that was stopped goes on where it was.
+Prints tables (Markdown) and writes JSON; a cell of a table is the range over the six jobs, the JSON file has each.
+Everything is simulated; what the simulation leaves out is in ``docs/simulator.md``. Rows that the JSON file has already
+are not run again, so a run that was stopped goes on where it was.
 """
 
 import argparse
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 from benchmarks.planning.cases import resihp_cases
-from benchmarks.planning.published import FIG_9, SEVERITIES
+from benchmarks.planning.placements import PLACEMENTS
+from benchmarks.planning.published import FIG_9, INTERVALS_SECONDS, SEVERITIES
 from benchmarks.planning.scenarios import (
     FAIL_SLOW,
     FAIL_STOP,
     MIXED,
+    OURS,
+    STALLS_SECONDS,
     Row,
     fail_slow_rows,
     fail_stop_rows,
     mixed_rows,
 )
-from benchmarks.planning.tables import percent, table, write_json
+from benchmarks.planning.tables import span, table, write_json
 
-PARTS = ("fig9", "fig10", "table6")
-
-
-def _cells(row: Row, systems: tuple[str, ...]) -> list[str]:
-    cells = []
-    for system in systems:
-        found = row["systems"][system]
-        ended = f" ({100 * found['aborted']:.0f} % end)" if found["aborted"] else ""
-        cells.append(percent(found["throughput"]) + ended)
-    return cells
+PARTS = ("table6", "stalls", "fig9", "fig10")
+_HOUR = 3600.0
+_cell = partial(span, between="-")
 
 
-def _of_bound(row: Row) -> list[str]:
-    return [percent(row["systems"][name]["of_bound"]) for name in ("Evenkeel", "Evenkeel + sequence mix")]
+def lines_of(
+    rows: Sequence[Row], keys: Mapping[str, Callable[[Row], object]], systems: Sequence[str], rivals: Sequence[str]
+) -> tuple[list[str], list[list[str]]]:
+    """Header and lines of a table: a line for each combination of keys, a cell the range over the models.
 
-
-def table_6(rows: list[Row]) -> str:
-    """Percent of fault-free throughput; published figures first."""
-    header = ["model", "every", "published ReCycle", "published Oobleck", "published ResiHP", *FAIL_STOP]
-    lines = []
+    Args:
+        rows: Of all models.
+        keys: What a line is told apart by, by the title of its column.
+        systems: Whose throughput is shown, percent of fault-free.
+        rivals: Over whom the first of ours is shown, as a ratio.
+    """
+    lines: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
-        published = [percent(row["published"][name]) for name in ("ReCycle", "Oobleck", "ResiHP")]
-        every = f"{row['interval_seconds'] / 3600:g} h"
-        own = [*_cells(row, FAIL_STOP), percent(row["bound"]), *_of_bound(row)]
-        lines.append([row["model"], every, *published, *own])
-    return table([*header, "bound", "of bound", "of bound, mix"], lines)
+        lines.setdefault(tuple(str(key(row)) for key in keys.values()), []).append(row)
+    header = [*keys, *systems, "bound", "of bound", *(f"/ {rival}" for rival in rivals)]
+    found = []
+    for names, some in lines.items():
+        cells = [_cell([100.0 * row["systems"][name]["throughput"] for row in some]) for name in systems]
+        ended = [sum(row["systems"][name]["ended"] > 0.0 for row in some) for name in systems]
+        cells = [f"{cell} ({count} end)" if count else cell for cell, count in zip(cells, ended, strict=True)]
+        own = [row["systems"][OURS[0]] for row in some]
+        cells.append(_cell([100.0 * row["bound"] for row in some]))
+        cells.append(_cell([100.0 * each["of_bound"] for each in own]))
+        for rival in rivals:
+            theirs = [row["systems"][rival]["throughput"] for row in some]
+            ratios = [each["throughput"] / other for each, other in zip(own, theirs, strict=True)]
+            cells.append(_cell(ratios, 2))
+        found.append([*names, *cells])
+    return header, found
 
 
-def figure_9(rows: list[Row]) -> str:
-    """Percent of fault-free throughput, and speedups over Greyhound and nothing."""
-    header = ["model", "severity", *FAIL_SLOW, "bound", "of bound", "of bound, mix", "Evenkeel / Greyhound"]
-    lines = []
-    for row in rows:
-        systems = row["systems"]
-        over = systems["Evenkeel"]["throughput"] / systems["Greyhound"]["throughput"]
-        nothing = systems["no mitigation"]["throughput"]
-        speedups = [f"{systems[name]['throughput'] / nothing:.2f}" for name in ("Greyhound", "ResiHP", "Evenkeel")]
-        column = list(SEVERITIES).index(row["severity"])
-        published = [FIG_9[name][row["model"]][column] for name in ("Greyhound", "ResiHP")]
-        said = ["-" if value is None else f"{value:.2f}" for value in published]
-        own = [*_cells(row, FAIL_SLOW), percent(row["bound"]), *_of_bound(row), f"{over:.2f}"]
-        lines.append([row["model"], row["severity"], *own, " / ".join(speedups), " / ".join(said)])
-    over_nothing = "over nothing: Greyhound / ResiHP / Evenkeel"
-    return table([*header, over_nothing, "published over nothing: Greyhound / ResiHP"], lines)
-
-
-def mixed(rows: list[Row]) -> str:
-    """Percent of fault-free throughput, and how far ahead of the strengthened systems."""
-    header = ["model", *MIXED, "bound", "of bound", "of bound, mix", "Evenkeel / ReCycle", "/ S-Oobleck", "/ ResiHP"]
-    lines = []
-    for row in rows:
-        systems = row["systems"]
-        own = systems["Evenkeel"]["throughput"]
-        over = [f"{own / systems[name]['throughput']:.2f}" for name in ("ReCycle", "strengthened Oobleck", "ResiHP")]
-        lines.append([row["model"], *_cells(row, MIXED), percent(row["bound"]), *_of_bound(row), *over])
-    return table(header, lines)
-
-
-def run(parts: Sequence[str], models: Sequence[str], num_seeds: int, path: Path) -> None:
+def run(parts: Sequence[str], models: Sequence[str], seeds: Sequence[int], path: Path) -> None:
     """Runs what the file does not have yet, keeps each model's rows in it, prints each table when it is ready."""
-    found: dict[str, list[Row]] = json.loads(path.read_text()) if path.exists() else {}
+    kept: dict[str, list[Row]] = json.loads(path.read_text()) if path.exists() else {}
     cases = [case for case in resihp_cases() if case.model in models]
 
-    def kept(key: str, rows: Callable[[], list[Row]]) -> list[Row]:
-        if key not in found:
-            found[key] = rows()
-            write_json(path, found)
-        return found[key]
+    def rows_of(key: str, rows: Callable[[], list[Row]]) -> list[Row]:
+        if key not in kept:
+            kept[key] = rows()
+            write_json(path, kept)
+        return kept[key]
 
-    seeds = range(num_seeds)
-    if "fig9" in parts:
-        shown = [row for case in cases for row in kept(f"fig9 {case.model}", partial(fail_slow_rows, [case], 8))]
-        print(f"## Fail-slow (Fig. 9)\n\n{figure_9(shown)}\n", flush=True)
-    if "fig10" in parts:
-        of = f"{num_seeds} runs"
-        shown = [row for case in cases for row in kept(f"fig10 {case.model} {of}", partial(mixed_rows, [case], seeds))]
-        print(f"## Mixed (Fig. 10)\n\n{mixed(shown)}\n", flush=True)
+    def fail_stop() -> Iterator[Row]:
+        for placement, case, seed in product(PLACEMENTS, cases, seeds):
+            rows = partial(fail_stop_rows, case, placement, seed)
+            yield from rows_of(f"table6 {case.model} {placement} {seed}", rows)
+
+    def stalls() -> Iterator[Row]:
+        systems = [name for name in FAIL_STOP if name != OURS[1]]
+        for stall, case, seed in product(STALLS_SECONDS, cases, seeds):
+            rows = partial(fail_stop_rows, case, "random", seed, systems, INTERVALS_SECONDS[1:2], stall)
+            yield from rows_of(f"stalls {case.model} {stall:g} {seed}", rows)
+
+    def shown(title: str, parts_of: tuple[list[str], list[list[str]]]) -> None:
+        print(f"## {title}\n\n{table(*parts_of)}\n", flush=True)
+
+    def every(row: Row) -> str:
+        return f"{row['interval_seconds'] / _HOUR:g} h"
+
+    place = {"victims": lambda row: row["placement"]}
     if "table6" in parts:
-        of = f"{num_seeds} runs"
-        shown = [
-            row for case in cases for row in kept(f"table6 {case.model} {of}", partial(fail_stop_rows, [case], seeds))
+        keys = {"a death every": every, **place}
+        rows = sorted(fail_stop(), key=lambda row: -row["interval_seconds"])
+        shown("Fail-stop (Table 6)", lines_of(rows, keys, FAIL_STOP, ("ReCycle", "Oobleck", "ResiHP")))
+    if "stalls" in parts:
+        systems = [name for name in FAIL_STOP if name != OURS[1]]
+        keys = {"stall, s": lambda row: f"{row['stall_seconds']:g}"}
+        shown(
+            "Fail-stop, a death an hour, random victims, by the stall of everybody",
+            lines_of(list(stalls()), keys, systems, ("Oobleck", "ResiHP")),
+        )
+    if "fig9" in parts:
+        rows = [
+            row for case in cases for row in rows_of(f"fig9 {case.model}", partial(fail_slow_rows, case, num_places=8))
         ]
-        print(f"## Fail-stop (Table 6)\n\n{table_6(shown)}\n", flush=True)
+        rows.sort(key=lambda row: list(SEVERITIES).index(row["severity"]))
+        keys = {"severity": lambda row: f"{row['severity']} (-{100 - 100 * SEVERITIES[row['severity']]:.0f} %)"}
+        shown("Fail-slow (Fig. 9)", lines_of(rows, keys, FAIL_SLOW, ("no mitigation", "Greyhound", "ResiHP")))
+    if "fig10" in parts:
+        rows = [
+            row
+            for placement, case, seed in product(PLACEMENTS, cases, seeds)
+            for row in rows_of(f"fig10 {case.model} {placement} {seed}", partial(mixed_rows, case, placement, seed))
+        ]
+        rivals = ("ReCycle", "strengthened Oobleck", "ResiHP")
+        shown("Mixed (Fig. 10)", lines_of(rows, place, MIXED, rivals))
 
 
 def main() -> None:
@@ -114,10 +126,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--models", nargs="+", choices=list(FIG_9["ResiHP"]), default=list(FIG_9["ResiHP"]))
-    parser.add_argument("--seeds", type=int, default=5, help="runs per cell")
-    parser.add_argument("--json", type=Path, default=Path("out/planning_fleet.json"), help="where the rows go")
+    parser.add_argument("--seeds", type=int, default=1, help="orders of victims of each placement")
+    parser.add_argument("--json", type=Path, default=Path("out/planning/resihp.json"), help="where the rows go")
     chosen = parser.parse_args()
-    run(chosen.parts, chosen.models, chosen.seeds, chosen.json)
+    run(chosen.parts, chosen.models, range(chosen.seeds), chosen.json)
 
 
 if __name__ == "__main__":

@@ -1,128 +1,118 @@
-"""The published scenarios, each run for every system on the same faults; rows are plain data."""
+"""The published scenarios, each run for every system on the same faults; rows are plain data.
+
+What no paper says is the same for everybody and named: whom failures hit (:mod:`benchmarks.planning.placements`), and
+the *stall*, seconds from a death until everybody trains again (verdict, groups, restart, catch-up), without the bytes
+that a system moves.
+"""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
 from benchmarks.planning.cases import Case, throughput_for_residual
-from benchmarks.planning.published import INTERVALS_SECONDS, SEVERITIES, table_6_fraction
+from benchmarks.planning.placements import deaths
+from benchmarks.planning.published import INTERVALS_SECONDS, SEVERITIES
+from evenkeel.planning.costs.price import TransitionCosts
 from evenkeel.simulator.baselines import STRATEGIES
 from evenkeel.simulator.fleet.detection import DetectorModel
-from evenkeel.simulator.fleet.faults import Fault, FaultProcess, Spacing, drawn_faults
+from evenkeel.simulator.fleet.faults import Fault
 from evenkeel.simulator.fleet.result import RunResult
 from evenkeel.simulator.fleet.simulation import FleetSimulation
 from evenkeel.simulator.fleet.strategy import Costs
 from evenkeel.simulator.fleet.topology import Topology
 
-FAIL_STOP = ("ReCycle", "Oobleck", "NTP", "ResiHP", "Evenkeel", "Evenkeel + sequence mix")
-FAIL_SLOW = ("no mitigation", "Adaptra", "Greyhound", "ResiHP", "Evenkeel", "Evenkeel + sequence mix")
-MIXED = (
-    "ReCycle",
-    "strengthened ReCycle",
-    "Oobleck",
-    "strengthened Oobleck",
-    "ResiHP",
-    "Evenkeel",
-    "Evenkeel + sequence mix",
-)
+OURS = ("Evenkeel", "Evenkeel + sequence mix")
+FAIL_STOP = ("ReCycle", "Oobleck", "NTP", "ResiHP", *OURS)
+FAIL_SLOW = ("no mitigation", "Greyhound", "ResiHP", *OURS)
+MIXED = ("ReCycle", "strengthened ReCycle", "Oobleck", "strengthened Oobleck", "ResiHP", *OURS)
+STALL_SECONDS = 2.0
+STALLS_SECONDS = (2.0, 15.0, 60.0, 180.0)
+_ESTIMATE_ERROR = 0.02
 Row = dict[str, Any]
 
 
 def simulated(
-    case: Case, strategy: str, faults: Sequence[Fault], *, seconds: float, seed: int, error: float = 0.0
+    case: Case, system: str, faults: Sequence[Fault], *, seconds: float, stall: float = STALL_SECONDS, error: float = 0
 ) -> RunResult:
-    """One run; the detector is late as ours is, and estimates with a relative error."""
+    """One run; slow devices are noticed after 30 s, with a relative error of their speed."""
     return FleetSimulation(
         home=case.home,
         cost=case.cost,
         topology=Topology(num_devices=case.num_devices),
         faults=faults,
-        detector=DetectorModel(estimate_error=error),
-        costs=Costs(),
-        strategy=STRATEGIES[strategy],
+        detector=DetectorModel(stop_seconds=0.0, estimate_error=error),
+        costs=Costs(transition=TransitionCosts(group_seconds=stall, bytes_per_second=1e10), restart_seconds=stall),
+        strategy=STRATEGIES[system],
         duration_seconds=seconds,
-        seed=seed,
     ).run()
 
 
-def _summary(results: Sequence[RunResult]) -> Row:
-    plans = [seconds for result in results for seconds in result.plan_seconds]
-    return {
-        "throughput": fmean(result.throughput for result in results),
-        "of_bound": fmean(result.of_bound for result in results),
-        "aborted": sum(result.aborted_at_seconds is not None for result in results) / len(results),
-        "plan_seconds_mean": fmean(plans) if plans else 0.0,
-        "plan_seconds_max": max(plans, default=0.0),
+def _row(row: Row, results: dict[str, list[RunResult]]) -> Row:
+    """The row with the mean of each system's runs."""
+    systems = {
+        system: {
+            "throughput": fmean(run.throughput for run in runs),
+            "of_bound": fmean(run.of_bound for run in runs),
+            "ended": sum(run.aborted_at_seconds is not None for run in runs) / len(runs),
+        }
+        for system, runs in results.items()
     }
+    return row | {"bound": fmean(run.bound for runs in results.values() for run in runs), "systems": systems}
 
 
-def fail_stop_rows(cases: Sequence[Case], seeds: Sequence[int], systems: Sequence[str] = FAIL_STOP) -> list[Row]:
+def fail_stop_rows(
+    case: Case,
+    placement: str,
+    seed: int,
+    systems: Sequence[str] = FAIL_STOP,
+    intervals: Sequence[float] = INTERVALS_SECONDS,
+    stall: float = STALL_SECONDS,
+) -> list[Row]:
     """Table 6: one device dies for good at each interval."""
-    rows = []
-    for case in cases:
-        seconds = case.hours * 3600.0
-        for column, interval in enumerate(INTERVALS_SECONDS):
-            process = FaultProcess(every_seconds=interval, spacing=Spacing.REGULAR)
-            topology = Topology(num_devices=case.num_devices)
-            faults = [drawn_faults([process], topology, duration_seconds=seconds, seed=seed) for seed in seeds]
-            row: Row = {"model": case.model, "interval_seconds": interval, "systems": {}}
-            for system in systems:
-                results = [
-                    simulated(case, system, drawn, seconds=seconds, seed=seed)
-                    for drawn, seed in zip(faults, seeds, strict=True)
-                ]
-                row["systems"][system] = _summary(results)
-                row["bound"] = fmean(result.bound for result in results)
-            row["published"] = {
-                name: table_6_fraction(name, case.model, column) for name in ("ReCycle", "Oobleck", "ResiHP")
-            }
-            rows.append(row)
+    seconds, topology, rows = case.hours * 3600.0, Topology(num_devices=case.num_devices), []
+    for interval in intervals:
+        faults = deaths(placement, case.home, topology, every_seconds=interval, duration_seconds=seconds, seed=seed)
+        key = {
+            "model": case.model,
+            "interval_seconds": interval,
+            "placement": placement,
+            "seed": seed,
+            "stall_seconds": stall,
+        }
+        rows.append(
+            _row(key, {name: [simulated(case, name, faults, seconds=seconds, stall=stall)] for name in systems})
+        )
     return rows
 
 
-def fail_slow_rows(cases: Sequence[Case], num_places: int, systems: Sequence[str] = FAIL_SLOW) -> list[Row]:
-    """Fig. 9: one device is slow, for good, for an hour after its verdict; every place in turn."""
-    rows = []
-    for case in cases:
-        places = range(0, case.num_devices, max(1, case.num_devices // num_places))
-        for label, residual in SEVERITIES.items():
-            row: Row = {"model": case.model, "severity": label, "systems": {}}
-            slow = {rank: throughput_for_residual(case, rank, residual) for rank in places}
-            row["device_throughput"] = fmean(slow.values())
-            for system in systems:
-                results = [
-                    simulated(
-                        case, system, [Fault(at_seconds=0.0, devices=(rank,), throughput=p)], seconds=14400, seed=0
-                    )
-                    for rank, p in slow.items()
-                ]
-                row["systems"][system] = _summary(results)
-                row["bound"] = fmean(result.bound for result in results)
-            rows.append(row)
-    return rows
-
-
-def mixed_rows(cases: Sequence[Case], seeds: Sequence[int], systems: Sequence[str] = MIXED) -> list[Row]:
-    """Fig. 10: every hour something, in turn a death and a medium slowdown, nobody repairs."""
-    rows = []
-    for case in cases:
-        seconds = case.hours * 3600.0
-        medium = throughput_for_residual(case, 0, SEVERITIES["M"])
-        row: Row = {"model": case.model, "systems": {}}
-        drawn = []
-        for seed in seeds:
-            process = FaultProcess(every_seconds=3600.0, spacing=Spacing.REGULAR)
-            faults = drawn_faults(
-                [process], Topology(num_devices=case.num_devices), duration_seconds=seconds, seed=seed
-            )
-            drawn.append([replace(fault, throughput=medium * (i % 2)) for i, fault in enumerate(faults)])
-        for system in systems:
-            results = [
-                simulated(case, system, faults, seconds=seconds, seed=seed, error=0.02)
-                for faults, seed in zip(drawn, seeds, strict=True)
+def fail_slow_rows(case: Case, num_places: int, systems: Sequence[str] = FAIL_SLOW) -> list[Row]:
+    """Fig. 9: one device is slow for four hours, at the published loss of throughput; every place in turn."""
+    places, rows = range(0, case.num_devices, max(1, case.num_devices // num_places)), []
+    for severity, residual in SEVERITIES.items():
+        slow = {rank: throughput_for_residual(case, rank, residual) for rank in places}
+        results = {
+            system: [
+                simulated(case, system, [Fault(at_seconds=0.0, devices=(rank,), throughput=speed)], seconds=14_400.0)
+                for rank, speed in slow.items()
             ]
-            row["systems"][system] = _summary(results)
-            row["bound"] = fmean(result.bound for result in results)
-        rows.append(row)
+            for system in systems
+        }
+        key = {"model": case.model, "severity": severity, "device_throughput": fmean(slow.values())}
+        rows.append(_row(key, results))
     return rows
+
+
+def mixed_rows(case: Case, placement: str, seed: int, systems: Sequence[str] = MIXED) -> list[Row]:
+    """Fig. 10: every hour something, in turn a death and a medium slowdown, nobody repairs."""
+    seconds = case.hours * 3600.0
+    faults = deaths(
+        placement,
+        case.home,
+        Topology(num_devices=case.num_devices),
+        every_seconds=3600.0,
+        duration_seconds=seconds,
+        seed=seed,
+        throughputs=(0.0, throughput_for_residual(case, 0, SEVERITIES["M"])),
+    )
+    results = {name: [simulated(case, name, faults, seconds=seconds, error=_ESTIMATE_ERROR)] for name in systems}
+    return [_row({"model": case.model, "placement": placement, "seed": seed}, results)]

@@ -18,11 +18,11 @@ from functools import partial
 from pathlib import Path
 from statistics import fmean
 
+from evenkeel.layouts.execution import times
 from evenkeel.layouts.instructions import Instruction, Op
 from evenkeel.layouts.mix import Mix, mix_for, mixed
 from evenkeel.layouts.model import ModelSpec
 from evenkeel.layouts.schedules import one_f_one_b
-from evenkeel.layouts.timeline import run_programs
 from evenkeel.simulator.fleet.models import MODELS
 
 _BACKWARD = 2.0
@@ -111,7 +111,7 @@ def iteration_seconds(costs: Sequence[float], setting: Setting) -> float:
             forward = own[instruction.micro_batch] / (1.0 + _BACKWARD) / setting.pipeline
             return forward if instruction.op is Op.FORWARD else forward * _BACKWARD
 
-        slowest = max(slowest, *(stage.end_seconds for stage in run_programs(programs, seconds_of)))
+        slowest = max(slowest, *(stage.end_seconds for stage in times(programs, seconds_of)))
     return slowest
 
 

@@ -77,7 +77,7 @@ def main() -> None:
     parser.add_argument("--spares", type=int, nargs="+", default=[0, 1, 2, 3, 4], help="spare replicas")
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--devices", type=int, default=NUM_DEVICES)
-    parser.add_argument("--json", type=Path, default=Path("out/planning_spare_domains.json"))
+    parser.add_argument("--json", type=Path, default=Path("out/planning/spare_domains.json"))
     chosen = parser.parse_args()
     write_json(chosen.json, run(chosen.widths, chosen.spares, chosen.seeds, chosen.devices))
 

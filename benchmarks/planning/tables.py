@@ -11,6 +11,12 @@ def percent(value: float | None, digits: int = 1) -> str:
     return "-" if value is None else f"{100.0 * value:.{digits}f}"
 
 
+def span(values: Sequence[float], digits: int = 1, between: str = " to ") -> str:
+    """The least and the largest of some figures; one figure where they are the same."""
+    low, high = (f"{each:.{digits}f}" for each in (min(values), max(values)))
+    return low if low == high else f"{low}{between}{high}"
+
+
 def table(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     """A Markdown table."""
     rows = [header, ["---"] * len(header), *lines]

@@ -12,15 +12,15 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from benchmarks.planning.best_layout import best_layout
-from benchmarks.planning.fidelity import HEALTHY, Step, records_of, rows_of, run
+from benchmarks.planning.fidelity import HEALTHY, Step, batches_told, rows_of, run
 from benchmarks.planning.pipelined_job import pipelined_job
 from benchmarks.planning.routes import HEADER, cells_of
 from benchmarks.planning.tables import table, write_json
 from evenkeel.demo.job import MainJob
 from evenkeel.offline.samples_stream import observations_of
 from evenkeel.planning.costs.cost_model import Workload
-from evenkeel.services.detector.domain.detector import JobDetector
-from evenkeel.services.detector.domain.verdict import Verdict
+from evenkeel.services.detector.domain.findings.verdict import Verdict
+from evenkeel.services.detector.domain.job import JobDetector
 
 CASES: Mapping[str, Mapping[int, float]] = {"healthy": HEALTHY, "rank 2 at 0.6": {2: 0.6}}
 _TOKEN_BUDGET = 160
@@ -40,7 +40,7 @@ def main() -> None:
     rows = [row for row in rows_of(job, segments, samples) if row.plan != "home"]
     print(table(HEADER, list(map(cells_of, rows))))
     detector = JobDetector(job.config.job_id)
-    for observation in observations_of(records_of(job.config.job_id, samples)):
+    for observation in observations_of(batches_told(job.config.job_id, samples)):
         for finding in detector.observe(observation):
             if isinstance(finding, Verdict):
                 ranks = ", ".join(str(culprit.rank) for culprit in finding.culprits)

@@ -10,19 +10,19 @@ from prometheus_client import CollectorRegistry
 from benchmarks.speed.held import held_bytes
 from benchmarks.speed.jobs import SyntheticJob
 from evenkeel.contracts.headers import record_headers
-from evenkeel.contracts.topics import OBSERVATIONS, RECORDS
+from evenkeel.contracts.topics import BATCHES, FRAMES
 from evenkeel.services.common.database import create_engine
-from evenkeel.services.common.kafka import Batch, ConsumedRecord, FetchedRecords, OutgoingRecord, Partition
+from evenkeel.services.common.kafka import Batch, ConsumedRecord, OutgoingRecord, Partition
+from evenkeel.services.common.worker import Worker
 from evenkeel.services.detector.adapters.finding_codec import record_of, to_be_told
 from evenkeel.services.detector.adapters.observation_codec import decode_observations
-from evenkeel.services.detector.domain.detector import JobDetector
+from evenkeel.services.detector.domain.job import JobDetector
 from evenkeel.services.detector.warm_up import warm_up as warm_up_detector
 from evenkeel.services.telemetry.adapters.rollup_writer import RollupWriter
 from evenkeel.services.telemetry.handler import TelemetryHandler
 from evenkeel.services.telemetry.metrics import TelemetryMetrics
-from evenkeel.services.telemetry.warm_up import warm_up as warm_up_telemetry
 
-_WHERE = Partition(RECORDS.name, 0)
+_WHERE = Partition(BATCHES.name, 0)
 # What a fetch brings of small records.
 _BATCH = 8192
 _AT_ONCE = 64
@@ -46,8 +46,8 @@ class _Kept:
         return []
 
 
-def detector_per_second(num_ranks: int, *, seconds: float, in_blocks: bool) -> float:
-    """Rank-samples per second of CPU time through the pure detector; one frame at a time, or all that are there."""
+def detector_per_second(num_ranks: int, *, seconds: float) -> float:
+    """Rank-samples per second of CPU time through the pure detector."""
     job, detector = SyntheticJob("job", num_ranks), JobDetector("job")
     for frame in job.frames(range(_WARM_FRAMES)):
         detector.observe(frame)
@@ -55,11 +55,8 @@ def detector_per_second(num_ranks: int, *, seconds: float, in_blocks: bool) -> f
     while spent < seconds:
         frames = list(job.frames(range(done, done + max(8, _SAMPLES_AT_ONCE // num_ranks))))
         began_seconds = time.process_time()
-        if in_blocks:
-            detector.observe_all(frames)
-        else:
-            for frame in frames:
-                detector.observe(frame)
+        for frame in frames:
+            detector.observe(frame)
         spent += time.process_time() - began_seconds
         done += len(frames)
     return (done - _WARM_FRAMES) * num_ranks / spent
@@ -77,7 +74,7 @@ def detector_bytes_per_rank(num_ranks: int, *, num_iterations: int) -> tuple[flo
 
 def consumed(values: Iterable[bytes], topic: str, *, key: bytes) -> list[ConsumedRecord]:
     """Records as the broker would give them, headers and all."""
-    headers = record_headers(RECORDS, "benchmark")
+    headers = record_headers(BATCHES, "benchmark")
     return [
         ConsumedRecord(Partition(topic, 0), offset, 0.0, key, value, headers) for offset, value in enumerate(values)
     ]
@@ -86,10 +83,7 @@ def consumed(values: Iterable[bytes], topic: str, *, key: bytes) -> list[Consume
 def services_per_second(num_ranks: int, num_samples: int) -> tuple[float, float]:
     """Rank-samples per second of CPU time through telemetry, and through the detector; no Kafka, no PostgreSQL."""
     num_iterations = max(4, num_samples // num_ranks)
-    records = FetchedRecords.of(
-        _WHERE, consumed(SyntheticJob("job", num_ranks).records(range(num_iterations)), RECORDS.name, key=b"job")
-    )
-    warm_up_telemetry()
+    records = consumed(SyntheticJob("job", num_ranks).records(range(num_iterations)), BATCHES.name, key=b"job")
     warm_up_detector()
     gc.collect()
     gc.freeze()
@@ -98,18 +92,20 @@ def services_per_second(num_ranks: int, num_samples: int) -> tuple[float, float]
     finally:
         gc.unfreeze()
     detector, num_judged, num_found = JobDetector("job"), 0, 0
-    read = consumed((each.value or b"" for each in observations), OBSERVATIONS.name, key=b"job")
+    read = consumed((each.value or b"" for each in observations), FRAMES.name, key=b"job")
     began_seconds = time.process_time()
     for first in range(0, len(read), _AT_ONCE):
         decoded = [one for each in read[first : first + _AT_ONCE] for one in decode_observations(each).observations]
         num_judged += len(decoded)
-        num_found += len([record_of(finding) for finding in to_be_told(detector.observe_all(decoded))])
+        findings = [finding for one in decoded for finding in detector.observe(one)]
+        num_found += len([record_of(finding) for finding in to_be_told(findings)])
     judge_seconds = time.process_time() - began_seconds
     assert num_judged == num_iterations, num_judged
-    return len(records) / telemetry_seconds, len(records) / judge_seconds
+    done = num_iterations * num_ranks
+    return done / telemetry_seconds, done / judge_seconds
 
 
-async def _through_telemetry(records: FetchedRecords) -> tuple[list[OutgoingRecord], float]:
+async def _through_telemetry(records: Sequence[ConsumedRecord]) -> tuple[list[OutgoingRecord], float]:
     kept, partition = _Kept(), _WHERE
     metrics = TelemetryMetrics(CollectorRegistry())
     engine = create_engine("postgresql://nobody@127.0.0.1:1/none", application_name="benchmark")
@@ -123,6 +119,7 @@ async def _through_telemetry(records: FetchedRecords) -> tuple[list[OutgoingReco
         from_the_start,
         RollupWriter(engine, metrics, max_rows=100_000),
         metrics,
+        worker=Worker(),
         rollup_iterations=16,
         job_idle_seconds=3600.0,
     )

@@ -1,11 +1,16 @@
 """Synthetic jobs of any size: eight stages, a replica's ranks share its micro-batches, every iteration has its own."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
-from evenkeel.services.detector.domain.observation import FrameObservation
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
+from evenkeel.contracts.columns import HAS_FLOPS, HAS_INPUT, HAS_LOSS, ITERATION, PRESENT, PROCESS
+from evenkeel.contracts.measured_arrays import Floats, Ints
+from evenkeel.services.detector.domain.frames.observation import FrameObservation
+from evenkeel.simulator.live.rank_batches import add_news, empty_batch
+from evenkeel.telemetry.v2 import batch_pb2 as pb
+from evenkeel.telemetry.v2 import process_pb2
 
 NUM_STAGES = 8
 _MICRO_BATCHES = 8
@@ -31,38 +36,8 @@ class SyntheticJob:
         for rank, iteration in (slow_from or {}).items():
             self._slow_from[rank] = iteration
 
-    def samples(self, iteration: int) -> Iterator[pb.Sample]:
-        """One sample a rank, ascending."""
-        seconds = self._compute_seconds(iteration)
-        for rank, each in enumerate(seconds.tolist()):
-            if rank % NUM_STAGES == 0:
-                tokens = self._random.integers(2000, 6000, _MICRO_BATCHES).tolist()
-                micro_batches = [
-                    pb.MicroBatch(index=index, tokens=count, sum_of_squares=1000.0 * count)
-                    for index, count in enumerate(tokens)
-                ]
-                work = sum(tokens) / (4000.0 * _MICRO_BATCHES)
-            yield pb.Sample(
-                iteration=iteration,
-                started_at_unix_seconds=1.7e9 + iteration,
-                wall_seconds=0.5,
-                compute=pb.ComputeSeconds(
-                    forward=each * work / 3, backward=each * work * 2 / 3, optimizer=0.01, data=0.001
-                ),
-                waiting=pb.WaitingSeconds(tensor=0.01, pipeline=0.1, gradient=0.02, vote=0.001),
-                micro_batches=micro_batches,
-                position=pb.Position(
-                    replica=rank // NUM_STAGES,
-                    stage=rank % NUM_STAGES,
-                    forward_flops_per_token=1e9,
-                    backward_multiple=2.0,
-                ),
-                loss=2.0 if rank % NUM_STAGES == NUM_STAGES - 1 else None,
-                peak_memory_bytes=40 << 30,
-            )
-
     def records(self, iterations: range, *, samples_per_record: int = 1) -> Iterator[bytes]:
-        """Serialised records in the order in which they would come: all ranks, then again.
+        """Serialised batches in the order in which they would come: all ranks, then again.
 
         The very first iteration comes alone, as it would.
         """
@@ -71,31 +46,71 @@ class SyntheticJob:
         if iterations.start == 0:
             tolds.insert(0, range(1))
         for sequence, told in enumerate(tolds):
-            first = told.start
-            for rank, samples in enumerate(zip(*(self.samples(each) for each in told), strict=True)):
-                yield pb.Record(
-                    job_id=self.job_id,
-                    rank=rank,
-                    sequence=iterations.start + sequence,
-                    node=f"node-{rank // NUM_STAGES}",
-                    device=f"gpu-{rank % NUM_STAGES}",
-                    samples=samples,
-                    # Ranks report where they are: silence of all of them is then taken for a line that is cut.
-                    progress=[pb.Progress(operation="forward", operation_count=1)] if first == 0 else [],
+            seconds = np.stack([self._compute_seconds(each) for each in told])
+            tokens = self._random.integers(2000, 6000, (len(told), -(-self.num_ranks // NUM_STAGES), _MICRO_BATCHES))
+            for rank in range(self.num_ranks):
+                yield self._batch(
+                    rank, iterations.start + sequence, told, seconds[:, rank], tokens[:, rank // NUM_STAGES]
                 ).SerializeToString()
 
+    def _batch(self, rank: int, sequence: int, told: range, seconds: Floats, tokens: Ints) -> pb.Batch:
+        count, last = len(told), rank % NUM_STAGES == NUM_STAGES - 1
+        work = seconds * tokens.sum(axis=1) / (4000.0 * _MICRO_BATCHES)
+        # Ranks report where they are: silence of all of them is then taken for a line that is cut.
+        reports = [process_pb2.Progress(operation="forward", operation_count=1)] if told.start == 0 else []
+        who: dict[str, Any] = {
+            "job_id": self.job_id,
+            "node": f"node-{rank // NUM_STAGES}",
+            "device": f"gpu-{rank % NUM_STAGES}",
+            "rank": rank,
+            "replica": rank // NUM_STAGES,
+            "stage": rank % NUM_STAGES,
+            "sequence": sequence,
+            "forward_flops_per_token": 1e9,
+            "backward_multiple": 2.0,
+            "num_iterations": count,
+            "num_progress": len(reports),
+        }
+        measured: dict[str, Any] = {
+            "iteration": told,
+            "started_at_unix_seconds": [1.7e9 + each for each in told],
+            "wall_seconds": [0.5] * count,
+            "forward_seconds": (work / 3).tolist(),
+            "backward_seconds": (work * 2 / 3).tolist(),
+            "optimizer_seconds": [0.01] * count,
+            "input_seconds": [0.001] * count,
+            "wait_tensor_seconds": [0.01] * count,
+            "wait_pipeline_seconds": [0.1] * count,
+            "wait_gradient_seconds": [0.02] * count,
+            "wait_vote_seconds": [0.001] * count,
+            "tokens": tokens.sum(axis=1).tolist(),
+            "sum_of_squares": (1000.0 * tokens.sum(axis=1)).tolist(),
+            "num_micro_batches": [_MICRO_BATCHES] * count,
+            "loss": [2.0 * last] * count,
+            "peak_memory_bytes": [40 << 30] * count,
+            "flags": [PRESENT | HAS_FLOPS | HAS_INPUT | HAS_LOSS * last] * count,
+            "num_listed": [_MICRO_BATCHES] * count,
+        }
+        batch = pb.Batch(progress=reports)
+        for column in PROCESS:
+            getattr(batch, column.name).append(who.get(column.name, 0))
+        for column in ITERATION:
+            getattr(batch, column.name).extend(measured.get(column.name, [0] * count))
+        batch.listed_index.extend([*range(_MICRO_BATCHES)] * count)
+        batch.listed_tokens.extend(tokens.ravel().tolist())
+        batch.listed_squares.extend((1000.0 * tokens).ravel().tolist())
+        batch.listed_kept.extend([False] * tokens.size)
+        return batch
+
     def endings(self) -> Iterator[bytes]:
-        """Serialised records of the launcher, which say that all ranks have finished."""
+        """Serialised batches of the launcher, which say that all ranks have finished."""
         for sequence, first in enumerate(range(0, self.num_ranks, _MOST_EVENTS)):
-            yield pb.Record(
-                job_id=self.job_id,
-                rank=-1,
-                sequence=sequence,
-                events=[
-                    pb.ProcessEvent(at_unix_seconds=1.7e9, kind=pb.PROCESS_EVENT_KIND_FINISHED, rank=rank)
-                    for rank in range(first, min(first + _MOST_EVENTS, self.num_ranks))
-                ],
-            ).SerializeToString()
+            events = [
+                process_pb2.ProcessEvent(at_unix_seconds=1.7e9, kind=process_pb2.PROCESS_EVENT_KIND_FINISHED, rank=rank)
+                for rank in range(first, min(first + _MOST_EVENTS, self.num_ranks))
+            ]
+            batch = empty_batch(job_id=self.job_id, rank=-1, sequence=sequence)
+            yield add_news(batch, events=events).SerializeToString()
 
     def frames(self, iterations: range) -> Iterator[FrameObservation]:
         """The frames as the detector's domain sees them."""
@@ -106,7 +121,7 @@ class SyntheticJob:
         for iteration in iterations:
             counts = self._random.integers(16_000, 48_000, -(-size // NUM_STAGES))
             tokens = np.repeat(counts, NUM_STAGES)[:size].astype(np.float64)
-            yield FrameObservation.of_columns(
+            yield FrameObservation(
                 job_id=self.job_id,
                 sequence=iteration,
                 iteration=iteration,

@@ -19,7 +19,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 from benchmarks.speed.jobs import SyntheticJob
 from evenkeel.contracts.headers import record_headers
-from evenkeel.contracts.topics import PROFILES, RECORDS, VERDICTS
+from evenkeel.contracts.topics import BATCHES, PROFILES, VERDICTS
 from evenkeel.detector.v1 import detector_pb2
 from evenkeel.stack.databases import upgrade_database
 from evenkeel.stack.kafka import Kafka
@@ -90,22 +90,23 @@ class Services:
 
     async def num_judged(self) -> int:
         """Rank-samples that the detector has judged so far."""
-        body = await asyncio.to_thread(_get, f"http://127.0.0.1:{self.ports[1]}/metrics")
-        for line in body.splitlines():
-            if line.startswith("evenkeel_detector_rank_samples_total"):
-                return int(float(line.rsplit(" ", 1)[1]))
-        return 0
+        return int(await self.counted(1, "evenkeel_detector_rank_samples_total"))
+
+    async def counted(self, place: int, name: str) -> float:
+        """A counter of the service at this place, over all of its labels."""
+        body = await asyncio.to_thread(_get, f"http://127.0.0.1:{self.ports[place]}/metrics")
+        return sum(float(line.rsplit(" ", 1)[1]) for line in body.splitlines() if line.startswith(name))
 
 
 @contextlib.asynccontextmanager
-async def running_services(at: Servers, folder: Path) -> AsyncIterator[Services]:
-    """Telemetry and detector, ready; ended afterwards."""
+async def running_services(at: Servers, folder: Path, session_seconds: float = 60.0) -> AsyncIterator[Services]:
+    """Telemetry and detector, ready; ended afterwards. Kafka waits so long for one that it does not hear of."""
     services = Services()
     environment = {
         **os.environ,
         "EVENKEEL_KAFKA_BOOTSTRAP_SERVERS": at.kafka,
         "EVENKEEL_DATABASE_URL": at.database,
-        "EVENKEEL_KAFKA_SESSION_TIMEOUT_SECONDS": "60",
+        "EVENKEEL_KAFKA_SESSION_TIMEOUT_SECONDS": str(session_seconds),
         "EVENKEEL_METRICS_PORT": "0",
         "EVENKEEL_LOG_LEVEL": "WARNING",
         "OPENBLAS_NUM_THREADS": "1",
@@ -189,7 +190,7 @@ async def finding_delays(
         for job_id, iterations in told.items():
             for value in iterations[iteration]:
                 last = await producer.send(
-                    RECORDS.name, value, key=job_id.encode(), headers=record_headers(RECORDS, "benchmark")
+                    BATCHES.name, value, key=job_id.encode(), headers=record_headers(BATCHES, "benchmark")
                 )
             await last
             sent_at[job_id, iteration] = time.perf_counter()
@@ -230,7 +231,7 @@ async def _send(at: Servers, job_id: str, records: Sequence[bytes]) -> None:
     await producer.start()
     try:
         for value in records:
-            await producer.send(RECORDS.name, value, key=job_id.encode(), headers=record_headers(RECORDS, "benchmark"))
+            await producer.send(BATCHES.name, value, key=job_id.encode(), headers=record_headers(BATCHES, "benchmark"))
     finally:
         await producer.stop()
 

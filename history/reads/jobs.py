@@ -1,6 +1,7 @@
 """Jobs as the history knows them, and all that a scheduler needs to go on with them after a restart."""
 
 from collections.abc import Mapping
+from dataclasses import fields
 from datetime import datetime
 from typing import Any
 
@@ -11,13 +12,14 @@ from evenkeel.history.documents import layout_from_document, model_from_document
 from evenkeel.history.reads.incidents import job_verdicts, open_incidents
 from evenkeel.history.reads.paging import PagedQuery
 from evenkeel.history.reads.plans import measured_effects, planned_throughputs, running_since, unfinished_plans
-from evenkeel.history.records import JobStatus, RankRecord, RestartRecord
-from evenkeel.history.tables import JobLayoutRow, JobSecretRow
+from evenkeel.history.records import JobStatus, RankExitRecord, RankRecord, RestartRecord
+from evenkeel.history.tables import JobLayoutRow, JobSecretRow, RankExitRow
 from evenkeel.history.vocabulary import JobState
 from evenkeel.layouts.layout import Layout
 
 _JOBS = """
 SELECT x.*, j.model,
+    (SELECT detail FROM job_events WHERE job_id = x.job_id ORDER BY job_event_id DESC LIMIT 1) AS detail,
     (SELECT coalesce(jsonb_agg(to_jsonb(r) ORDER BY r.rank), '[]')
      FROM (SELECT DISTINCT ON (rank) rank, incarnation, node, device, address, process_id, registered_at, can_reshape
            FROM current_ranks WHERE job_id = x.job_id ORDER BY rank, incarnation DESC) AS r) AS ranks
@@ -59,6 +61,7 @@ def _job(row: Row[Any]) -> JobStatus:
         num_devices=row.num_devices,
         registered_at=row.registered_at,
         ranks=tuple(_rank(row.job_id, document) for document in row.ranks),
+        detail=row.detail,
     )
 
 
@@ -94,6 +97,13 @@ async def earlier_processes(connection: AsyncConnection, job_id: str) -> tuple[R
     return tuple(_rank(job_id, row.process) for row in rows)
 
 
+async def rank_exits(connection: AsyncConnection, job_id: str) -> tuple[RankExitRecord, ...]:
+    """How processes of a job ended, by rank and incarnation."""
+    columns = [getattr(RankExitRow, field.name) for field in fields(RankExitRecord)]
+    query = select(*columns).where(RankExitRow.job_id == job_id).order_by(RankExitRow.rank, RankExitRow.incarnation)
+    return tuple(RankExitRecord(**row._mapping) for row in await connection.execute(query))
+
+
 async def unfinished_jobs(connection: AsyncConnection) -> list[str]:
     """Ids of all unfinished jobs, oldest first."""
     return list(await connection.scalars(_UNFINISHED))
@@ -120,4 +130,5 @@ async def load_job(connection: AsyncConnection, job_id: str) -> RestartRecord | 
         planned_for=await planned_throughputs(connection, job_id),
         running_since=await running_since(connection, job_id),
         earlier=await earlier_processes(connection, job_id),
+        exits=await rank_exits(connection, job_id),
     )

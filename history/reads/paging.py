@@ -24,10 +24,14 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page(Generic[Item]):
-    """Some items, and the token of the next page: empty on the last one."""
+    """Some items, and the token of the next page: empty on the last one.
+
+    ``tokens`` has for each item that of the page that begins after it, for whoever shows only a part of the page.
+    """
 
     items: tuple[Item, ...]
     next_page_token: str
+    tokens: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,8 +129,9 @@ def page_query(
 
 def page_of(items: Sequence[Item], cursors: Sequence[Cursor], limit: int) -> Page[Item]:
     """The page of at most ``limit`` items when one more than that was asked for."""
-    more = len(items) > limit
-    return Page(items=tuple(items[:limit]), next_page_token=encode_cursor(cursors[limit - 1]) if more else "")
+    tokens = tuple(encode_cursor(cursor) for cursor in cursors[:limit])
+    last = tokens[-1] if len(items) > limit else ""
+    return Page(items=tuple(items[:limit]), next_page_token=last, tokens=tokens)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

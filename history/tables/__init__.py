@@ -1,6 +1,7 @@
 """Every table of the history, typed. ``Base.metadata`` is what the migrations must add up to (a test compares them)."""
 
 from evenkeel.history.tables.base import Base
+from evenkeel.history.tables.control import IntakeOffsetRow, LeaseRow
 from evenkeel.history.tables.fleet import (
     DeviceRow,
     JobEventRow,
@@ -8,6 +9,7 @@ from evenkeel.history.tables.fleet import (
     JobRow,
     JobSecretRow,
     NodeRow,
+    RankExitRow,
     RankMoveRow,
     RankRow,
 )
@@ -28,16 +30,19 @@ __all__ = [
     "IncidentCulpritRow",
     "IncidentEventRow",
     "IncidentRow",
+    "IntakeOffsetRow",
     "JobEventRow",
     "JobLayoutRow",
     "JobRow",
     "JobSecretRow",
+    "LeaseRow",
     "NodeRow",
     "OutboxRow",
     "PlanActionRow",
     "PlanAlternativeRow",
     "PlanEventRow",
     "PlanRow",
+    "RankExitRow",
     "RankMoveRow",
     "RankRollupRow",
     "RankRow",

@@ -101,6 +101,22 @@ class RankRow(Base):
     can_reshape: Mapped[bool] = mapped_column(server_default=text("true"))
 
 
+class RankExitRow(Base):
+    """How a process of a rank ended, as it was first reported; it may never have registered."""
+
+    __tablename__ = "rank_exits"
+
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.job_id"), primary_key=True)
+    rank: Mapped[IntegerKey]
+    incarnation: Mapped[IntegerKey]
+    code: Mapped[int]
+    signal: Mapped[int]
+    last_line: Mapped[str]
+    lost_peer: Mapped[bool]
+    at: Mapped[datetime]
+    recorded_at: Mapped[RecordedAt]
+
+
 class RankMoveRow(Base):
     """A process that registered again, from another address or as another process of its machine."""
 

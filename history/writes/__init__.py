@@ -1,7 +1,16 @@
 """Writes: idempotent by natural key, inside the caller's transaction, append-only except snapshots and the outbox."""
 
+from evenkeel.history.writes.control import (
+    get_lease,
+    give_up_lease,
+    hold_lease,
+    load_offsets,
+    renew_lease,
+    save_offsets,
+    take_lease,
+)
 from evenkeel.history.writes.incidents import append_incident_event, open_incident, record_verdict
-from evenkeel.history.writes.jobs import register_job, register_rank, set_job_state
+from evenkeel.history.writes.jobs import record_exit, register_job, register_ranks, set_job_state
 from evenkeel.history.writes.outbox import enqueue_outbox, take_outbox
 from evenkeel.history.writes.plans import append_plan_event, drop_plan, record_plan
 from evenkeel.history.writes.rollups import insert_rollups
@@ -13,14 +22,22 @@ __all__ = [
     "delete_snapshots",
     "drop_plan",
     "enqueue_outbox",
+    "get_lease",
+    "give_up_lease",
+    "hold_lease",
     "insert_rollups",
+    "load_offsets",
     "load_snapshots",
     "open_incident",
+    "record_exit",
     "record_plan",
     "record_verdict",
     "register_job",
-    "register_rank",
+    "register_ranks",
+    "renew_lease",
+    "save_offsets",
     "save_snapshot",
     "set_job_state",
+    "take_lease",
     "take_outbox",
 ]

@@ -1,6 +1,8 @@
 """Jobs and the processes of their ranks."""
 
 import hmac
+from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import datetime
 
 from sqlalchemy import func, select, text
@@ -9,18 +11,53 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from evenkeel.history.documents import layout_from_document, layout_to_document, model_from_document, model_to_document
 from evenkeel.history.errors import JobConflictError, UnknownJobError
-from evenkeel.history.records import DEFAULT_TENANT, JobRecord, RankRecord
-from evenkeel.history.tables import DeviceRow, JobEventRow, JobLayoutRow, JobRow, JobSecretRow, NodeRow, RankRow
+from evenkeel.history.records import DEFAULT_TENANT, JobRecord, RankExitRecord, RankRecord
+from evenkeel.history.tables import (
+    JobEventRow,
+    JobLayoutRow,
+    JobRow,
+    JobSecretRow,
+    RankExitRow,
+)
 from evenkeel.history.vocabulary import JobState
+from evenkeel.history.writes._missing import named_errors
 
-_MOVE = text("""
+_COLUMNS = {
+    "job_id": "text",
+    "rank": "integer",
+    "incarnation": "integer",
+    "node": "text",
+    "device": "text",
+    "address": "text",
+    "process_id": "bigint",
+    "registered_at": "timestamptz",
+    "can_reshape": "boolean",
+}
+# Arrays, one a column: a statement has at most 65,535 parameters, and a text of its own for every number of them.
+_RECORDS = f"""
+unnest({", ".join(f"CAST(:{name} AS {kind}[])" for name, kind in _COLUMNS.items())}) AS r ({", ".join(_COLUMNS)})
+"""
+_ADD_NODES = text(f"""
+INSERT INTO nodes (node, first_seen_at)
+SELECT node, min(registered_at) FROM {_RECORDS} GROUP BY node ORDER BY node ON CONFLICT DO NOTHING
+""")  # noqa: S608 - constant words only
+_ADD_DEVICES = text(f"""
+INSERT INTO devices (node, device, first_seen_at)
+SELECT node, device, min(registered_at) FROM {_RECORDS} GROUP BY node, device ORDER BY node, device
+ON CONFLICT DO NOTHING
+""")  # noqa: S608 - constant words only
+_ADD_RANKS = text(f"""
+INSERT INTO ranks ({", ".join(_COLUMNS)}) SELECT r.* FROM {_RECORDS}
+ON CONFLICT DO NOTHING RETURNING job_id, rank, incarnation
+""")  # noqa: S608 - constant words only
+_MOVE = text(f"""
 INSERT INTO rank_moves (job_id, rank, incarnation, address, process_id, at)
-SELECT job_id, rank, incarnation, :address, :process_id, :at FROM current_ranks
-WHERE job_id = :job_id AND rank = :rank AND incarnation = :incarnation
-  AND (address, process_id) <> (:address, :process_id)
-RETURNING rank_move_id
-""")
-"""Of a process that is known at another address, or under another process id."""
+SELECT job_id, rank, incarnation, r.address, r.process_id, r.registered_at
+FROM {_RECORDS} JOIN current_ranks AS c USING (job_id, rank, incarnation)
+WHERE (c.address, c.process_id) <> (r.address, r.process_id)
+RETURNING job_id, rank, incarnation
+""")  # noqa: S608 - constant words only
+"""Of processes that are known at another address, or under another process id."""
 
 
 async def register_job(connection: AsyncConnection, job: JobRecord) -> bool:
@@ -110,52 +147,45 @@ async def _append_state(connection: AsyncConnection, job_id: str, state: JobStat
     await connection.execute(insert(JobEventRow).values(job_id=job_id, state=state.value, at=at, detail=detail))
 
 
-async def register_rank(connection: AsyncConnection, rank: RankRecord) -> bool:
-    """Add a process of a rank, and its node and device when they are new; one that is known moves to its address.
+async def register_ranks(connection: AsyncConnection, ranks: Sequence[RankRecord]) -> list[bool]:
+    """Add processes of ranks, and their nodes and devices when they are new; one that is known moves to its address.
+
+    A handful of statements for any number of processes of any number of jobs.
+
+    Args:
+        connection: In a transaction.
+        ranks: The processes, each at most once.
 
     Returns:
-        True when it is new or has moved; False when this (job, rank, incarnation) is known where it is.
+        For each whether it is new or has moved; False when this (job, rank, incarnation) is known where it is.
+
+    Raises:
+        UnknownJobError: One of the jobs does not exist.
+    """
+    job_ids = sorted({rank.job_id for rank in ranks})
+    known = set(await connection.scalars(select(JobRow.job_id).where(JobRow.job_id.in_(job_ids))))
+    for job_id in job_ids:
+        if job_id not in known:
+            raise UnknownJobError(job_id)
+    columns = {name: [getattr(rank, name) for rank in ranks] for name in _COLUMNS}
+    # In order, so that transactions which add the same nodes wait for one another and not in a circle.
+    for statement in (_ADD_NODES, _ADD_DEVICES):
+        await connection.execute(statement, columns)
+    news = {tuple(row) for row in await connection.execute(_ADD_RANKS, columns)}
+    if len(news) < len(ranks):
+        news |= {tuple(row) for row in await connection.execute(_MOVE, columns)}
+    return [(rank.job_id, rank.rank, rank.incarnation) in news for rank in ranks]
+
+
+async def record_exit(connection: AsyncConnection, one: RankExitRecord) -> bool:
+    """Add how a process ended.
+
+    Returns:
+        True when it is new; False when an end of this (job, rank, incarnation) is known.
 
     Raises:
         UnknownJobError: No such job.
     """
-    if await connection.scalar(select(JobRow.job_id).where(JobRow.job_id == rank.job_id)) is None:
-        raise UnknownJobError(rank.job_id)
-    await connection.execute(
-        insert(NodeRow).values(node=rank.node, first_seen_at=rank.registered_at).on_conflict_do_nothing()
-    )
-    await connection.execute(
-        insert(DeviceRow)
-        .values(node=rank.node, device=rank.device, first_seen_at=rank.registered_at)
-        .on_conflict_do_nothing()
-    )
-    inserted = await connection.execute(
-        insert(RankRow)
-        .values(
-            job_id=rank.job_id,
-            rank=rank.rank,
-            incarnation=rank.incarnation,
-            node=rank.node,
-            device=rank.device,
-            address=rank.address,
-            process_id=rank.process_id,
-            registered_at=rank.registered_at,
-            can_reshape=rank.can_reshape,
-        )
-        .on_conflict_do_nothing()
-        .returning(RankRow.rank)
-    )
-    if inserted.first() is not None:
-        return True
-    moved = await connection.execute(
-        _MOVE,
-        {
-            "job_id": rank.job_id,
-            "rank": rank.rank,
-            "incarnation": rank.incarnation,
-            "address": rank.address,
-            "process_id": rank.process_id,
-            "at": rank.registered_at,
-        },
-    )
-    return moved.first() is not None
+    statement = insert(RankExitRow).values(**asdict(one)).on_conflict_do_nothing().returning(RankExitRow.rank)
+    with named_errors(job_id=one.job_id):
+        return (await connection.execute(statement)).first() is not None

@@ -3,8 +3,7 @@
 A stage computes a micro-batch block by block. Tensor-parallel collectives inside each block make the shards wait for
 the slowest of them, so a block takes the maximum over its shards of (granules held / all granules) / throughput, with
 the same rounding rule as the engine (:func:`evenkeel.layouts.cut.cut`). The collectives' own time comes on top, per
-sharded
-block, where a stage has two shards or more. Not modelled: shared links, memory limits. Micro-batches are taken to be
+sharded block and by how many shards take part. Not modelled: shared links, memory limits. Micro-batches are taken to be
 alike here; :mod:`evenkeel.planning.costs.replay` takes them as they were.
 """
 
@@ -21,6 +20,7 @@ from evenkeel.layouts.cut import cut
 from evenkeel.layouts.layout import Layout, Replica, Stage
 from evenkeel.layouts.model import ModelSpec
 from evenkeel.layouts.schedules import SCHEDULES, SPLIT_BACKWARD
+from evenkeel.layouts.traffic import ring_part
 from evenkeel.planning.costs.recent import RecentIteration
 from evenkeel.planning.costs.usual_shape import UsualShape
 from evenkeel.planning.pipelined.makespan import pipeline_makespan
@@ -46,7 +46,8 @@ class Workload:
         transfer_seconds: Per transfer between stages.
         transfers_in_line: How many of them followed one another in the iterations that they were told from: the more,
             the better are they known; 0 = not told from iterations.
-        exchange_seconds: Tensor collectives of one sharded block, per micro-batch, forward and backward together.
+        exchange_seconds: Tensor collectives of one block of two shards, per micro-batch, forward and backward together;
+            of more shards they take :func:`evenkeel.layouts.traffic.ring_part` of it.
         recent: Newest iterations under the layout in force; none where their micro-batches are not known.
         measured: False for the assumed workload of a job that has no profile yet: only ratios mean anything then.
     """
@@ -212,17 +213,14 @@ class CostModel:
 
     def exchange_seconds(self, stage: Stage) -> float:
         """Seconds of a stage's tensor collectives per micro-batch, forward and backward together."""
-        if len(stage.shares) == 1:
-            return 0.0
-        return self._exchange[stage.stop_block] - self._exchange[stage.first_block]
+        return ring_part(len(stage.shares)) * (self._exchange[stage.stop_block] - self._exchange[stage.first_block])
 
     def range_seconds(
         self, first_block: int, stop_block: int, shares: tuple[int, ...], speeds: tuple[float, ...]
     ) -> tuple[float, float]:
         """(forward, backward) seconds of one micro-batch of blocks cut over shards of these speeds, each above 0."""
-        forward = backward = 0.0
-        if len(shares) > 1:
-            forward = backward = 0.5 * (self._exchange[stop_block] - self._exchange[first_block])
+        exchange = ring_part(len(shares)) * (self._exchange[stop_block] - self._exchange[first_block])
+        forward = backward = 0.5 * exchange
         slowdown = self.slowdown(len(shares))
         for max_width, (forwards, backwards) in self._sums.items():
             slowness = block_slowness(max_width, shares, speeds) * slowdown
@@ -284,8 +282,7 @@ class CostModel:
             found = np.zeros(len(self.model.blocks) + 1)
             for width, (seconds, exchange) in self._blocks.items():
                 found[1:] += seconds * (block_slowness(width, shares, speeds) * slowdown)
-                if len(shares) > 1:
-                    found[1:] += exchange
+                found[1:] += exchange * ring_part(len(shares))
             np.cumsum(found, out=found)
             self._prefixes[shares, speeds] = found
         return found

@@ -14,13 +14,14 @@ from itertools import accumulate
 import numpy as np
 import numpy.typing as npt
 
+from evenkeel.layouts.execution import cell_receiver, times
 from evenkeel.layouts.instructions import Instruction, Op, Program
 from evenkeel.layouts.layout import Layout, Stage
 from evenkeel.layouts.mix import Mix
 from evenkeel.layouts.model import ModelSpec
 from evenkeel.layouts.paths import Paths
 from evenkeel.layouts.schedules import SCHEDULES
-from evenkeel.layouts.timeline import cell_receiver, routed_stages, run_programs
+from evenkeel.layouts.timeline import routed_stages
 from evenkeel.planning.costs.cost_model import CostModel, block_slowness
 from evenkeel.planning.pipelined.virtual import programs_of
 
@@ -125,7 +126,7 @@ class Replay:
             return prices[instruction.stage].seconds(instruction.op, tokens, squares)  # type: ignore[return-value]
 
         transfer = self._cost.workload.transfer_seconds
-        stages = run_programs(programs, seconds_of, transfer, receiver_of, later=np.maximum)
+        stages = times(programs, seconds_of, transfer, receiver_of, later=np.maximum)
         ends: Floats = np.maximum.reduce([stage.end_seconds for stage in stages])
         return ends
 

@@ -35,7 +35,7 @@ def cell_table(
         speeds: [kinds], 1 = healthy.
         widths: [blocks] granules that a block can be cut into at most.
         seconds: [4, blocks] of a block on one healthy device: forward, backward up to the gradient that is sent on, the
-            rest of the backward; and its collectives both ways.
+            rest of the backward; and its collectives both ways, of two shards.
         slowdowns: [shards + 1] what a stage of so many shards is taken to be slower by.
         granules: Of the blocks that count most: what is dealt to shards.
         held: [lives, blocks] of a block in all shards together, with so many more micro-batches under way.
@@ -80,7 +80,7 @@ def cell_table(
                             full[t] += held[live, block] * held_part
                             fits = fits and full[t] <= most_held
                         slowness *= slowdowns[count]
-                        exchange = 0.5 * seconds[3, block] if count > 1 else 0.0
+                        exchange = seconds[3, block] * (count - 1) / count
                         ahead += seconds[0, block] * slowness + exchange
                         back += seconds[1, block] * slowness + exchange
                         weights += seconds[2, block] * slowness

@@ -4,10 +4,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
+from evenkeel.layouts.execution import cell_receiver, times
 from evenkeel.layouts.instructions import Instruction, Op, Program
 from evenkeel.layouts.layout import Layout, Replica, Stage
 from evenkeel.layouts.orders import Order, order_programs
-from evenkeel.layouts.timeline import cell_receiver, run_programs
 
 Parts = Sequence[Sequence[float]]
 """(forward, backward of the input, backward of the weights) seconds of one micro-batch of each stage."""
@@ -73,9 +73,9 @@ def ordered_makespan(
             return of_input + of_weights
         return of_input if instruction.op is Op.BACKWARD_INPUT else of_weights
 
-    def delay_of(instruction: Instruction) -> float:
+    def delay_of(_: int, instruction: Instruction) -> float:
         border = instruction.stage - (instruction.op is Op.SEND_GRADIENT)
         return transfer_seconds * factors[border]
 
-    delay: float | Callable[[Instruction], float] = delay_of if factors else transfer_seconds
-    return max(cell.end_seconds for cell in run_programs(programs, seconds_of, delay, cell_receiver(cells)))
+    delay: float | Callable[[int, Instruction], float] = delay_of if factors else transfer_seconds
+    return max(cell.end_seconds for cell in times(programs, seconds_of, delay, cell_receiver(cells)))

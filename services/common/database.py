@@ -1,14 +1,12 @@
 """PostgreSQL by SQLAlchemy and psycopg 3: one engine per process, explicit time limits, patient at the start."""
 
-import asyncio
 from functools import partial
 
-from sqlalchemy import make_url, text
+from sqlalchemy import make_url
 from sqlalchemy.exc import DBAPIError, InterfaceError, InternalError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
-from evenkeel.services.common.backoff import Reachability, persist
 from evenkeel.services.common.bounded_connection import connect_bounded
 
 DATABASE_AWAY: tuple[type[BaseException], ...] = (
@@ -85,18 +83,3 @@ def is_told_by_database(error: BaseException) -> bool:
     """As :func:`is_database_away`, of work that does more than ask the database: other time limits are not meant."""
     by_system = isinstance(error, OSError | TimeoutError) and not isinstance(error, DatabaseAwayError)
     return is_database_away(error) and not by_system
-
-
-async def wait_for_database(engine: AsyncEngine, reachability: Reachability) -> None:
-    """Returns when the database answers; pauses with back-off while it does not.
-
-    Args:
-        engine: From :func:`create_engine`.
-        reachability: Told about every outcome; says it once in the log, and to whoever asked it.
-    """
-
-    async def ping() -> None:
-        async with asyncio.timeout(10), engine.connect() as connection:
-            await connection.execute(text("SELECT 1"))
-
-    await persist(ping, transient=DATABASE_AWAY, reachability=reachability)

@@ -4,7 +4,7 @@ import asyncio
 
 import structlog
 
-from evenkeel.contracts.topics import OBSERVATIONS
+from evenkeel.contracts.topics import FRAMES
 from evenkeel.services.common.backoff import Reachability
 from evenkeel.services.common.database import create_engine
 from evenkeel.services.common.health import Health, health_server, ready_file
@@ -12,6 +12,7 @@ from evenkeel.services.common.kafka import ConsumeLoop, DeadLetters, KafkaClient
 from evenkeel.services.common.lifecycle import run_service
 from evenkeel.services.common.metrics import KafkaMetrics, create_registry
 from evenkeel.services.common.settings import load_settings
+from evenkeel.services.common.worker import Worker
 from evenkeel.services.detector.adapters.handler import DetectorHandler
 from evenkeel.services.detector.adapters.observation_codec import decode_observations
 from evenkeel.services.detector.adapters.snapshot_store import PostgresSnapshotStore
@@ -38,24 +39,27 @@ async def serve(settings: DetectorSettings) -> None:
         group=settings.detector_group,
         reachability=Reachability("postgres", health.witness("postgres", "snapshots")),
     )
+    worker = Worker()
     handler = DetectorHandler(
         producer,
         store,
         DetectorMetrics(registry),
+        worker,
         iterations_per_false_alarm=settings.detector_iterations_per_false_alarm,
         snapshot_seconds=settings.detector_snapshot_seconds,
     )
     loop = ConsumeLoop(
         KafkaConsumer(
             config,
-            topics=[OBSERVATIONS.name],
+            topics=[FRAMES.name],
             group=settings.detector_group,
             on_change=health.witness("kafka", "consumer"),
         ),
         handler,
-        decoders={OBSERVATIONS.name: decode_observations},
+        decoders={FRAMES.name: decode_observations},
         dead_letters=DeadLetters(producer, kafka_metrics, group=settings.detector_group),
         metrics=kafka_metrics,
+        worker=worker,
         on_assigned=lambda partitions: health.report("assignment", ready=True, detail=f"{len(partitions)} partitions"),
     )
     async with (

@@ -1,15 +1,16 @@
 """All jobs of this scheduler: where the fleet API, verdicts and profiles meet. Implements the fleet port.
 
-Not covered: jobs dealt out to several schedulers. One at a time works on a history (``adapters/sole.py``).
+Not covered: jobs dealt out to several schedulers. One at a time is in charge (``adapters/lease.py``).
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 
 import structlog
 
 from evenkeel.history.errors import FinishedJobError, JobConflictError, JobIdUsedError, UnknownJobError
-from evenkeel.history.records import JobRecord, RankRecord, VerdictRecord
+from evenkeel.history.records import JobRecord, RankExitRecord, RankRecord, VerdictRecord
 from evenkeel.history.vocabulary import JobState
 from evenkeel.services.common.completion import completed
 from evenkeel.services.scheduler.adapters.fleet_port import JobNews, JobView
@@ -21,6 +22,9 @@ from evenkeel.services.scheduler.parts import Parts
 from evenkeel.services.scheduler.served_job import ServedJob
 
 _log = structlog.get_logger(__name__)
+
+_MOST_AT_ONCE = 4
+"""Jobs that are read from the history at the same time: others need the database too."""
 
 
 class Coordinator:
@@ -52,11 +56,18 @@ class Coordinator:
         Raises:
             OperationalError, InterfaceError, OSError, TimeoutError: The database is away.
         """
-        for job_id in await self._parts.store.unfinished_jobs():
-            if job_id not in self._jobs:
+        places = asyncio.Semaphore(_MOST_AT_ONCE)
+
+        async def take_up(job_id: str) -> None:
+            async with places:
                 job = self._new(job_id)
                 await job.resume()
                 self._add(job_id, job)
+
+        waiting = [job_id for job_id in await self._parts.store.unfinished_jobs() if job_id not in self._jobs]
+        for error in await asyncio.gather(*map(take_up, waiting), return_exceptions=True):
+            if error is not None:
+                raise error
         return len(self._jobs)
 
     async def register_job(self, job: JobRecord) -> JobView:
@@ -77,20 +88,26 @@ class Coordinator:
             raise JobAwayError(job.job_id)
         return view
 
-    async def register_rank(self, rank: RankRecord) -> None:
+    async def register_ranks(self, job_id: str, ranks: Sequence[RankRecord]) -> None:
         """See :class:`evenkeel.services.scheduler.adapters.fleet_port.FleetPort`."""
-        if rank.job_id not in self._jobs and await self._has_finished(rank.job_id):
-            raise FinishedJobError(rank.job_id)
-        await completed(self._known(rank.job_id).take_rank(rank))
+        if job_id not in self._jobs and await self._has_finished(job_id):
+            raise FinishedJobError(job_id)
+        await completed(self._known(job_id).take_ranks(ranks))
 
-    async def finish_job(self, job_id: str) -> None:
+    async def report_exits(self, job_id: str, exits: Sequence[RankExitRecord]) -> None:
+        """See :class:`evenkeel.services.scheduler.adapters.fleet_port.FleetPort`."""
+        if job_id not in self._jobs and await self._has_finished(job_id):
+            return
+        await completed(self._known(job_id).take_exits(exits))
+
+    async def finish_job(self, job_id: str, failure: str = "") -> None:
         """See :class:`evenkeel.services.scheduler.adapters.fleet_port.FleetPort`."""
         job = self._jobs.get(job_id)
         if job is None:
             if await self._parts.store.get_job(job_id) is None:
                 raise UnknownJobError(job_id)
             return
-        await completed(job.finish())
+        await completed(job.finish(failure))
         self._jobs.pop(job_id, None)
         self._parts.metrics.jobs.set(len(self._jobs))
 

@@ -91,9 +91,15 @@ def flight_again(plan: PlanRecord) -> PlanInFlight:
 def dispatch_of(
     job: JobKnowledge, flight: PlanInFlight, calls: Mapping[int, RankCalls], board: StateBoard, parts: Parts
 ) -> Flight:
-    """Who takes a plan to the ranks of ``calls``."""
+    """Who takes a plan to the ranks that it concerns, and tells all others of ``calls``."""
+    concerned = {*job.layout.ranks, *flight.layout.ranks}
     reshape = Reshape(
-        job_id=job.job_id, plan_id=flight.plan_id, epoch=flight.epoch, mode=flight.mode, to_layout=flight.layout
+        job_id=job.job_id,
+        plan_id=flight.plan_id,
+        epoch=flight.epoch,
+        mode=flight.mode,
+        to_layout=flight.layout,
+        term=parts.leadership.term,
     )
     return Flight(
         reshape=reshape,
@@ -101,7 +107,8 @@ def dispatch_of(
         epoch=job.epoch,
         layout=job.layout,
         layouts=job.layouts,
-        calls=calls,
+        calls={rank: each for rank, each in calls.items() if rank in concerned},
+        others={rank: each for rank, each in calls.items() if rank not in concerned},
         board=board,
         times=parts.times,
     )

@@ -8,16 +8,18 @@ actor goes on with the job. The plans that the state asks for are :mod:`evenkeel
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import reduce
 
 import structlog
 
 from evenkeel.history.errors import FinishedJobError
-from evenkeel.history.records import RankRecord, VerdictRecord
+from evenkeel.history.records import RankExitRecord, RankRecord, VerdictRecord
 from evenkeel.history.vocabulary import JobState, PlanMode, PlanState
 from evenkeel.services.scheduler.adapters.fleet_port import JobNews, JobView
 from evenkeel.services.scheduler.adapters.store import Change
 from evenkeel.services.scheduler.departures import flight_again, solved
 from evenkeel.services.scheduler.dispatch.protocol import RankCalls
+from evenkeel.services.scheduler.domain.exits import not_started, on_exits
 from evenkeel.services.scheduler.domain.job_state import JobKnowledge, PlanNeed
 from evenkeel.services.scheduler.domain.losses import due_accounts, with_standstill
 from evenkeel.services.scheduler.domain.profiles import JobProfile, Measured, on_profile
@@ -29,7 +31,6 @@ from evenkeel.services.scheduler.news import Newsroom
 from evenkeel.services.scheduler.parts import Parts
 from evenkeel.services.scheduler.plan_records import decision_from_document
 from evenkeel.services.scheduler.processes import Processes
-from evenkeel.services.scheduler.views import job_view
 
 _log = structlog.get_logger(__name__)
 
@@ -62,26 +63,31 @@ class JobActor:
     async def take_verdicts(self, verdicts: Sequence[VerdictRecord]) -> None:
         """Verdicts of this job, in order; durable on return, and a plan that they need is on its way."""
         async with self._plans.turn():
-            job, changes, evict = self.job, list[Change](), set[tuple[int, int]]()
-            for verdict in verdicts:
-                outcome = on_verdict(job, verdict)
-                job = outcome.job
-                changes += [verdict, *outcome.records]
-                evict.update(outcome.evict)
-            # The question is known before the answer may be acted upon: solve while the history writes.
-            likely = None
-            if job.need is not PlanNeed.NONE:
-                likely = asyncio.create_task(solved(job, self._parts))
-            await self._parts.store.save_patiently(changes)
-            fresh = [verdict for verdict in verdicts if verdict.verdict_id not in self.job.seen]
-            before, self._plans.job = self.job, job
-            for verdict in fresh:
-                self._parts.metrics.verdicts.labels(str(verdict.kind)).inc()
-                self._news.publish(verdict)
-            for key in [(rank, info.incarnation) for rank, info in before.ranks.items() if info.alive]:
-                if not job.ranks[key[0]].alive:
-                    self._processes.drop(key, evict_in_epoch=job.top_epoch if key in evict else None)
-            await self._plans.react(likely)
+            await self._take(self.job, [], verdicts)
+
+    async def _take(self, job: JobKnowledge, before: Sequence[Change], verdicts: Sequence[VerdictRecord]) -> None:
+        """Verdicts about a job that has just become what it is, with what the history learns of that."""
+        changes, evict = list(before), set[tuple[int, int]]()
+        for verdict in verdicts:
+            outcome = on_verdict(job, verdict)
+            job = outcome.job
+            changes += [verdict, *outcome.records]
+            evict.update(outcome.evict)
+        # The question is known before the answer may be acted upon: solve while the history writes.
+        likely = None
+        if job.need is not PlanNeed.NONE:
+            likely = asyncio.create_task(solved(job, self._parts))
+        await self._parts.store.save_patiently(changes)
+        fresh = [verdict for verdict in verdicts if verdict.verdict_id not in self.job.seen]
+        alive = [(rank, info.incarnation) for rank, info in self.job.ranks.items() if info.alive]
+        self._plans.job = job
+        for verdict in fresh:
+            self._parts.metrics.verdicts.labels(str(verdict.kind)).inc()
+            self._news.publish(verdict)
+        for key in alive:
+            if not job.ranks[key[0]].alive:
+                self._processes.drop(key, evict_in_epoch=job.top_epoch if key in evict else None)
+        await self._plans.react(likely)
 
     async def take_profile(self, profile: JobProfile) -> None:
         """The job's newest profile."""
@@ -110,8 +116,8 @@ class JobActor:
         self._plans.job = replace(self.job, hindsight=hindsight)
         await self._plans.log.entered(record, PlanState.MEASURED, measured_seconds=measured.seconds)
 
-    async def take_rank(self, record: RankRecord) -> None:
-        """A process of a rank registered; durable on return.
+    async def take_ranks(self, records: Sequence[RankRecord]) -> None:
+        """Processes of ranks registered; durable on return.
 
         Raises:
             FinishedJobError: The job has ended, perhaps while this waited for its turn.
@@ -119,13 +125,31 @@ class JobActor:
         async with self._plans.turn():
             if self.job.finished:
                 raise FinishedJobError(self.job.job_id)
-            job, over = in_their_places(on_rank_registered(self.job, record), self._parts.now())
-            await self._parts.store.save([record, *over])
+            job, over = reduce(on_rank_registered, records, self.job), list[Change]()
+            job, over[:] = in_their_places(job, self._parts.now())
+            await self._parts.store.save([*records, *over])
             self._plans.job = job
-            for info in (self.job.ranks[record.rank], *(n.info for n in self.job.newcomers.values())):
-                if info.rank == record.rank and info.incarnation == record.incarnation:
+            registered = {(record.rank, record.incarnation) for record in records}
+            for info in (*self.job.ranks.values(), *(n.info for n in self.job.newcomers.values())):
+                if (info.rank, info.incarnation) in registered:
                     self._processes.add(info)
             await self._plans.react()
+
+    async def take_exits(self, exits: Sequence[RankExitRecord]) -> None:
+        """Processes of ranks have ended, as who started them saw; durable on return."""
+        async with self._plans.turn():
+            job, records, verdict = on_exits(self.job, exits, self._parts.now())
+            await self._take(job, [*exits, *records], [] if verdict is None else [verdict])
+
+    async def give_up_waiting(self, after_seconds: float) -> None:
+        """The time for registering is over: stuck, if none of the job's processes has."""
+        async with self._plans.turn():
+            self._plans.job = not_started(self.job, self._parts.now(), deadline_seconds=after_seconds)
+            await self._plans.states.announce(self.job)
+
+    def publish(self) -> None:
+        """Tell watchers how the job is."""
+        self._news.publish(self.view())
 
     async def take_end(self, rank: int, incarnation: int) -> None:
         """A process said that it was done; in a job that cannot be reshaped that is all that tells of its end."""
@@ -154,8 +178,8 @@ class JobActor:
         """Clients of all processes that are not known to be gone."""
         return self._processes.clients
 
-    async def finish(self) -> None:
-        """The job has ended; its plans, streams and watchers end too."""
+    async def finish(self, failure: str = "") -> None:
+        """The job has ended, perhaps because it failed; its plans, streams and watchers end too."""
         async with self._plans.turn():
             if self.job.finished:
                 return
@@ -163,7 +187,8 @@ class JobActor:
             job = with_standstill(self.job, self._parts.now()) if self.job.need is PlanNeed.RECOVER else self.job
             changes: list[Change] = [one.resolved(self._parts.now(), "the job finished") for one in job.incidents]
             changes += self._plans.log.overtaken_ends("the job finished before every rank was seen to run it")
-            changes.append(self._plans.states.record(self.job.job_id, JobState.FINISHED, "finished"))
+            detail = f"failed: {failure}" if failure else "finished"
+            changes.append(self._plans.states.record(self.job.job_id, JobState.FINISHED, detail))
             # Nothing leads back from here: its plan is on the ground already.
             await self._parts.store.save_patiently(changes)
             self._plans.job = replace(self.job, finished=True, incidents=(), flight=None)
@@ -174,6 +199,7 @@ class JobActor:
     async def resume(self, resumed: Resumed) -> None:
         """Go on after a restart: finish a decided plan, and look at what the state asks for."""
         async with self._plans.turn():
+            self._plans.job = not_started(self.job, self._parts.now())
             self._plans.log.overtaken = [status.plan.plan_id for status in resumed.superseded]
             self._plans.unmeasured, self._plans.states.said = resumed.unmeasured, resumed.state
             for info in resumed.hanging:
@@ -205,4 +231,4 @@ class JobActor:
 
     def view(self) -> JobView:
         """The job as it is."""
-        return job_view(self.job)
+        return self._plans.view(self.job)

@@ -16,6 +16,7 @@ from evenkeel.history.vocabulary import PlanMode, PlanState
 from evenkeel.layouts.rank_state import RankPhase
 from evenkeel.planning.solution import NoPlanError
 from evenkeel.services.common.backoff import Backoff
+from evenkeel.services.scheduler.adapters.fleet_port import JobView
 from evenkeel.services.scheduler.advising import advise
 from evenkeel.services.scheduler.airborne import Airborne
 from evenkeel.services.scheduler.departures import Answer, dispatch_of, new_flight, solved, weigh
@@ -25,10 +26,12 @@ from evenkeel.services.scheduler.dispatch.protocol import (
     Decision,
     RankAwayError,
     RankRefusedError,
+    StaleBallotError,
 )
 from evenkeel.services.scheduler.dispatch.two_phase import Flight
 from evenkeel.services.scheduler.domain.job_state import JobKnowledge, PlanInFlight, PlanNeed
 from evenkeel.services.scheduler.domain.replacements import promoted
+from evenkeel.services.scheduler.domain.stuck import Stuck, StuckReason
 from evenkeel.services.scheduler.domain.transitions import on_applied
 from evenkeel.services.scheduler.faults import JobAwayError
 from evenkeel.services.scheduler.news import Newsroom
@@ -71,7 +74,7 @@ class JobPlans:
         self.job = job
         self.lock = asyncio.Lock()
         self.log = PlanLog(parts.store, parts.metrics, news, parts.clock)
-        self.states = StateLog(job.state, parts, news)
+        self.states = StateLog(job.state, parts, news, self.view)
         self.unmeasured: PlanRecord | None = None
         self.must_recover = False
         self.retired = False
@@ -86,6 +89,10 @@ class JobPlans:
         self._has_waited = False
         self._profile_wait: asyncio.Task[None] | None = None
         self._goes_without_profile = False
+
+    def view(self, job: JobKnowledge) -> JobView:
+        """A job as it is, its ranks as they last said themselves."""
+        return job_view(job, self._processes.board.states)
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
@@ -122,7 +129,7 @@ class JobPlans:
         if self._airborne is None:
             await self.states.announce(self.job)
         else:
-            self._news.publish(job_view(self.job))  # a flight records the state together with its plan
+            self._news.publish(self.view(self.job))  # a flight records the state together with its plan
 
     async def take_first_profile(self) -> None:
         """Do what has waited for the job's profile."""
@@ -160,7 +167,7 @@ class JobPlans:
         solution, solve_seconds = await (likely or solved(job, parts))
         if isinstance(solution, NoPlanError):
             _log.error("no plan", job_id=job.job_id, problem=str(solution))
-            self.job = replace(job, stuck=str(solution))
+            self.job = self._stuck(StuckReason.NO_LAYOUT, str(solution))
             await self._take_newcomers()
             return
         parts.metrics.solve_seconds.observe(solve_seconds)
@@ -187,16 +194,16 @@ class JobPlans:
             decision: What was decided on it before a restart; None = it is new.
         """
         job = self.job
-        concerned = {*job.layout.ranks, *flight.layout.ranks, *(decision.from_layout.ranks if decision else ())}
-        calls = self._processes.calls(job.ranks[rank] for rank in sorted(concerned) if job.ranks[rank].alive)
-        self.job = replace(job, flight=flight, top_epoch=max(job.top_epoch, flight.epoch), stuck="")
+        calls = self._processes.calls(info for info in job.ranks.values() if info.alive)
+        dispatch = dispatch_of(job, flight, calls, self._processes.board, self._parts)
+        self.job = replace(job, flight=flight, top_epoch=max(job.top_epoch, flight.epoch), stuck=None)
         self.must_recover = False
         airborne = self._airborne = Airborne(
             flight,
             record,
-            dispatch_of(job, flight, calls, self._processes.board, self._parts),
+            dispatch,
             self.log,
-            participants=[job.ranks[rank] for rank in calls],
+            participants=[job.ranks[rank] for rank in dispatch.calls],
             proposal=self._parts.spawn(self.log.proposed(record, self.states.changes(self.job)))
             if decision is None
             else None,
@@ -217,7 +224,7 @@ class JobPlans:
         except (NoAgreementError, RankAwayError, RankRefusedError) as error:
             await self._failed(airborne, error)
             if isinstance(error, NothingLeftError):
-                await self._go_on_when_possible(airborne.dispatch, str(error))
+                await self._go_on_when_possible(airborne.dispatch)
         else:
             await self._applied(airborne, first)
 
@@ -253,28 +260,41 @@ class JobPlans:
                 return
             self._airborne, flight = None, airborne.flight
             _log.warning("plan failed", job_id=self.job.job_id, plan_id=flight.plan_id, error=str(error))
-            highest = max([flight.epoch, *(state.newest_epoch for state in self._processes.board.states.values())])
+            promised = error.promised.epoch if isinstance(error, StaleBallotError) else 0
+            known = (state.newest_epoch for state in self._processes.board.states.values())
+            highest = max([flight.epoch, promised, *known])
             self.job = replace(self.job, flight=None, changed=True, top_epoch=max(self.job.top_epoch, highest))
             if isinstance(error, CannotReshapeError):
                 self.job = self.job.with_rank(replace(self.job.ranks[error.rank], can_reshape=False))
             # A boundary that some ranks wait for and others refuse never comes: only a recovery gets past it.
-            self.must_recover = airborne.is_decided or isinstance(error, RecoveryNeededError)
-            if isinstance(error, NoAgreementError) and flight.mode is PlanMode.RECOVER:
-                self.job = replace(self.job, stuck=str(error))
+            recovers = flight.mode is PlanMode.RECOVER
+            self.must_recover = airborne.is_decided or recovers or isinstance(error, RecoveryNeededError)
+            if isinstance(error, NoAgreementError) and recovers:
+                nothing = isinstance(error, NothingLeftError)
+                self.job = self._stuck(StuckReason.NOTHING_HELD if nothing else StuckReason.NO_AGREEMENT, str(error))
             notes = [note_of(flight, str(error), at=self._parts.now())] if flight.incident_id and self.job.stuck else []
             await airborne.take_back(str(error), notes)
             await self.states.announce(self.job)
             if self.job.stuck:
                 await self._take_newcomers()
             if not self.job.stuck:
-                self._parts.spawn(self._look_again(self._retries.next_seconds()))
+                # Beyond the promise it is answered: nothing to wait for.
+                self._parts.spawn(self._look_again(0.0 if promised else self._retries.next_seconds()))
 
-    async def _go_on_when_possible(self, dispatch: Flight, stuck: str) -> None:
+    def _stuck(self, reason: StuckReason, detail: str) -> JobKnowledge:
+        """The job, which cannot go on; for the same reason as before, it has been so since then."""
+        known = self.job.stuck
+        if known is not None and (known.reason, known.detail) == (reason, detail):
+            return self.job
+        return replace(self.job, stuck=Stuck(reason=reason, detail=detail, since=self._parts.now()))
+
+    async def _go_on_when_possible(self, dispatch: Flight) -> None:
         """Some slice is nowhere: parked ranks wait, and so does this, until a copy or a checkpoint turns up."""
-        if await dispatch.until_possible(lambda: self.job.stuck == stuck and not self.job.finished):
+        stuck = self.job.stuck
+        if stuck and await dispatch.until_possible(lambda: self.job.stuck == stuck and not self.job.finished):
             async with self.lock:
                 if self.job.stuck == stuck and self.job.flight is None and not self.job.finished:
-                    self.job = replace(self.job, stuck="", changed=True)
+                    self.job = replace(self.job, stuck=None, changed=True)
                     await self.react()
 
     async def _take_newcomers(self) -> None:

@@ -1,26 +1,31 @@
 """The scheduler's composition root: ``python -m evenkeel.services.scheduler``."""
 
 import asyncio
+import socket
+import uuid
 
 import structlog
 
 from evenkeel.planning.costs.price import TransitionCosts
 from evenkeel.planning.warm_up import warm_up
 from evenkeel.services.common.backoff import Reachability, persist
-from evenkeel.services.common.database import DATABASE_AWAY, create_engine, wait_for_database
+from evenkeel.services.common.database import DATABASE_AWAY, create_engine
 from evenkeel.services.common.health import Health, health_server, ready_file
-from evenkeel.services.common.kafka import ConsumeLoop, DeadLetters, KafkaClientConfig, KafkaConsumer, KafkaProducer
+from evenkeel.services.common.kafka import ConsumeLoop, DeadLetters, KafkaClientConfig, KafkaProducer
+from evenkeel.services.common.kafka.assigned_consumer import AssignedConsumer
 from evenkeel.services.common.kafka.loop import LoopConfig
 from evenkeel.services.common.lifecycle import run_service
 from evenkeel.services.common.metrics import KafkaMetrics, create_registry
 from evenkeel.services.common.settings import load_settings
 from evenkeel.services.common.steady_clock import SteadyClock
+from evenkeel.services.common.worker import Worker
 from evenkeel.services.scheduler.adapters.findings import DECODERS
+from evenkeel.services.scheduler.adapters.fleet_api_gate import Gate
 from evenkeel.services.scheduler.adapters.fleet_api_server import FleetServer, TlsFiles, fleet_server
 from evenkeel.services.scheduler.adapters.intake import Intake
 from evenkeel.services.scheduler.adapters.job_events import JobEvents
+from evenkeel.services.scheduler.adapters.lease import Lease
 from evenkeel.services.scheduler.adapters.rank_tls import RankTls
-from evenkeel.services.scheduler.adapters.sole import SoleScheduler
 from evenkeel.services.scheduler.adapters.store import Store
 from evenkeel.services.scheduler.adapters.store_outbox import OutboxPublisher
 from evenkeel.services.scheduler.coordinator import Coordinator
@@ -33,29 +38,37 @@ _log = structlog.get_logger(__name__)
 
 SERVICE = "scheduler"
 GROUP = "evenkeel-scheduler"
+_WILDCARDS = ("0.0.0.0", "[::]", "")  # noqa: S104 - asked about, not bound
 
 
 async def serve(settings: SchedulerSettings) -> None:
-    """Run the service until cancelled; waits for PostgreSQL and Kafka for as long as they are away."""
+    """Run the service until cancelled: stand by, and be in charge once nobody else is.
+
+    Waits for PostgreSQL and Kafka for as long as they are away.
+    """
     registry, clock = create_registry(), SteadyClock()
     health = Health("postgres", "kafka", "partitions")
-    engine = create_engine(settings.database_url.get_secret_value(), application_name="evenkeel-scheduler")
+    holder = uuid.uuid4().hex[:12]
+    engine = create_engine(settings.database_url.get_secret_value(), application_name=f"evenkeel-scheduler/{holder}")
     config = KafkaClientConfig.from_settings(settings, service=SERVICE)
     metrics = KafkaMetrics(registry)
     producer = KafkaProducer(config, metrics, on_change=health.witness("kafka", "producer"))
     postgres = Reachability("postgres", health.witness("postgres", "history"))
-    sole = SoleScheduler(engine, reachability=postgres)
+    gate = Gate()
+
+    def stand_by(leader: str) -> None:
+        gate.stand_by(leader)
+        for part in ("kafka", "partitions"):
+            health.report(part, ready=True, detail=f"stands by; in charge is the scheduler at {leader}")
+
+    lease = Lease(engine, holder, reachability=postgres, on_leader=stand_by)
+    store = Store(engine, reachability=postgres, fence=lease.fence)
+    rank_tls = RankTls.from_settings(settings)
     try:
         async with (
             health_server(health, registry, host=settings.metrics_host, port=settings.metrics_port) as metrics_port,
             asyncio.TaskGroup() as group,
         ):
-            warming = group.create_task(asyncio.to_thread(warm_up))
-            await wait_for_database(engine, postgres)
-            await sole.acquire()
-            group.create_task(sole.keep())
-            store = Store(engine, reachability=postgres)
-            rank_tls = RankTls.from_settings(settings)
             coordinator = Coordinator(
                 Parts(
                     store=store,
@@ -65,30 +78,12 @@ async def serve(settings: SchedulerSettings) -> None:
                     transition=TransitionCosts(
                         group_seconds=settings.plan_group_seconds, bytes_per_second=settings.plan_bytes_per_second
                     ),
+                    start_deadline_seconds=settings.start_deadline_seconds,
+                    leadership=lease,
                     rank_tls=rank_tls,
                     clock=clock,
                 ),
                 lambda job_id: JobEvents(producer, job_id, clock=clock),
-            )
-            _log.info("the planner is warm", seconds=round(await warming, 3))
-            await persist(coordinator.load, transient=DATABASE_AWAY, reachability=postgres)
-            outbox = OutboxPublisher(engine, producer, store.outbox_filled, reachability=postgres)
-            group.create_task(outbox.run())
-            dead_letters = DeadLetters(producer, metrics, group=GROUP)
-            loop = ConsumeLoop(
-                KafkaConsumer(
-                    config, topics=list(DECODERS), group=GROUP, on_change=health.witness("kafka", "consumer")
-                ),
-                Intake(coordinator, bury=dead_letters.bury, clock=clock),
-                decoders=DECODERS,
-                dead_letters=dead_letters,
-                metrics=metrics,
-                # A verdict should not wait for a commit interval after a restart, nor a tick for the next poll.
-                config=LoopConfig(checkpoint_seconds=0.2),
-                clock=clock,
-                on_assigned=lambda partitions: health.report(
-                    "partitions", ready=True, detail=f"{len(partitions)} partitions"
-                ),
             )
             async with (
                 fleet_server(
@@ -99,16 +94,56 @@ async def serve(settings: SchedulerSettings) -> None:
                     fleet_token=settings.fleet_token.get_secret_value(),
                     tls=_tls(settings),
                     rank_tls=rank_tls,
+                    gate=gate,
+                    term=lambda: lease.term,
                 ) as fleet,
                 ready_file(settings.ready_file, metrics_port=metrics_port, grpc_port=fleet.port),
             ):
+                group.create_task(_warm_up())
+                await lease.acquire(_address_of(settings, fleet.port))
+                group.create_task(lease.keep())
+                health.report("partitions", ready=False, detail="loads the history")
+                await persist(coordinator.load, transient=DATABASE_AWAY, reachability=postgres)
+                gate.open()
                 group.create_task(_say_whether_serving(fleet, postgres))
+                outbox = OutboxPublisher(
+                    engine, producer, store.outbox_filled, reachability=postgres, fence=lease.fence
+                )
+                group.create_task(outbox.run())
                 await producer.start()
+                dead_letters = DeadLetters(producer, metrics, group=GROUP)
+                loop = ConsumeLoop(
+                    AssignedConsumer(
+                        config, topics=list(DECODERS), offsets=store, on_change=health.witness("kafka", "consumer")
+                    ),
+                    Intake(coordinator, bury=dead_letters.bury, clock=clock),
+                    decoders=DECODERS,
+                    dead_letters=dead_letters,
+                    metrics=metrics,
+                    worker=Worker(),
+                    # A verdict should not wait for a commit interval after a restart, nor a tick for the next poll.
+                    config=LoopConfig(checkpoint_seconds=0.2),
+                    clock=clock,
+                    on_assigned=lambda partitions: health.report(
+                        "partitions", ready=True, detail=f"{len(partitions)} partitions"
+                    ),
+                )
                 await loop.run()
     finally:
         await producer.stop()
-        await sole.close()
+        await lease.give_up()
         await engine.dispose()
+
+
+async def _warm_up() -> None:
+    """Has the planner ready before it is asked; nobody waits for it."""
+    _log.info("the planner is warm", seconds=round(await asyncio.to_thread(warm_up), 3))
+
+
+def _address_of(settings: SchedulerSettings, port: int) -> str:
+    """Where others find this process's fleet API."""
+    host = settings.fleet_address.rpartition(":")[0]
+    return f"{socket.gethostname() if host in _WILDCARDS else host}:{port}"
 
 
 async def _say_whether_serving(fleet: FleetServer, postgres: Reachability) -> None:

@@ -9,6 +9,7 @@ from evenkeel.planning.costs.price import TransitionCosts
 from evenkeel.services.scheduler.adapters.rank_tls import RankTls
 from evenkeel.services.scheduler.adapters.store import Store
 from evenkeel.services.scheduler.dispatch.two_phase import FlightTimes
+from evenkeel.services.scheduler.leadership import Alone, Leadership
 from evenkeel.services.scheduler.metrics import SchedulerMetrics
 from evenkeel.services.scheduler.plans.decision import DecisionRule
 from evenkeel.services.scheduler.processes import Spawn
@@ -30,8 +31,10 @@ class Parts:
         profile_seconds: How long anything but a recovery waits for a job's first profile: after a restart it is on its
             way, and without it only the ratios of predictions mean anything.
         ended_seconds: After all processes of a job that nobody can reshape are done, until the job counts as finished.
+        start_deadline_seconds: How long the first of a job's processes may take to register; then it is stuck.
         clock: Unix seconds.
         rank_tls: How ranks are talked to; None = plain.
+        leadership: Whether this scheduler is in charge, and in which term.
     """
 
     store: Store
@@ -44,8 +47,10 @@ class Parts:
     registration_seconds: float = 30.0
     profile_seconds: float = 15.0
     ended_seconds: float = 60.0
+    start_deadline_seconds: float = 120.0
     clock: Callable[[], float] = time.time
     rank_tls: RankTls | None = None
+    leadership: Leadership = field(default_factory=Alone)
 
     def now(self) -> datetime:
         """What the clock says."""

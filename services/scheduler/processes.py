@@ -13,6 +13,7 @@ from evenkeel.services.scheduler.adapters.rank_watch import StreamBroken, watch_
 from evenkeel.services.scheduler.dispatch.board import StateBoard
 from evenkeel.services.scheduler.dispatch.protocol import RankAwayError, RankRefusedError
 from evenkeel.services.scheduler.domain.job_state import RankInfo
+from evenkeel.services.scheduler.leadership import Alone, Leadership
 
 _log = structlog.get_logger(__name__)
 
@@ -37,6 +38,7 @@ class Processes:
         spawn: Spawn,
         tls: RankTls | None = None,
         *,
+        leadership: Leadership | None = None,
         ended: Ended | None = None,
     ) -> None:
         """Keeps what it is given; does no I/O.
@@ -47,8 +49,10 @@ class Processes:
             broken: Told of broken streams.
             spawn: Starts tasks.
             tls: How ranks are talked to; None = plain.
+            leadership: Of this scheduler; None = there is no other.
             ended: Told of processes that said that they were done.
         """
+        self._leadership = leadership or Alone()
         self.board = StateBoard()
         self._job_id = job_id
         self._job_token = job_token
@@ -81,6 +85,7 @@ class Processes:
             rank=info.rank,
             incarnation=info.incarnation,
             address=info.address,
+            leadership=self._leadership,
             tls=self._tls,
         )
 

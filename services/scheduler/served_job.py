@@ -14,7 +14,7 @@ from functools import partial
 import structlog
 
 from evenkeel.history.errors import FinishedJobError, UnknownRankError
-from evenkeel.history.records import JobRecord, RankRecord, VerdictRecord
+from evenkeel.history.records import JobRecord, RankExitRecord, RankRecord, VerdictRecord
 from evenkeel.history.vocabulary import JobState
 from evenkeel.services.scheduler.adapters.fleet_port import JobNews, JobView
 from evenkeel.services.scheduler.adapters.store import JobStateRecord
@@ -31,11 +31,13 @@ from evenkeel.services.scheduler.job_reports import JobReports
 from evenkeel.services.scheduler.job_tasks import JobTasks
 from evenkeel.services.scheduler.last_known import last_known
 from evenkeel.services.scheduler.news import Newsroom
+from evenkeel.services.scheduler.onlookers import Onlookers
 from evenkeel.services.scheduler.parts import Parts
 from evenkeel.services.scheduler.probing import Prober
 from evenkeel.services.scheduler.processes import Processes
 from evenkeel.services.scheduler.renewals import Renewals
 from evenkeel.services.scheduler.standstill import Standstill
+from evenkeel.services.scheduler.starting import Starting
 
 _log = structlog.get_logger(__name__)
 
@@ -146,23 +148,37 @@ class ServedJob:
             assert self._prober is not None, "comes with the actor"
             self._tasks.spawn(self._probe(self._prober, suspicion, actor))
 
-    async def take_rank(self, rank: RankRecord) -> None:
-        """See :meth:`JobActor.take_rank`.
+    async def take_ranks(self, ranks: Sequence[RankRecord]) -> None:
+        """See :meth:`JobActor.take_ranks`.
 
         Raises:
             UnknownRankError: The job's layout has no such rank.
             FinishedJobError: The job has ended.
         """
         with self._guarded("registration", answers=(FinishedJobError, UnknownRankError)) as actor:
-            if rank.rank not in actor.job.ranks:
-                raise UnknownRankError(self._job_id, rank.rank, actor.job.ranks)
-            await actor.take_rank(rank)
+            self._require(actor, ranks)
+            await actor.take_ranks(ranks)
 
-    async def finish(self) -> None:
+    async def take_exits(self, exits: Sequence[RankExitRecord]) -> None:
+        """See :meth:`JobActor.take_exits`.
+
+        Raises:
+            UnknownRankError: The job's layout has no such rank.
+        """
+        with self._guarded("exit", answers=(UnknownRankError,)) as actor:
+            self._require(actor, exits)
+            await actor.take_exits(exits)
+
+    def _require(self, actor: JobActor, named: Sequence[RankRecord | RankExitRecord]) -> None:
+        for each in named:
+            if each.rank not in actor.job.ranks:
+                raise UnknownRankError(self._job_id, each.rank, actor.job.ranks)
+
+    async def finish(self, failure: str = "") -> None:
         """The job has ended. Of one that begins anew just now, what is open in its history ends with it."""
         if self.is_ready:
             with self._guarded("finish") as actor:
-                await actor.finish()
+                await actor.finish(failure)
             return
         if self._renewing is not None:
             self._renewing.cancel()
@@ -243,11 +259,19 @@ class ServedJob:
         witness = Eyewitness(self._reports.stream_broken, tasks.spawn, clock=parts.clock)
         endings = Endings(lambda: self._finish(self._job_id), parts)
         processes = Processes(
-            self._job_id, token, witness.stream_broken, tasks.spawn, parts.rank_tls, ended=endings.ended
+            self._job_id,
+            token,
+            witness.stream_broken,
+            tasks.spawn,
+            parts.rank_tls,
+            leadership=parts.leadership,
+            ended=endings.ended,
         )
         actor = JobActor(job, processes, parts, self._news)
         witness.attend(actor, processes.board)
         Standstill(tasks.spawn).attend(actor, processes.board)
+        Onlookers(tasks.spawn).attend(actor, processes.board)
+        Starting(parts).attend(actor)
         endings.attend(actor)
         self._endings, self._prober = endings, Prober(self._reports.probed, parts.metrics)
         return actor

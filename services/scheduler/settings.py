@@ -24,6 +24,13 @@ class SchedulerSettings(ServiceSettings, DatabaseSettings, FleetApiSettings, Ran
         description="smallest relative gain per iteration that is worth a new epoch",
         examples=["0.02"],
     )
+    start_deadline_seconds: float = Field(
+        default=120.0,
+        gt=0.0,
+        le=1e6,
+        description="how long the first of a job's processes may take to register; then the job counts as stuck",
+        examples=["120"],
+    )
     plan_group_seconds: float = Field(
         default=0.1, ge=0.0, le=600.0, description="time to build an epoch's process groups", examples=["0.1"]
     )

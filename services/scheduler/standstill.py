@@ -43,7 +43,7 @@ class Standstill:
             if state.phase is RankPhase.PARKED and (self._looking is None or self._looking.done()):
                 self._looking = self._spawn(self._look(actor, board))
 
-        board.on_post = posted
+        board.listeners.append(posted)
 
     async def _look(self, actor: JobActor, board: StateBoard) -> None:
         while True:

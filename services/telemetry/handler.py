@@ -8,22 +8,21 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
 import structlog
 
-from evenkeel.services.common.kafka import Batch, ConsumedRecord, OutgoingRecord, Partition, Rejection
+from evenkeel.contracts.frames import Frames
+from evenkeel.services.common.kafka import Batch, OutgoingRecord, Partition, Rejection
 from evenkeel.services.common.kafka.ports import Producer
 from evenkeel.services.common.kafka.tail import Tail
-from evenkeel.services.telemetry.adapters.observation_codec import observation_records
-from evenkeel.services.telemetry.adapters.record_batch import ArrivedRun, RecordBatchDecoder
+from evenkeel.services.common.worker import Worker
+from evenkeel.services.telemetry.adapters.batch_reader import ArrivedJob, read_fetch
+from evenkeel.services.telemetry.adapters.observation_writer import observation_records
 from evenkeel.services.telemetry.adapters.recovery import PartitionMemory, remember
 from evenkeel.services.telemetry.adapters.rollup_writer import RollupWriter
-from evenkeel.services.telemetry.domain.frames import Outcome
 from evenkeel.services.telemetry.domain.job_stream import RETURN_SECONDS, JobStream
-from evenkeel.services.telemetry.domain.observed import ArrivedEvent, ClosedFrame, EventKind, Numbered, Picture
-from evenkeel.services.telemetry.domain.rollups import RollupAggregator, RollupHold
-from evenkeel.services.telemetry.domain.sample_block import SampleBlock
-from evenkeel.services.telemetry.domain.sequences import RecordSequences
+from evenkeel.services.telemetry.domain.observed import Picture
+from evenkeel.services.telemetry.domain.rollups import FinishedWindow, RollupHold
+from evenkeel.services.telemetry.job_runner import JobRunner, Told
 from evenkeel.services.telemetry.metrics import TelemetryMetrics
 
 # A restart makes an unwritten rollup again if it is not older than this, or begins within so many newest records of its
@@ -31,28 +30,18 @@ from evenkeel.services.telemetry.metrics import TelemetryMetrics
 ROLLUP_HOLD_SECONDS = 30.0
 ROLLUP_HOLD_RECORDS = 50_000
 _HOUSEKEEPING_SECONDS = 5.0
-_ENDS = frozenset((EventKind.DIED, EventKind.FINISHED))
-
 _log = structlog.get_logger(__name__)
 
 StartOffset = Callable[[Partition], Awaitable[int]]
 
 
 @dataclass(slots=True)
-class _Job:
-    stream: JobStream
-    rollups: RollupAggregator
-    sequences: RecordSequences
-    counted: dict[Outcome, int] = field(default_factory=dict)
-    new_rows: list[range] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class _Told:
-    """What a job has to tell: records for Kafka, and the frames among them."""
+class _Outgoing:
+    """What a step of work leads to, until the loop's thread sends and writes it."""
 
     records: list[OutgoingRecord] = field(default_factory=list)
-    frames: list[ClosedFrame] = field(default_factory=list)
+    frames: list[Frames] = field(default_factory=list)
+    windows: list[FinishedWindow] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -61,7 +50,7 @@ class _Shard:
 
     number: int
     memory: PartitionMemory
-    jobs: dict[str, _Job] = field(default_factory=dict)
+    jobs: dict[str, JobRunner] = field(default_factory=dict)
     newest_offset: int = -1
 
 
@@ -76,6 +65,7 @@ class TelemetryHandler:
         rollup_writer: RollupWriter,
         metrics: TelemetryMetrics,
         *,
+        worker: Worker,
         rollup_iterations: int,
         job_idle_seconds: float,
         clock: Callable[[], float] = time.time,
@@ -88,6 +78,7 @@ class TelemetryHandler:
             start_offset: Where reading of an input partition starts.
             rollup_writer: Takes the rollups.
             metrics: Counts.
+            worker: Does all that takes the CPU longer than a moment.
             rollup_iterations: Length of a rollup's window.
             job_idle_seconds: When a silent job is forgotten.
             clock: Unix seconds.
@@ -97,22 +88,23 @@ class TelemetryHandler:
         self._start_offset = start_offset
         self._rollup_writer = rollup_writer
         self._metrics = metrics
+        self._worker = worker
         self._rollup_iterations = rollup_iterations
         self._job_idle_seconds = job_idle_seconds
         self._clock = clock
-        self._decoder = RecordBatchDecoder()
         self._shards: dict[int, _Shard] = {}
         self._housekept_at_seconds = 0.0
-        self._deaf = False
+        self._deaf = self._was_deaf = False
         self._all_back_at_seconds = 0.0
 
     def kafka_changed(self, reachable: bool) -> None:
         """While Kafka is away nothing can be heard: no clock runs against any rank."""
-        if self._deaf and reachable:
-            self._excuse_silence(self._clock())
+        # Only noted: the client tells of it while the worker may be in the middle of a job.
+        self._was_deaf = self._was_deaf or self._deaf
         self._deaf = not reachable
 
     def _excuse_silence(self, now_seconds: float) -> None:
+        self._was_deaf = False
         self._all_back_at_seconds = now_seconds + RETURN_SECONDS
         for shard in self._shards.values():
             for job in shard.jobs.values():
@@ -139,51 +131,24 @@ class TelemetryHandler:
 
     async def handle(self, batch: Batch[object]) -> Sequence[Rejection]:
         """Takes in records; returns when Kafka has acknowledged what follows from them."""
-        shard = self._shards[batch.partition.number]
-        now_seconds = batch.received_at_seconds
-        if self._deaf:  # the first records come before anybody has noticed that Kafka is back
-            self._excuse_silence(now_seconds)
-        arrived = self._decoder.decode(batch.records)
-        outgoing: list[OutgoingRecord] = []
-        frames: list[ClosedFrame] = []
-        rejections = arrived.rejections
-        for run in arrived.runs:
-            shard.newest_offset = run.newest_offset
-            taken, error = self._take_guarded(shard, run, arrived.block, now_seconds)
-            outgoing += taken.records
-            frames += taken.frames
-            if error is not None:
-                refused = {rejection.record.offset for rejection in rejections}
-                rejections += [one for one in _set_aside(batch.records, run, error) if one.record.offset not in refused]
-        for job_id, job in list(shard.jobs.items()):
-            try:
-                self._sum_up(job, arrived.block, now_seconds)
-            except Exception as error:
-                self._begin_anew(shard, job_id, error, now_seconds)
-        shard.newest_offset = batch.next_offset - 1
-        await self._send(outgoing, frames)
-        self._excuse(self._clock() - batch.received_at_seconds)
+        if self._deaf or self._was_deaf:  # the first records may come before anybody has noticed that Kafka is back
+            self._excuse_silence(batch.received_at_seconds)
+        outgoing, rejections = await self._worker.run(self._take_fetch, batch)
+        await self._send(outgoing)
+        # So long this service worked instead of reading: what it has not read yet is nobody's delay.
+        worked_seconds = max(0.0, self._clock() - batch.received_at_seconds)
+        for shard in self._shards.values():
+            for job in shard.jobs.values():
+                job.stream.frames.excuse(worked_seconds)
         return rejections
 
     async def tick(self, now_seconds: float) -> None:
         """Closes what is overdue and takes pictures."""
         if self._deaf:
             return
-        outgoing: list[OutgoingRecord] = []
-        frames: list[ClosedFrame] = []
-        for shard in self._shards.values():
-            for job_id, job in list(shard.jobs.items()):
-                try:
-                    told = self._told(shard, job, job.stream.tick(now_seconds))
-                except Exception as error:
-                    self._begin_anew(shard, job_id, error, now_seconds)
-                    continue
-                outgoing += told.records
-                frames += told.frames
-        await self._send(outgoing, frames)
-        if now_seconds - self._housekept_at_seconds > _HOUSEKEEPING_SECONDS:
-            self._housekept_at_seconds = now_seconds
-            self._keep_house(now_seconds)
+        if self._was_deaf:
+            self._excuse_silence(now_seconds)
+        await self._send(await self._worker.run(self._pass_time, now_seconds))
 
     async def checkpoint(self, positions: Mapping[Partition, int]) -> Mapping[Partition, int]:
         """Nothing to write; what may be committed is what no open frame and no unwritten rollup needs."""
@@ -207,149 +172,115 @@ class TelemetryHandler:
             self._shards.pop(partition.number, None)
         self._count_jobs()
 
-    def _job(self, shard: _Shard, job_id: str, now_seconds: float) -> _Job:
+    def _take_fetch(self, batch: Batch[object]) -> tuple[_Outgoing, list[Rejection]]:
+        """All that the CPU has to do with a fetch, one step for each job. No I/O; the worker's thread."""
+        shard, now_seconds, outgoing = self._shards[batch.partition.number], batch.received_at_seconds, _Outgoing()
+        shard.newest_offset = batch.next_offset - 1
+        arrived, rejections = read_fetch(batch.records)
+        for each in arrived:
+            rejections += self._take(outgoing, shard, each, now_seconds)
+        return outgoing, rejections
+
+    def _pass_time(self, now_seconds: float) -> _Outgoing:
+        """What the passing of time alone leads to. The worker's thread."""
+        outgoing = _Outgoing()
+        for shard in self._shards.values():
+            for job in shard.jobs.values():
+                self._note(outgoing, shard, job, job.tick(now_seconds))
+        if now_seconds - self._housekept_at_seconds > _HOUSEKEEPING_SECONDS:
+            self._housekept_at_seconds = now_seconds
+            self._keep_house(outgoing, now_seconds)
+        return outgoing
+
+    def _take(self, outgoing: _Outgoing, shard: _Shard, arrived: ArrivedJob, now_seconds: float) -> list[Rejection]:
+        """What one job brought; if its rules trip over it, record by record; what they still trip over is buried."""
+        job = self._job(shard, arrived.job_id, now_seconds)
+        told = job.take(arrived.arrived, now_seconds)
+        self._note(outgoing, shard, job, told)
+        if told.error is None:
+            return []
+        if len(arrived.records) > 1:
+            alone, rejections = [read_fetch([record])[0] for record in arrived.records], []
+            for [each] in alone:
+                rejections += self._take(outgoing, shard, each, now_seconds)
+            return rejections
+        told = job.take(arrived.arrived, now_seconds)
+        self._note(outgoing, shard, job, told)
+        if told.error is None:
+            return []
+        reason = f"its job failed on it: {told.error!r}"
+        return [Rejection(record=record, error="job_failed", reason=reason) for record in arrived.records]
+
+    def _job(self, shard: _Shard, job_id: str, now_seconds: float) -> JobRunner:
         job = shard.jobs.get(job_id)
         if job is not None:
             return job
         said = shard.memory.jobs.pop(job_id, None)
         # Not in what was read back, and that was not all: the numbers only have to go on growing.
         first_sequence = 0 if shard.memory.complete else round(now_seconds * 1000)
-        job = _Job(
-            stream=JobStream(job_id, first_sequence=first_sequence),
-            rollups=RollupAggregator(job_id, window_iterations=self._rollup_iterations),
-            sequences=RecordSequences(),
-        )
+        stream = JobStream(job_id, first_sequence=first_sequence)
         if said is not None:
-            job.stream.resume(
+            stream.resume(
                 next_sequence=said.next_sequence,
-                last_frame=said.last_frame,
+                last_frames=said.last_frames,
                 events=said.events,
                 until_offset=shard.memory.until_offset,
                 now_seconds=now_seconds,
             )
-        job.stream.wait_for_all(self._all_back_at_seconds)
-        shard.jobs[job_id] = job
+        stream.wait_for_all(self._all_back_at_seconds)
+        job = shard.jobs[job_id] = JobRunner(stream, window_iterations=self._rollup_iterations)
         self._count_jobs()
         return job
 
-    def _take_guarded(
-        self, shard: _Shard, run: ArrivedRun, block: SampleBlock, now_seconds: float
-    ) -> tuple[_Told, Exception | None]:
-        """What a job has to tell of a run; one that fails begins anew and gets it once more, and then goes without."""
-        error: Exception | None = None
-        for _ in range(2):
-            job = self._job(shard, run.job_id, now_seconds)
-            try:
-                return self._told(shard, job, self._take(job, run, block, now_seconds)), None
-            except Exception as raised:
-                error = raised
-                self._begin_anew(shard, run.job_id, raised, now_seconds, untold=run.events)
-        return _Told(), error
-
-    def _begin_anew(
-        self,
-        shard: _Shard,
-        job_id: str,
-        error: Exception,
-        now_seconds: float,
-        untold: Sequence[ArrivedEvent] = (),
-    ) -> None:
-        """What one job trips over, by a mistake of ours, would be read again after a restart, and end all others."""
-        self._metrics.failures.inc()
-        _log.error(
-            "joining a job's samples failed and begins anew; the job trains on, others are not concerned",
-            job_id=job_id,
-            what_to_do="report it with this traceback; frames are complete again within some iterations",
-            exc_info=error,
-        )
-        known = shard.jobs[job_id]
-        job = _Job(
-            stream=known.stream.begun_anew(untold, now_seconds),
-            rollups=RollupAggregator(job_id, window_iterations=self._rollup_iterations),
-            sequences=RecordSequences(),
-        )
-        job.stream.wait_for_all(self._all_back_at_seconds)
-        shard.jobs[job_id] = job
-
-    def _take(self, job: _Job, run: ArrivedRun, block: SampleBlock, now_seconds: float) -> list[Numbered]:
-        stream = job.stream
-        gap, dropped = job.sequences.add(run.numbers)
-        if gap:
-            self._metrics.lost_records.inc(gap)
-        if dropped:
-            self._metrics.dropped_by_ranks.inc(dropped)
-        numbered: list[Numbered] = []
-        for event in run.events:
-            numbered.extend(stream.event(event, now_seconds))
-        numbered.extend(
-            stream.records(
-                run.numbers[:, 0:2], run.num_samples, run.progress, block, run.first_row, run.stop_row, now_seconds
-            )
-        )
-        if run.stop_row > run.first_row:
-            job.new_rows.append(range(run.first_row, run.stop_row))
-        for event in run.events:
-            if event.kind in _ENDS:
-                self._sum_up(job, block, now_seconds)
-                self._rollup_writer.put(job.rollups.finish_process(event.rank, event.incarnation))
-        return numbered
-
-    def _excuse(self, seconds: float) -> None:
-        """So long this service worked instead of reading: what it has not read yet is nobody's delay."""
-        for shard in self._shards.values():
-            for job in shard.jobs.values():
-                job.stream.frames.excuse(max(0.0, seconds))
-
-    def _sum_up(self, job: _Job, block: SampleBlock, now_seconds: float) -> None:
-        """Puts the job's newest samples, which were only noted so far, into its rollups."""
-        if job.new_rows:
-            rows = np.concatenate([np.arange(each.start, each.stop) for each in job.new_rows])
-            job.new_rows.clear()
-            self._rollup_writer.put(job.rollups.add(block, rows, now_seconds))
-
-    def _told(self, shard: _Shard, job: _Job, numbered: Sequence[Numbered]) -> _Told:
-        if not numbered:
-            return _Told()
-        told = _Told(observation_records(job.stream.job_id, numbered, input_offset=shard.newest_offset))
-        for each in numbered:
-            if isinstance(each.observed, ClosedFrame):
-                told.frames.append(each.observed)
-            else:
-                kind = "picture" if isinstance(each.observed, Picture) else "event"
-                self._metrics.observations.labels(kind).inc()
-        if told.frames:
-            self._metrics.observations.labels("frame").inc(len(told.frames))
-        return told
-
-    async def _send(self, outgoing: Sequence[OutgoingRecord], frames: Sequence[ClosedFrame]) -> None:
-        if not outgoing:
-            return
-        await self._producer.send_all(outgoing)
-        now_seconds = self._clock()
-        num_missing = [len(frame.missing_ranks) for frame in frames if frame.missing_ranks]
-        for complete, count in (("no", len(num_missing)), ("yes", len(frames) - len(num_missing))):
+    def _note(self, outgoing: _Outgoing, shard: _Shard, job: JobRunner, told: Told) -> None:
+        """Puts what a job has to tell to what others have."""
+        if told.error is not None:
+            self._metrics.failures.inc()
+            job.stream.wait_for_all(self._all_back_at_seconds)
+        for counter, count in (
+            (self._metrics.lost_records, told.num_lost),
+            (self._metrics.dropped_by_ranks, told.num_dropped),
+        ):
             if count:
-                self._metrics.frames.labels(complete).inc(count)
-        self._metrics.missing_entries.inc(sum(num_missing))
-        for arrived_at_seconds in {frame.last_sample_at_seconds for frame in frames}:
-            self._metrics.frame_seconds.observe(max(0.0, now_seconds - arrived_at_seconds))
+                counter.inc(count)
+        outgoing.windows += told.windows
+        if not told.numbered:
+            return
+        outgoing.records += observation_records(job.stream.job_id, told.numbered, input_offset=shard.newest_offset)
+        for _, observed in told.numbered:
+            if isinstance(observed, Frames):
+                outgoing.frames.append(observed)
+                self._metrics.observations.labels("frame").inc(len(observed))
+            else:
+                self._metrics.observations.labels("picture" if isinstance(observed, Picture) else "event").inc()
 
-    def _keep_house(self, now_seconds: float) -> None:
+    async def _send(self, outgoing: _Outgoing) -> None:
+        self._rollup_writer.put(outgoing.windows)
+        if not outgoing.records:
+            return
+        await self._producer.send_all(outgoing.records)
+        now_seconds = self._clock()
+        for frames in outgoing.frames:
+            missing = (~frames.present).sum(axis=1)
+            num_complete = int((missing == 0).sum())
+            for complete, count in (("no", len(frames) - num_complete), ("yes", num_complete)):
+                if count:
+                    self._metrics.frames.labels(complete).inc(count)
+            self._metrics.missing_entries.inc(int(missing.sum()))
+        for heard_at_seconds in {float(frames.last_heard_at_unix_seconds[-1]) for frames in outgoing.frames}:
+            self._metrics.frame_seconds.observe(max(0.0, now_seconds - heard_at_seconds))
+
+    def _keep_house(self, outgoing: _Outgoing, now_seconds: float) -> None:
         """Forgets idle jobs, ends idle windows, exports counts, tells of ranks that are behind."""
         self._tell_of_laggards(now_seconds)
         for shard in self._shards.values():
             for job_id, job in list(shard.jobs.items()):
-                for outcome, total in job.stream.frames.outcomes.items():
-                    self._metrics.samples.labels(outcome).inc(total - job.counted.get(outcome, 0))
-                    job.counted[outcome] = total
+                for outcome, count in job.outcomes().items():
+                    self._metrics.samples.labels(outcome).inc(count)
                 is_over = now_seconds - job.stream.heard_at_seconds > self._job_idle_seconds
-                try:
-                    if now_seconds >= self._all_back_at_seconds:  # else its rank may only not be back yet
-                        self._rollup_writer.put(job.rollups.finish_idle(now_seconds))
-                    if is_over:
-                        self._rollup_writer.put(job.rollups.finish_all())
-                except Exception as error:
-                    self._begin_anew(shard, job_id, error, now_seconds)
+                # While ranks come back after a cut, one that is silent may only not be back yet.
+                if is_over or now_seconds >= self._all_back_at_seconds:
+                    self._note(outgoing, shard, job, job.finish_windows(now_seconds, is_over=is_over))
                 if is_over:
                     del shard.jobs[job_id]
                     shard.memory.complete = False
@@ -377,13 +308,3 @@ class TelemetryHandler:
 
     def _count_jobs(self) -> None:
         self._metrics.jobs.set(sum(len(shard.jobs) for shard in self._shards.values()))
-
-
-def _set_aside(records: Sequence[ConsumedRecord], run: ArrivedRun, error: Exception) -> list[Rejection]:
-    """The records of a run, and those of its job between them that were refused before."""
-    first, last, key = run.first_offset, run.newest_offset, run.job_id.encode()
-    return [
-        Rejection(record=record, error="job_failed", reason=f"its job failed on it: {error!r}")
-        for record in records
-        if first <= record.offset <= last and record.key == key
-    ]

@@ -3,9 +3,7 @@
 import asyncio
 from contextlib import AsyncExitStack
 
-import structlog
-
-from evenkeel.contracts.topics import RECORDS
+from evenkeel.contracts.topics import BATCHES
 from evenkeel.services.common.database import create_engine
 from evenkeel.services.common.health import Health, health_server, ready_file
 from evenkeel.services.common.kafka import (
@@ -21,17 +19,15 @@ from evenkeel.services.common.lifecycle import run_service
 from evenkeel.services.common.metrics import KafkaMetrics, create_registry
 from evenkeel.services.common.settings import load_settings
 from evenkeel.services.common.steady_clock import SteadyClock
+from evenkeel.services.common.worker import Worker
 from evenkeel.services.telemetry.adapters.rollup_writer import RollupWriter
 from evenkeel.services.telemetry.handler import TelemetryHandler
 from evenkeel.services.telemetry.metrics import TelemetryMetrics
 from evenkeel.services.telemetry.settings import TelemetrySettings
-from evenkeel.services.telemetry.warm_up import warm_up
 
 SERVICE = "telemetry"
 # What a fetch brings of a partition, of the smallest records there are: some 50 ms of work, and one acknowledgement.
 _MOST_RECORDS = 16_384
-
-_log = structlog.get_logger(__name__)
 
 
 async def serve(settings: TelemetrySettings) -> None:
@@ -49,7 +45,6 @@ async def serve(settings: TelemetrySettings) -> None:
             health_server(health, registry, host=settings.metrics_host, port=settings.metrics_port)
         )
         await stack.enter_async_context(ready_file(settings.ready_file, metrics_port=port))
-        _log.info("what is compiled is ready", seconds=round(await asyncio.to_thread(warm_up), 2))
         engine = create_engine(
             settings.database_url.get_secret_value(), application_name=f"evenkeel-{SERVICE}", pool_size=2
         )
@@ -65,7 +60,7 @@ async def serve(settings: TelemetrySettings) -> None:
             heard(reachable, problem)
             handler.kafka_changed(reachable)
 
-        consumer = KafkaConsumer(config, topics=[RECORDS.name], group=settings.telemetry_group, on_change=kafka_changed)
+        consumer = KafkaConsumer(config, topics=[BATCHES.name], group=settings.telemetry_group, on_change=kafka_changed)
         rollup_writer = RollupWriter(
             engine,
             metrics,
@@ -74,12 +69,14 @@ async def serve(settings: TelemetrySettings) -> None:
                 "database", ready=True, detail="" if up else f"away: {problem}"
             ),
         )
+        worker = Worker()
         handler = TelemetryHandler(
             producer,
             tail,
             consumer.start_offset,
             rollup_writer,
             metrics,
+            worker=worker,
             rollup_iterations=settings.rollup_iterations,
             job_idle_seconds=settings.job_idle_seconds,
             clock=clock,
@@ -87,9 +84,10 @@ async def serve(settings: TelemetrySettings) -> None:
         loop = ConsumeLoop(
             consumer,
             handler,
-            decoders={RECORDS.name: None},
+            decoders={BATCHES.name: None},
             dead_letters=DeadLetters(producer, kafka_metrics, group=settings.telemetry_group),
             metrics=kafka_metrics,
+            worker=worker,
             on_assigned=lambda partitions: health.report(
                 "consumer", ready=True, detail=f"{len(partitions)} partitions"
             ),

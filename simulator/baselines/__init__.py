@@ -1,15 +1,12 @@
 """Published systems and ours behind one port, one file each: source and deviations are in each file's docstring."""
 
-from evenkeel.simulator.baselines.adaptra import Adaptra
 from evenkeel.simulator.baselines.checkpoint_restart import CheckpointRestart
 from evenkeel.simulator.baselines.drop_replica import DropReplica
 from evenkeel.simulator.baselines.evenkeel import Evenkeel, EvenkeelMix
-from evenkeel.simulator.baselines.evenkeel_power import EvenkeelPower
 from evenkeel.simulator.baselines.ft_hsdp import FtHsdp
 from evenkeel.simulator.baselines.greyhound import Greyhound
 from evenkeel.simulator.baselines.no_mitigation import NoMitigation
 from evenkeel.simulator.baselines.ntp import NonuniformTensor
-from evenkeel.simulator.baselines.ntp_power import NonuniformTensorPower
 from evenkeel.simulator.baselines.oobleck import Oobleck
 from evenkeel.simulator.baselines.recover import ReCoVer
 from evenkeel.simulator.baselines.recycle import ReCycle
@@ -33,13 +30,10 @@ STRATEGIES: dict[str, Strategy] = {
         Oobleck(),
         StrengthenedOobleck(),
         Greyhound(),
-        Adaptra(),
         NonuniformTensor(),
-        NonuniformTensorPower(),
         ResiHP(),
         Evenkeel(),
         EvenkeelMix(),
-        EvenkeelPower(),
     )
 }
 

@@ -1,8 +1,8 @@
 """Drop the replica: torchft.
 
 Source: torchft's public code. A replica with a dead rank leaves, the others go on with their own micro-batches, so the
-global batch shrinks; a repaired replica fetches the state from a peer while the others train. Deviations: the quorum
-and the rerun of the failed step are one constant pause; slow devices are not acted upon, as there. FT-HSDP, which does
+global batch shrinks; a repaired replica fetches the state from a peer while the others train. Deviations: a new quorum
+costs what a change of groups costs every system here; slow devices are not acted upon, as there. FT-HSDP, which does
 this with replicas of thousands of devices, is ``ft_hsdp.py``.
 """
 
@@ -10,17 +10,11 @@ from evenkeel.simulator.baselines._cells import whole_replicas
 from evenkeel.simulator.fleet.operation import Operation
 from evenkeel.simulator.fleet.strategy import Answer, Question
 
-STALL_SECONDS = 30.0
-"""Heartbeats older than 5 s leave the quorum, which ticks ten times a second; the rest is groups and the rerun."""
-
 
 class DropReplica:
     """Whole replicas go on, with a smaller batch."""
 
     name = "drop replica"
-
-    def __init__(self, stall_seconds: float = STALL_SECONDS) -> None:
-        self._stall_seconds = stall_seconds
 
     def answer(self, question: Question) -> Answer:
         """Whole replicas with their home quotas."""
@@ -36,5 +30,6 @@ class DropReplica:
         )
         if operation == question.current:
             return Answer(operation=operation)
-        pause = question.costs.restart_seconds if question.current is None else self._stall_seconds
-        return Answer(operation=operation, pause_seconds=pause, reruns_iteration=False)
+        costs = question.costs
+        pause = costs.restart_seconds if question.current is None else costs.transition.group_seconds
+        return Answer(operation=operation, pause_seconds=pause)

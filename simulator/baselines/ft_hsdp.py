@@ -5,8 +5,8 @@ and fully sharded data parallelism that cannot lose anybody; across replicas onl
 a stall of all (60 s collective timeout, reconfiguration, the failed step of about 20 s once more, two bugs of 45 s
 each: about 3 min, "target 1.5 min"); then the others go on with a smaller batch. A replica that is back fetches its
 state without stopping anybody. Deviations: an HSDP replica is a row of the home layout's replicas that leave together;
-the stall at the return (published: 100 to 120 s) is zero unless asked for, as in the published estimate of 80 %; slow
-devices are not acted upon, as there.
+a death costs what a change costs everybody unless the published stall is asked for, and so does the stall at the return
+(published: 100 to 120 s), which is zero in the published estimate of 80 %; slow devices are not acted upon, as there.
 """
 
 from evenkeel.simulator.baselines._cells import whole_replicas
@@ -24,7 +24,8 @@ class FtHsdp:
 
     Args:
         num_replicas: HSDP replicas; the home layout's replicas are dealt to them in order.
-        stall_seconds: Of everybody, for each death.
+        stall_seconds: Of everybody, for each death, the failed step included; None = what changing the groups costs
+            every system here, and the failed step.
         rejoin_seconds: Of everybody, for each return.
     """
 
@@ -33,7 +34,7 @@ class FtHsdp:
     def __init__(
         self,
         num_replicas: int = NUM_REPLICAS,
-        stall_seconds: float = STALL_SECONDS,
+        stall_seconds: float | None = None,
         rejoin_seconds: float = 0.0,
     ) -> None:
         if num_replicas < 1:
@@ -63,8 +64,9 @@ class FtHsdp:
         if current is None:
             pause = question.costs.restart_seconds
         else:
-            pause = self._rejoin_seconds if current.ranks <= operation.ranks else self._stall_seconds
-        return Answer(operation=operation, pause_seconds=pause, reruns_iteration=False)
+            stall = question.costs.transition.group_seconds if self._stall_seconds is None else self._stall_seconds
+            pause = self._rejoin_seconds if current.ranks <= operation.ranks else stall
+        return Answer(operation=operation, pause_seconds=pause, reruns_iteration=self._stall_seconds is None)
 
     def _rows(self, count: int) -> list[range]:
         num_rows = min(self._num_replicas, count)

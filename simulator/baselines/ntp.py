@@ -3,11 +3,9 @@
 Source: arXiv 2504.06095. A tensor group with f dead devices runs with n - f equal shards; groups are packed so that the
 most broken share a replica; the replica's batch shrinks to keep pace, the others take it over. A change is a restart
 from a checkpoint. Deviations: the global batch is kept (fixed-batch variant); the reshard around the gradient exchange
-is not charged (published below 1 %, up to 4 % of backward); slow devices are not acted upon. With power boost:
-:mod:`evenkeel.simulator.baselines.ntp_power`.
+is not charged (published below 1 %, up to 4 % of backward); slow devices are not acted upon. Power boost
+(NTP-PW) is in ``benchmarks/planning/availability.py``.
 """
-
-from collections.abc import Mapping
 
 from evenkeel.layouts.layout import Stage
 from evenkeel.simulator.baselines._cells import balanced_quotas, equal_stage, live_ranks, spread
@@ -44,7 +42,7 @@ class NonuniformTensor:
                 at_seconds=question.at_seconds,
                 home=home,
                 current=question.current,
-                throughputs=self._assumed(question),
+                throughputs=dict.fromkeys(question.throughputs, 1.0),
                 cost=question.cost,
                 topology=question.topology,
                 costs=question.costs,
@@ -52,18 +50,10 @@ class NonuniformTensor:
             operation = Operation(
                 replicas=grid, quotas=balanced_quotas(blind, grid, spread(home.num_micro_batches, count))
             )
-        operation = self._powered(question, operation)
         if operation == question.current:
             return Answer(operation=operation)
         pause = rollback_seconds(question.at_seconds, question.costs)
         return Answer(operation=operation, pause_seconds=pause, reruns_iteration=False)
-
-    def _assumed(self, question: Question) -> Mapping[int, float]:
-        """Speeds by which quotas are dealt: it knows who is dead and not who is slow."""
-        return dict.fromkeys(question.throughputs, 1.0)
-
-    def _powered(self, question: Question, operation: Operation) -> Operation:
-        return operation
 
     @staticmethod
     def _stages(question: Question) -> list[Stage]:

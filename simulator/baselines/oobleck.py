@@ -1,14 +1,14 @@
 """Oobleck: pipelines of different lengths from templates.
 
-Source: SOSP'23 and its public code. Tensor groups are the nodes of the templates: one with a dead rank is dropped.
-The whole groups are covered by pipelines of different lengths; each length has a template (best split of the layers),
-and the batch is split by pipeline speed. Deviations: templates by exact search instead of divide and conquer; all
-partitions of the groups into at most as many pipelines as home has replicas are tried by their predicted time; the job
-goes on as long as one pipeline fits memory. Slow devices are not acted upon.
+Source: SOSP'23 and its public code. Templates are over whole nodes: a node with a dead rank is dropped, with all of its
+tensor groups. The others are covered by pipelines of different lengths; each length has a template (best split of the
+layers), and the batch is split by pipeline speed. Deviations: templates by exact search instead of divide and conquer;
+all partitions of the nodes into at most as many pipelines as home has replicas are tried by their predicted time; the
+job goes on as long as one pipeline fits memory. Slow devices are not acted upon.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from evenkeel.layouts.layout import Stage
 from evenkeel.planning.levers.balance.micro_batch_quota import best_quotas
@@ -48,17 +48,20 @@ class Oobleck:
     def answer(self, question: Question) -> Answer:
         """The fastest set of templates."""
         home = question.home
-        cells = whole_cells(home, question.throughputs)
+        cells, per_node = self._whole_nodes(question)
         if len(cells) == sum(len(replica.stages) for replica in home.replicas):
             operation = self.tuned(question, operation_of(home))
             return self._answer(question, operation)
         groups = [home.replicas[d].stages[s].ranks for d, s in cells]
-        longest = min(len(home.replicas[0].stages), home.num_blocks)
+        longest = min(len(home.replicas[0].stages), home.num_blocks) // per_node
+        smallest = -(-smallest_pipeline(question) // per_node)
         candidates = []
         for count in range(1, len(home.replicas) + 1):
-            for used in range(len(groups), max(0, len(groups) - longest), -1):
-                found = list(partitions(used, count, smallest_pipeline(question), longest))
-                candidates += [self._instance(question, groups, lengths) for lengths in found]
+            for used in range(len(groups) // per_node, 0, -1):
+                found = list(partitions(used, count, smallest, longest))
+                candidates += [
+                    self._instance(question, groups, [per_node * nodes for nodes in lengths]) for lengths in found
+                ]
                 if found:
                     break
         if not candidates:
@@ -66,6 +69,22 @@ class Oobleck:
         assumed = self.assumed_speeds(question)
         best = min(candidates, key=lambda operation: operation_seconds(question.cost, operation, assumed))
         return self._answer(question, self.tuned(question, best))
+
+    @staticmethod
+    def _whole_nodes(question: Question) -> tuple[list[tuple[int, int]], int]:
+        """Groups of nodes without a dead rank, and groups of a node; a group that is no part of one is its own node."""
+        home, size = question.home, question.topology.devices_per_node
+        stages = home.replicas[0].stages
+        width, per_node = len(stages[0].ranks), 1
+        if len(stages) * width % size == 0 and size % width == 0:
+            per_node = size // width
+        whole = set(whole_cells(home, question.throughputs))
+        nodes = [
+            [(d, first + s) for s in range(per_node)]
+            for d in range(len(home.replicas))
+            for first in range(0, len(stages), per_node)
+        ]
+        return [cell for node in nodes if whole.issuperset(node) for cell in node], per_node
 
     def assumed_speeds(self, question: Question) -> dict[int, float]:
         """Speeds that plans reckon with: everybody alive is healthy."""
@@ -75,7 +94,7 @@ class Oobleck:
         """What the system still adjusts: nothing."""
         return operation
 
-    def _instance(self, question: Question, groups: list[tuple[int, ...]], lengths: tuple[int, ...]) -> Operation:
+    def _instance(self, question: Question, groups: list[tuple[int, ...]], lengths: Sequence[int]) -> Operation:
         grid: list[tuple[Stage, ...]] = []
         taken = 0
         for length in reversed(lengths):

@@ -2,15 +2,13 @@
 
 Source: arXiv 2605.11215, section 4 (versatile workload). With W live replicas G is the smallest number with
 W x G >= B; N = floor(B / G) majors run G micro-batches, one minor runs the rest, the others are spares that compute
-and contribute nothing. Deviations: the in-step recovery (re-reduction of buckets) is one constant pause; no rejoin, as
-published, so a replica that has left stays out.
+and contribute nothing. Deviations: the in-step recovery (re-reduction of buckets) costs what a change of groups costs
+every system here; no rejoin, as published, so a replica that has left stays out.
 """
 
 from evenkeel.simulator.baselines._cells import whole_replicas
 from evenkeel.simulator.fleet.operation import Operation, layout_of
 from evenkeel.simulator.fleet.strategy import Answer, Question
-
-STALL_SECONDS = 5.0
 
 
 def roles(num_replicas: int, batch: int) -> tuple[int, ...]:
@@ -44,5 +42,5 @@ class ReCoVer:
             replicas=tuple(home.replicas[d].stages for d in kept), quotas=roles(len(kept), home.num_micro_batches)
         )
         layout_of(operation, home.num_blocks)
-        pause = 0.0 if operation == question.current else STALL_SECONDS
+        pause = 0.0 if operation == question.current else question.costs.transition.group_seconds
         return Answer(operation=operation, pause_seconds=pause, reruns_iteration=False)

@@ -1,12 +1,15 @@
 """What makes true iterations differ from the planner's: links that are slow, operations that vary."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
+from evenkeel.layouts.execution import Receiver, times
+from evenkeel.layouts.instructions import Instruction, Op, Program
 from evenkeel.layouts.layout import Stage
+from evenkeel.layouts.schedules import one_f_one_b
 
 Floats = NDArray[np.float64]
 _NUM_SAMPLES = 16
@@ -39,6 +42,26 @@ class Conditions:
                 slowest = max(slowest, factor)
         return slowest
 
+    def group_factor(self, stage: Stage) -> float:
+        """Factor on the collectives of a stage's shards."""
+        inside = [factor for (a, b), factor in self.links.items() if a in stage.ranks and b in stage.ranks]
+        return max(inside, default=1.0)
+
+    def between_replicas(self, replicas: Sequence[Sequence[Stage | None]]) -> float:
+        """Factor on the exchange of gradients: links between devices that hold the same blocks in two replicas."""
+        if not self.links:
+            return 1.0
+        held = {
+            rank: (d, stage) for d, stages in enumerate(replicas) for stage in stages if stage for rank in stage.ranks
+        }
+        slowest = 1.0
+        for (a, b), factor in self.links.items():
+            if a in held and b in held and held[a][0] != held[b][0]:
+                one, other = held[a][1], held[b][1]
+                if one.first_block < other.stop_block and other.first_block < one.stop_block:
+                    slowest = max(slowest, factor)
+        return slowest
+
 
 IDEAL = Conditions()
 
@@ -59,8 +82,6 @@ def replica_seconds(
 ) -> Floats:
     """Seconds of a replica under 1F1B, several iterations side by side when operations vary, else one.
 
-    Step m runs, stage by stage, forward m and then backward ``m - (stages - 1 - s)``; that is each stage's own order.
-
     Args:
         stage_seconds: (forward, backward) of a micro-batch on each stage.
         num_micro_batches: The replica's quota.
@@ -68,27 +89,45 @@ def replica_seconds(
         noise: Relative standard deviation of each operation.
         rng: Where noise comes from; needed when there is any.
     """
-    count = _NUM_SAMPLES if noise > 0.0 else 1
-    last = len(stage_seconds) - 1
-    clocks = [np.zeros(count) for _ in stage_seconds]
-    gradients = [np.zeros(count) for _ in range(last + 2)]
+    num_stages = len(stage_seconds)
+    programs = [one_f_one_b(s, num_stages, range(num_micro_batches)) for s in range(num_stages)]
 
-    def lasts(seconds: float) -> Floats | float:
-        if noise <= 0.0:
-            return seconds
-        assert rng is not None
-        return seconds * noise_factors(rng, noise, count)
+    def seconds_of(s: int, one: Instruction) -> float:
+        return stage_seconds[s][one.op is not Op.FORWARD]
 
-    for step in range(num_micro_batches + last):
-        arrival = np.zeros(count)
-        for s, (forward, backward) in enumerate(stage_seconds):
-            clock = clocks[s]
-            if step < num_micro_batches:
-                clock = np.maximum(arrival, clock) + lasts(forward)
-                arrival = clock + (border_seconds[s] if s < last else 0.0)
-            if 0 <= step - last + s < num_micro_batches:
-                clock = np.maximum(gradients[s + 1], clock) + lasts(backward)
-                gradients[s] = clock + (border_seconds[s - 1] if s else 0.0)
-            clocks[s] = clock
-    slowest: Floats = np.max(np.array(clocks), axis=0)
-    return slowest
+    def border_of(s: int, one: Instruction) -> float:
+        return border_seconds[s if one.op is Op.SEND_ACTIVATION else s - 1]
+
+    return last_ends(programs, seconds_of, border_of, noise=noise, rng=rng)
+
+
+def last_ends(
+    programs: Sequence[Program],
+    seconds_of: Callable[[int, Instruction], float],
+    transfer_seconds: Callable[[int, Instruction], float],
+    receiver_of: Receiver | None = None,
+    *,
+    noise: float = 0.0,
+    rng: np.random.Generator | None = None,
+) -> Floats:
+    """When programs are through (:func:`evenkeel.layouts.execution.times`); of several iterations when operations vary.
+
+    Args:
+        programs: Of each place.
+        seconds_of: Of each computing instruction, without noise.
+        transfer_seconds: Of each send.
+        receiver_of: Who receives what a place sends.
+        noise: Relative standard deviation of each operation.
+        rng: Where noise comes from; needed when there is any.
+    """
+    if noise <= 0.0:
+        found = times(programs, seconds_of, transfer_seconds, receiver_of)
+        return np.array([max(place.end_seconds for place in found)])
+    assert rng is not None
+
+    def varied(place: int, one: Instruction) -> float:
+        return seconds_of(place, one) * noise_factors(rng, noise, _NUM_SAMPLES)  # type: ignore[return-value]
+
+    found = times(programs, varied, transfer_seconds, receiver_of, later=np.maximum)
+    ends: Floats = np.maximum.reduce([np.broadcast_to(place.end_seconds, _NUM_SAMPLES) for place in found])
+    return ends

@@ -4,7 +4,8 @@ A list schedule. Each worker (replica, stage) takes, whenever it is free, the ol
 activations allow one more, else a backward, else a weight gradient that was put off. That is the order of 1F1B where
 everybody does his own work and nobody waits, and a work-conserving one otherwise. It never deadlocks: the last stage
 can always go on, so every stage before it drains. Transfers between replicas cost what transfers between stages cost;
-bandwidth is not shared.
+bandwidth is not shared. It only chooses orders: what they take is said by :mod:`evenkeel.layouts.execution`, which
+runs them as programs.
 """
 
 import heapq
@@ -14,16 +15,14 @@ from functools import lru_cache
 
 import numpy as np
 
-from evenkeel.simulator.fleet.conditions import noise_factors
+from evenkeel.layouts.instructions import Instruction, Op
+from evenkeel.simulator.fleet.conditions import Floats, last_ends
+from evenkeel.simulator.fleet.worker_programs import BACKWARD, FORWARD, WEIGHTS, Operated, worker_programs
 
 Routes = tuple[tuple[tuple[int, ...], ...], ...]
 Borders = tuple[tuple[int, int, int, float], ...]
 """Replica and stage that send, replica of the next stage that receives (or the way back), factor on the transfer."""
-_F, _B, _W = 0, 1, 2
-_Op = tuple[int, int, int, int, int]
-"""Iteration, kind, origin replica, micro-batch, stage."""
 _NUM_ITERATIONS = 3
-_NUM_NOISY_ITERATIONS = 17
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,10 +52,7 @@ class Network:
         routes: Who executes what; empty = its own replica.
         discipline: How.
         transfer_seconds: Between stages.
-        num_iterations: Iterations to run.
         borders: Slow transfers.
-        noise: Relative standard deviation of every operation.
-        seed: Of the noise.
     """
 
     def __init__(
@@ -66,14 +62,10 @@ class Network:
         routes: Routes,
         discipline: Discipline,
         transfer_seconds: float,
-        num_iterations: int,
         borders: Borders = (),
-        noise: float = 0.0,
-        seed: int = 0,
     ) -> None:
+        num_iterations = _NUM_ITERATIONS if discipline.staggered_step else 1
         self._slow = {(d, s, e): factor for d, s, e, factor in borders}
-        self._noise, self._rng = noise, np.random.default_rng(seed)
-        self._drawn: list[float] = []
         self._seconds, self._quotas, self._discipline = seconds, quotas, discipline
         self._transfer, self._num_iterations = transfer_seconds, num_iterations
         self._num_stages, self._num_replicas = len(seconds[0]) // 2, len(seconds)
@@ -87,7 +79,9 @@ class Network:
         self._backward = [row[2 * s + 1] for row in seconds for s in stages]
         self._alive = [[d for d in replicas if seconds[d][2 * s] > 0.0] for s in stages]
         self._dead = [[d for d in replicas if seconds[d][2 * s] <= 0.0] for s in stages]
-        self._ready: list[tuple[deque[_Op], deque[_Op], deque[_Op]]] = [(deque(), deque(), deque()) for _ in workers]
+        self._ready: list[tuple[deque[Operated], deque[Operated], deque[Operated]]] = [
+            (deque(), deque(), deque()) for _ in workers
+        ]
         self._busy = [False for _ in workers]
         self._live, self._progress = [0 for _ in workers], [0 for _ in workers]
         served = [1 for _ in workers]
@@ -103,13 +97,13 @@ class Network:
             count * (self._num_stages - worker % self._num_stages + extra) for worker, count in enumerate(served)
         ]
         self._left = [[self._num_kinds * sum(quotas)] * self._num_stages for _ in range(num_iterations)]
-        self._ends = [0.0] * num_iterations
-        self._events: list[tuple[float, int, bool, int, _Op]] = []
+        self._orders: list[list[Operated]] = [[] for _ in workers]
+        self._events: list[tuple[float, int, bool, int, Operated]] = []
         self._count = 0
         self._touched: set[int] = set()
 
-    def run(self) -> list[float]:
-        """Moments at which the iterations end.
+    def run(self) -> None:
+        """Chooses who does what after what.
 
         Raises:
             ValueError: Work is left that nobody executes.
@@ -133,7 +127,32 @@ class Network:
         undone = [s for s in range(self._num_stages) if any(left[s] for left in self._left)]
         if undone:
             raise ValueError(f"stages {undone} have micro-batches that nobody executes: route them to a live replica")
-        return self._ends
+
+    def ends(self, num_iterations: int, noise: float = 0.0, seed: int = 0) -> Floats:
+        """When the first iterations are over, once :meth:`run` has chosen; of several runs when operations vary.
+
+        Args:
+            num_iterations: So many of them.
+            noise: Relative standard deviation of each operation.
+            seed: Of the noise.
+        """
+        orders = [[op for op in order if op[0] < num_iterations] for order in self._orders]
+        programs, receiver_of = worker_programs(orders, self._quotas, self._num_stages, is_split=self._num_kinds == 3)
+
+        def seconds_of(worker: int, one: Instruction) -> float:
+            if one.op is Op.FORWARD:
+                return self._forward[worker]
+            return self._backward[worker] / (1.0 if one.op is Op.BACKWARD else 2.0)
+
+        def transfer_seconds(worker: int, one: Instruction) -> float:
+            if one.micro_batch < 0:
+                return 0.0
+            d, e = worker // self._num_stages, receiver_of(worker, one) // self._num_stages
+            border = (d, one.stage, e) if one.op is Op.SEND_ACTIVATION else (e, one.stage - 1, d)
+            return self._transfer * self._slow.get(border, 1.0)
+
+        rng = np.random.default_rng(seed)
+        return last_ends(programs, seconds_of, transfer_seconds, receiver_of, noise=noise, rng=rng)
 
     def routes(self) -> Routes:
         """Who executed what in the first iteration."""
@@ -148,7 +167,7 @@ class Network:
             return chosen
         return self._given[d][m][s] if self._given else d
 
-    def _push(self, at: float, arrives: bool, worker: int, op: _Op) -> None:
+    def _push(self, at: float, arrives: bool, worker: int, op: Operated) -> None:
         self._count += 1
         heapq.heappush(self._events, (at, self._count, arrives, worker, op))
 
@@ -158,40 +177,35 @@ class Network:
             return
         for d, quota in enumerate(self._quotas):
             for m in range(quota):
-                self._push(now, True, self._executor(iteration, d, m, 0) * self._num_stages, (iteration, _F, d, m, 0))
+                self._push(
+                    now, True, self._executor(iteration, d, m, 0) * self._num_stages, (iteration, FORWARD, d, m, 0)
+                )
 
-    def _finish(self, now: float, worker: int, op: _Op) -> None:
+    def _finish(self, now: float, worker: int, op: Operated) -> None:
         iteration, kind, d, m, s = op
         self._busy[worker] = False
         count = self._num_stages
-        if kind == _F:
+        if kind == FORWARD:
             self._progress[worker] += 1
             if s < count - 1:
                 to = self._executor(iteration, d, m, s + 1)
                 arrives = now + self._transfer * self._slow.get((worker // count, s, to), 1.0)
-                self._push(arrives, True, to * count + s + 1, (iteration, _F, d, m, s + 1))
+                self._push(arrives, True, to * count + s + 1, (iteration, FORWARD, d, m, s + 1))
             else:
-                self._ready[worker][_B].append((iteration, _B, d, m, s))
-        elif kind == _B:
+                self._ready[worker][BACKWARD].append((iteration, BACKWARD, d, m, s))
+        elif kind == BACKWARD:
             self._live[worker] -= 1
             if s > 0:
                 to = self._executor(iteration, d, m, s - 1)
                 arrives = now + self._transfer * self._slow.get((to, s - 1, worker // count), 1.0)
-                self._push(arrives, True, to * count + s - 1, (iteration, _B, d, m, s - 1))
+                self._push(arrives, True, to * count + s - 1, (iteration, BACKWARD, d, m, s - 1))
             if self._discipline.split_backward:
-                self._ready[worker][_W].append((iteration, _W, d, m, s))
+                self._ready[worker][WEIGHTS].append((iteration, WEIGHTS, d, m, s))
         left = self._left[iteration]
         left[s] -= 1
-        self._ends[iteration] = max(self._ends[iteration], now)
-        following_iteration = iteration + 1
-        if following_iteration < self._num_iterations:
-            if self._discipline.staggered_step:
-                if left[s] == 0:
-                    self._open(now, following_iteration, s)
-                    self._touched.add(s)
-            elif not any(left):
-                for stage in range(self._num_stages):
-                    self._open(now, following_iteration, stage)
+        if left[s] == 0 and iteration + 1 < self._num_iterations:
+            self._open(now, iteration + 1, s)
+            self._touched.add(s)
 
     def _wake(self, now: float, s: int) -> None:
         if self._discipline.migrate_above is not None:
@@ -203,22 +217,16 @@ class Network:
             op = self._choose(worker, s)
             if op is None:
                 continue
-            if op[1] == _F:
+            if op[1] == FORWARD:
                 self._live[worker] += 1
                 taken = self._forward[worker]
             else:
                 taken = self._backward[worker] / (2.0 if self._discipline.split_backward else 1.0)
             self._busy[worker] = True
-            if self._noise > 0.0:
-                taken *= self._factor()
+            self._orders[worker].append(op)
             self._push(now + taken, False, worker, op)
 
-    def _factor(self) -> float:
-        if not self._drawn:
-            self._drawn = noise_factors(self._rng, self._noise, 1024).tolist()
-        return self._drawn.pop()
-
-    def _choose(self, worker: int, s: int) -> _Op | None:
+    def _choose(self, worker: int, s: int) -> Operated | None:
         forwards, backwards, weights = self._ready[worker]
         if forwards and self._live[worker] < self._limit[worker]:
             iteration = forwards[0][0]
@@ -235,8 +243,8 @@ class Network:
         if not alive:
             return
         for d in self._dead[s]:
-            while self._ready[d * count + s][_F]:
-                _, to = min((len(self._ready[e * count + s][_F]) + self._live[e * count + s], e) for e in alive)
+            while self._ready[d * count + s][FORWARD]:
+                _, to = min((len(self._ready[e * count + s][FORWARD]) + self._live[e * count + s], e) for e in alive)
                 self._move(d, to, s)
         progress = [self._progress[d * count + s] for d in alive]
         most, least = max(progress), min(progress)
@@ -244,14 +252,14 @@ class Network:
             return
         ahead, behind = alive[progress.index(most)], alive[progress.index(least)]
         worker = ahead * count + s
-        room = not self._ready[worker][_F] and self._live[worker] < self._limit[worker]
-        if room and self._ready[behind * count + s][_F]:
+        room = not self._ready[worker][FORWARD] and self._live[worker] < self._limit[worker]
+        if room and self._ready[behind * count + s][FORWARD]:
             self._move(behind, ahead, s)
 
     def _move(self, source: int, to: int, s: int) -> None:
-        op = self._ready[source * self._num_stages + s][_F].popleft()
+        op = self._ready[source * self._num_stages + s][FORWARD].popleft()
         self._chosen[op[0], op[2], op[3], s] = to
-        self._ready[to * self._num_stages + s][_F].append(op)
+        self._ready[to * self._num_stages + s][FORWARD].append(op)
 
 
 @lru_cache(maxsize=4096)
@@ -265,19 +273,20 @@ def period_seconds(
     noise: float = 0.0,
     seed: int = 0,
 ) -> float:
-    """Seconds from one iteration's end to the next one's, once the run is under way."""
-    if not discipline.staggered_step and noise <= 0.0:
-        return Network(seconds, quotas, routes, discipline, transfer_seconds, 1, borders).run()[0]
-    count = _NUM_ITERATIONS if noise <= 0.0 else _NUM_NOISY_ITERATIONS
-    ends = Network(seconds, quotas, routes, discipline, transfer_seconds, count, borders, noise, seed).run()
-    return (ends[-1] - ends[0]) / (count - 1)
+    """Seconds from one iteration's end to the next one's, once the run is under way; the mean where operations vary."""
+    network = Network(seconds, quotas, routes, discipline, transfer_seconds, borders)
+    network.run()
+    first = network.ends(1, noise, seed)
+    if not discipline.staggered_step:
+        return float(first.mean())
+    return float((network.ends(_NUM_ITERATIONS, noise, seed) - first).mean()) / (_NUM_ITERATIONS - 1)
 
 
 @lru_cache(maxsize=1024)
 def migrated_routes(
     seconds: tuple[tuple[float, ...], ...], quotas: tuple[int, ...], above: int, transfer_seconds: float
-) -> tuple[Routes, float]:
-    """Routes that progress-aware migration arrives at, and the seconds that it predicts for them."""
-    network = Network(seconds, quotas, (), Discipline(migrate_above=above), transfer_seconds, 1)
-    end = network.run()[0]
-    return network.routes(), end
+) -> Routes:
+    """Routes that progress-aware migration arrives at."""
+    network = Network(seconds, quotas, (), Discipline(migrate_above=above), transfer_seconds)
+    network.run()
+    return network.routes()

@@ -15,6 +15,7 @@ from evenkeel.layouts.layout import Layout, Replica, Stage
 from evenkeel.layouts.routes import Route
 from evenkeel.planning.costs.cost_model import CostModel
 from evenkeel.simulator.fleet.conditions import IDEAL, Conditions, Floats, replica_seconds
+from evenkeel.simulator.fleet.cost import FleetCost
 from evenkeel.simulator.fleet.network import Borders, Discipline, Routes, period_seconds
 
 PLAIN = Discipline()
@@ -32,7 +33,6 @@ class Operation:
         routes: ``routes[d][m][s]``: the replica that executes stage s of micro-batch m of replica d; empty = its own.
         discipline: Order in which stages take work; only used when it is not plain 1F1B or when there are routes.
         batch_fraction: Part of the registered global batch that one iteration does.
-        boosts: (rank, factor on its speed) of devices that draw more power than designed.
     """
 
     replicas: Grid
@@ -41,7 +41,6 @@ class Operation:
     routes: Routes = ()
     discipline: Discipline = PLAIN
     batch_fraction: float = 1.0
-    boosts: tuple[tuple[int, float], ...] = ()
 
     @property
     def ranks(self) -> frozenset[int]:
@@ -93,15 +92,26 @@ def layout_of(operation: Operation, num_blocks: int, standbys: tuple[int, ...] =
     )
 
 
-def grid_seconds(cost: CostModel, grid: Grid, throughputs: Mapping[int, float]) -> tuple[tuple[float, ...], ...]:
+def grid_seconds(
+    cost: CostModel, grid: Grid, throughputs: Mapping[int, float], conditions: Conditions = IDEAL
+) -> tuple[tuple[float, ...], ...]:
     """(forward, backward) seconds of each cell, flattened as ``[d][2 s]``, ``[d][2 s + 1]``; 0 where nobody is."""
     rows = []
     for replica in grid:
         row: list[float] = []
         for stage in replica:
-            row += cost.stage_seconds(stage, throughputs) if stage else (0.0, 0.0)
+            row += _stage_seconds(cost, stage, throughputs, conditions) if stage else (0.0, 0.0)
         rows.append(tuple(row))
     return tuple(rows)
+
+
+def _stage_seconds(
+    cost: CostModel, stage: Stage, throughputs: Mapping[int, float], conditions: Conditions
+) -> tuple[float, float]:
+    """(forward, backward) seconds of a micro-batch of a stage: a ring of shards is as slow as its slowest link."""
+    forward, backward = cost.stage_seconds(stage, throughputs)
+    more = 0.5 * (conditions.group_factor(stage) - 1.0) * cost.exchange_seconds(stage)
+    return forward + more, backward + more
 
 
 def operation_seconds(
@@ -118,8 +128,17 @@ def operation_seconds(
     Raises:
         ValueError: A rank that works is dead, or a stage is executed by nobody.
     """
-    if operation.boosts:
-        throughputs = {**throughputs, **{rank: throughputs[rank] * factor for rank, factor in operation.boosts}}
+    seconds = cost.total(_pipeline_seconds(cost, operation, throughputs, conditions))
+    if isinstance(cost, FleetCost):
+        factor = conditions.between_replicas(operation.replicas)
+        seconds += cost.gradient_seconds(operation.replicas, factor)
+    return seconds
+
+
+def _pipeline_seconds(
+    cost: CostModel, operation: Operation, throughputs: Mapping[int, float], conditions: Conditions
+) -> float:
+    """Seconds of the slowest pipeline, up to its last backward."""
     if operation.is_plain:
         if not conditions.is_ideal:
             return _plain_seconds(cost, operation, throughputs, conditions)
@@ -128,20 +147,16 @@ def operation_seconds(
             scale = operation.scales[d] if operation.scales else 1.0
             whole = tuple(stage for stage in stages if stage)
             slowest = max(slowest, scale * cost.makespan(whole, operation.quotas[d], throughputs, "1f1b"))
-        return cost.total(slowest)
-    seconds = grid_seconds(cost, operation.replicas, throughputs)
-    borders = slow_borders(operation.replicas, conditions)
-    return cost.total(
-        period_seconds(
-            seconds,
-            operation.quotas,
-            operation.routes,
-            operation.discipline,
-            cost.workload.transfer_seconds,
-            borders,
-            conditions.noise,
-            conditions.seed,
-        )
+        return slowest
+    return period_seconds(
+        grid_seconds(cost, operation.replicas, throughputs, conditions),
+        operation.quotas,
+        operation.routes,
+        operation.discipline,
+        cost.workload.transfer_seconds,
+        slow_borders(operation.replicas, conditions),
+        conditions.noise,
+        conditions.seed,
     )
 
 
@@ -169,11 +184,11 @@ def _plain_seconds(
     for d, stages in enumerate(operation.replicas):
         whole = [stage for stage in stages if stage]
         scale = operation.scales[d] if operation.scales else 1.0
-        seconds = [cost.stage_seconds(stage, throughputs) for stage in whole]
+        seconds = [_stage_seconds(cost, stage, throughputs, conditions) for stage in whole]
         base = cost.workload.transfer_seconds
         borders = [base * conditions.border_factor(one, two) for one, two in pairwise(whole)]
         quota = operation.quotas[d]
         if quota:
             taken = replica_seconds(seconds, quota, borders, noise=conditions.noise, rng=rng)
             slowest = np.maximum(slowest, scale * taken)
-    return cost.total(float(np.mean(slowest)))
+    return float(np.mean(slowest))

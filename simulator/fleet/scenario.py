@@ -15,12 +15,12 @@ import yaml
 
 from evenkeel.layouts.json_schema import complaint
 from evenkeel.layouts.layout import Layout, uniform_layout
-from evenkeel.planning.costs.cost_model import CostModel, Workload
+from evenkeel.planning.costs.cost_model import Workload
 from evenkeel.planning.costs.price import TransitionCosts
+from evenkeel.simulator.fleet.cost import NETWORK_BYTES_PER_SECOND, NODE_BYTES_PER_SECOND, FleetCost, fleet_cost
 from evenkeel.simulator.fleet.detection import DetectorModel
 from evenkeel.simulator.fleet.faults import Fault, FaultProcess, LinkFault, Spacing, drawn_faults
 from evenkeel.simulator.fleet.models import MODELS, TransformerShape
-from evenkeel.simulator.fleet.power import PowerBoost
 from evenkeel.simulator.fleet.scenario_schema import MOST_DEVICES, scenario_schema
 from evenkeel.simulator.fleet.strategy import Costs
 from evenkeel.simulator.fleet.topology import Scope, Topology
@@ -58,7 +58,7 @@ class Scenario:
     seed: int
     duration_seconds: float
     home: Layout
-    cost: CostModel
+    cost: FleetCost
     topology: Topology
     faults: tuple[Fault, ...]
     processes: tuple[FaultProcess, ...]
@@ -102,7 +102,7 @@ def _model(model: str | _Section) -> TransformerShape:
     return TransformerShape(**{"kv_heads": int(model["heads"]), **{name: int(each) for name, each in model.items()}})
 
 
-def _job(job: _Section, num_spares: int) -> tuple[Layout, CostModel]:
+def _job(job: _Section, num_spares: int) -> tuple[Layout, FleetCost]:
     spec = _model(job["model"]).spec()
     tensor, pipeline, data = (int(job[degree]) for degree in ("tensor", "pipeline", "data"))
     quota, num_ranks = int(job["micro_batches"]), tensor * pipeline * data
@@ -120,7 +120,12 @@ def _job(job: _Section, num_spares: int) -> tuple[Layout, CostModel]:
         fixed_seconds=float(job.get("fixed_seconds", 0.0)),
         transfer_seconds=float(job.get("transfer_seconds", 0.002)),
     )
-    return home, CostModel(spec, workload)
+    return home, fleet_cost(
+        spec,
+        workload,
+        node_bytes_per_second=float(job.get("node_bytes_per_second", NODE_BYTES_PER_SECOND)),
+        network_bytes_per_second=float(job.get("network_bytes_per_second", NETWORK_BYTES_PER_SECOND)),
+    )
 
 
 def _seconds(section: _Section, hours: float) -> dict[str, float]:
@@ -185,7 +190,7 @@ def _process(section: _Section, hours: float) -> FaultProcess:
     )
 
 
-def _costs(section: _Section, power: PowerBoost | None) -> Costs:
+def _costs(section: _Section) -> Costs:
     return Costs(
         transition=TransitionCosts(
             **{"group_seconds": 2.0, "bytes_per_second": 1e10, **_numbers(section, "group_seconds", "bytes_per_second")}
@@ -194,7 +199,6 @@ def _costs(section: _Section, power: PowerBoost | None) -> Costs:
         checkpoint_seconds=float(section.get("checkpoint_seconds", 1800.0)),
         device_bytes=float(section.get("device_bytes", 64e9)),
         replacement_seconds=float(section.get("replacement_seconds", 0.0)),
-        power=power,
     )
 
 
@@ -217,14 +221,13 @@ def scenario_of(data: object, known_strategies: Sequence[str]) -> Scenario:
         raise ScenarioError(flaw)
     assert isinstance(data, Mapping)
     file: _Section = data
-    fleet, hours, drawn = file.get("fleet", {}), float(file["hours"]), file.get("power")
+    fleet, hours = file.get("fleet", {}), float(file["hours"])
     home, cost = _at("job", lambda: _job(file["job"], int(fleet.get("spares", 0))))
     topology = Topology(
         num_devices=len(home.ranks) + len(home.standbys),
         devices_per_node=int(fleet.get("devices_per_node", 8)),
         nodes_per_rack=int(fleet.get("nodes_per_rack", 4)),
     )
-    power = None if drawn is None else _at("power", lambda: PowerBoost(**_numbers(drawn, *drawn)))
 
     def each(key: str, build: Callable[[_Section], _T]) -> tuple[_T, ...]:
         found = enumerate(file.get(key, ()))
@@ -240,7 +243,7 @@ def scenario_of(data: object, known_strategies: Sequence[str]) -> Scenario:
         faults=each("faults", lambda one: _fault(one, topology, hours)),
         processes=each("processes", lambda one: _process(one, hours)),
         detector=_at("detector", lambda: _detector(file.get("detector", {}))),
-        costs=_costs(file.get("costs", {}), power),
+        costs=_costs(file.get("costs", {})),
         strategies=tuple(file.get("strategies", known_strategies)),
         link_faults=each("links", lambda one: _link_fault(one, topology, hours)),
         noise=float(file["job"].get("noise", 0.0)),

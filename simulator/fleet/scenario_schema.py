@@ -51,6 +51,8 @@ _JOB = _object(
         "flops_per_second": _number(1),
         "fixed_seconds": _number(0, 1e9),
         "transfer_seconds": _number(0, 1e9),
+        "node_bytes_per_second": _above(0),
+        "network_bytes_per_second": _above(0),
         "noise": _number(0, 1),
     },
     "model",
@@ -111,9 +113,6 @@ def scenario_schema(strategies: Sequence[str]) -> dict[str, Any]:
                     | {"estimate_error": _number(0, 10)}
                 ),
                 "costs": _object(_COSTS | {"bytes_per_second": _number(1e-3), "device_bytes": _number(1)}),
-                "power": _object(
-                    {"limit": _number(1, 10), "linear_loss": _number(), "quadratic_loss": _number()}, "limit"
-                ),
                 "strategies": _list({"enum": list(strategies)}, 1),
             },
             "hours",

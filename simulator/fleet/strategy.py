@@ -9,7 +9,6 @@ from evenkeel.planning.costs.cost_model import CostModel
 from evenkeel.planning.costs.links import SlowLink
 from evenkeel.planning.costs.price import TransitionCosts
 from evenkeel.simulator.fleet.operation import Operation
-from evenkeel.simulator.fleet.power import PowerBoost
 from evenkeel.simulator.fleet.topology import Topology
 
 
@@ -23,7 +22,6 @@ class Costs:
         checkpoint_seconds: Between checkpoints.
         device_bytes: Memory of a device that a job may fill with its state.
         replacement_seconds: Part of a synchronous restart that has passed when a replacement is there.
-        power: How far domains that lost something may be boosted; None = their power is fixed.
     """
 
     transition: TransitionCosts = field(
@@ -33,7 +31,6 @@ class Costs:
     checkpoint_seconds: float = 1800.0
     device_bytes: float = 64e9
     replacement_seconds: float = 0.0
-    power: PowerBoost | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,5 @@
 """What going from one operation to another costs: the price rule of the planner, for operations with holes too."""
 
-from dataclasses import replace
-
 from evenkeel.layouts.cut import cut
 from evenkeel.layouts.layout import Stage
 from evenkeel.layouts.model import ModelSpec
@@ -47,10 +45,10 @@ def _missing_bytes(model: ModelSpec, new: tuple[Stage, int], old: tuple[Stage, i
 
 
 def transition_seconds(model: ModelSpec, old: Operation | None, new: Operation, costs: Costs) -> float:
-    """Seconds of pause: building groups, and who receives most; none for more power. A stopped job restarts."""
+    """Seconds of pause: building groups, and who receives most. A stopped job restarts."""
     if old is None:
         return costs.restart_seconds
-    if old == new or replace(old, boosts=()) == replace(new, boosts=()):
+    if old == new:
         return 0.0
     before = _held(old)
     most = max((_missing_bytes(model, held, before.get(rank)) for rank, held in _held(new).items()), default=0.0)

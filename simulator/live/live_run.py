@@ -18,7 +18,7 @@ import grpc
 from aiokafka import AIOKafkaProducer
 
 from evenkeel.contracts.headers import record_headers
-from evenkeel.contracts.topics import RECORDS
+from evenkeel.contracts.topics import BATCHES
 from evenkeel.layouts.codec import layout_to_proto, model_to_proto
 from evenkeel.scheduler.v1 import scheduler_pb2 as pb
 from evenkeel.scheduler.v1 import scheduler_pb2_grpc
@@ -27,7 +27,7 @@ from evenkeel.simulator.fleet.scenario import Scenario
 from evenkeel.simulator.hardware import Hardware
 from evenkeel.simulator.live.simulated_job import Documents, Iteration, SimulatedJob
 from evenkeel.simulator.live.simulated_rank import SimulatedRank
-from evenkeel.telemetry.v1 import telemetry_pb2
+from evenkeel.telemetry.v2 import batch_pb2
 from evenkeel.trainer_sdk.control.server import ControlServer
 from evenkeel.trainer_sdk.control.tls import ControllerTls, fleet_channel, security_of
 from evenkeel.trainer_sdk.emit.producer import create_producer
@@ -203,7 +203,7 @@ class LiveRun:
         if self.job.epoch != self.report.epochs[-1]:
             self.report.epochs.append(self.job.epoch)
 
-    def _faults_until(self, elapsed: float, now: float) -> list[telemetry_pb2.Record]:
+    def _faults_until(self, elapsed: float, now: float) -> list[batch_pb2.Batch]:
         records = []
         while self._moments and self._moments[0][0] <= elapsed:
             _, begins, fault = self._moments.pop(0)
@@ -221,11 +221,11 @@ class LiveRun:
                     records += self.job.replace(device, now)
         return records
 
-    async def _send(self, producer: AIOKafkaProducer, records: list[telemetry_pb2.Record]) -> None:
+    async def _send(self, producer: AIOKafkaProducer, records: list[batch_pb2.Batch]) -> None:
         key = self.job.job_id.encode()
         sent = [
             await producer.send(
-                RECORDS.name, record.SerializeToString(), key=key, headers=record_headers(RECORDS, _SOURCE)
+                BATCHES.name, record.SerializeToString(), key=key, headers=record_headers(BATCHES, _SOURCE)
             )
             for record in records
         ]
@@ -269,8 +269,7 @@ class LiveRun:
 
     def _register_rank(self, rank: SimulatedRank, address: str) -> None:
         node, device = self.job.where(rank.rank)
-        request = pb.RegisterRankRequest(
-            job_id=self.job.job_id,
+        process = pb.RankProcess(
             rank=rank.rank,
             incarnation=rank.incarnation,
             node=node,
@@ -279,7 +278,8 @@ class LiveRun:
             process_id=os.getpid(),
             controller_security=security_of(self._services.controller_tls),
         )
-        self._call("RegisterRank", request, self._token)
+        request = pb.RegisterRanksRequest(job_id=self.job.job_id, processes=[process])
+        self._call("RegisterRanks", request, self._token)
 
     def _finish_job(self) -> None:
         self._call("FinishJob", pb.FinishJobRequest(job_id=self.job.job_id), self._services.fleet_token)

@@ -7,7 +7,7 @@ a rank that silently stops.
 """
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,13 +16,13 @@ from evenkeel.layouts.layout import Layout
 from evenkeel.layouts.model import ModelSpec
 from evenkeel.layouts.rank_state import RankPhase
 from evenkeel.simulator.hardware import Hardware
+from evenkeel.simulator.live.rank_batches import add_news, batch_of, empty_batch
 from evenkeel.simulator.live.simulated_rank import SimulatedRank
 from evenkeel.simulator.noise import rank_noise
-from evenkeel.simulator.observations import observations
+from evenkeel.simulator.observations import frames
 from evenkeel.simulator.pipeline_run import RankTimes, run_pipeline
 from evenkeel.simulator.workload import Workload, length_histogram, packed_workload
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
-from evenkeel.trainer_sdk.control.state import ApplyMode
+from evenkeel.telemetry.v2 import batch_pb2, process_pb2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,10 +140,9 @@ class SimulatedJob:
         )
         return Iteration(seconds=float(times.wall.max()), times=times, workload=workload)
 
-    def finish(self, iteration: Iteration, started_at_unix_seconds: float) -> list[pb.Record]:
+    def finish(self, iteration: Iteration, started_at_unix_seconds: float) -> list[batch_pb2.Batch]:
         """The step is done: what every rank emits, and a plan at this boundary if all carry it."""
-        (observed,) = observations(
-            job_id=self.job_id,
+        (frame,) = frames(
             model=self.model,
             layout=self.layout,
             hardware=self._hardware,
@@ -157,18 +156,24 @@ class SimulatedJob:
         at = started_at_unix_seconds + iteration.seconds
         self.steps += 1
         records = []
-        for entry in observed.frame.entries:
-            if self._after_reshape:
-                entry.sample.mark = pb.MARK_RESHAPE
-            rank = self.ranks[entry.rank]
-            rank.num_operations += 4 * len(entry.sample.micro_batches) + 2
+        for place, number in enumerate(frame.members.rank.tolist()):
+            rank = self.ranks[number]
+            rank.num_operations += 4 * int(frame.num_listed[0, place]) + 2
             rank.publish(RankPhase.TRAINING, steps=self.steps)
-            records.append(self._record(entry.rank, samples=[entry.sample], progress=[self._progress(rank, at)]))
+            batch = batch_of(
+                frame,
+                place,
+                job_id=self.job_id,
+                incarnation=rank.incarnation,
+                sequence=self._next_sequence(number),
+                mark=batch_pb2.MARK_RESHAPE if self._after_reshape else batch_pb2.MARK_UNSPECIFIED,
+            )
+            records.append(add_news(batch, progress=[self._progress(rank, at)]))
         self._after_reshape = False
         self._switch_at_boundary()
         return records
 
-    def wait_for_plan(self, at_unix_seconds: float) -> list[pb.Record]:
+    def wait_for_plan(self, at_unix_seconds: float) -> list[batch_pb2.Batch]:
         """Nobody iterates: survivors park (or sit in a wait), and apply a plan once all its ranks have it."""
         stuck = self.is_stuck
         for rank in self.ranks.values():
@@ -187,7 +192,7 @@ class SimulatedJob:
             for number, rank in self.ranks.items()
         ]
 
-    def kill(self, rank: int, at_unix_seconds: float, *, silent: bool) -> list[pb.Record]:
+    def kill(self, rank: int, at_unix_seconds: float, *, silent: bool) -> list[batch_pb2.Batch]:
         """A rank's process ends; its launcher says so unless the death is silent."""
         dead = self.ranks.pop(rank, None)
         if dead is None:
@@ -195,19 +200,21 @@ class SimulatedJob:
         if silent:
             self.silent.add(rank)
             return []
-        return [self._told(dead, pb.PROCESS_EVENT_KIND_DIED, at_unix_seconds, "simulated: signal 9")]
+        return [self._told(dead, process_pb2.PROCESS_EVENT_KIND_DIED, at_unix_seconds, "simulated: signal 9")]
 
-    def evicted(self, at_unix_seconds: float) -> list[pb.Record]:
+    def evicted(self, at_unix_seconds: float) -> list[batch_pb2.Batch]:
         """Ranks that were told to leave have ended."""
         leaving = [rank for rank in self.ranks.values() if rank.mailbox.leaving()]
         records = []
         for rank in leaving:
             rank.publish(RankPhase.FINISHED, steps=self.steps)
             del self.ranks[rank.rank]
-            records.append(self._told(rank, pb.PROCESS_EVENT_KIND_FINISHED, at_unix_seconds, "simulated: evicted"))
+            records.append(
+                self._told(rank, process_pb2.PROCESS_EVENT_KIND_FINISHED, at_unix_seconds, "simulated: evicted")
+            )
         return records
 
-    def replace(self, rank: int, at_unix_seconds: float) -> list[pb.Record]:
+    def replace(self, rank: int, at_unix_seconds: float) -> list[batch_pb2.Batch]:
         """A repaired device: a later process of its rank, which waits for a plan to join by."""
         if rank in self.ranks:
             return []
@@ -215,14 +222,15 @@ class SimulatedJob:
         self._incarnations[rank] += 1
         newer = SimulatedRank(rank, self._incarnations[rank], None)
         self.ranks[rank] = newer
-        return [self._told(newer, pb.PROCESS_EVENT_KIND_STARTED, at_unix_seconds, "simulated: repaired")]
+        return [self._told(newer, process_pb2.PROCESS_EVENT_KIND_STARTED, at_unix_seconds, "simulated: repaired")]
 
     def _switch_at_boundary(self) -> None:
         members = [self.ranks[rank] for rank in self.layout.ranks]
-        if min(rank.mailbox.committed_epoch() for rank in members) <= self.epoch:
+        voted = min(rank.mailbox.committed_epoch() for rank in members)
+        if voted <= self.epoch:
             return
         for rank in members:
-            rank.commit = rank.mailbox.take_commit(mode=ApplyMode.BOUNDARY) or rank.commit
+            rank.look(voted)
         self._apply_when_all_have_it()
 
     def _apply_when_all_have_it(self) -> None:
@@ -240,11 +248,13 @@ class SimulatedJob:
             self.steps = newest.steps_applied
         self.layout = replace(reshape.to_layout, mix=None)
         self.epoch, self._after_reshape = reshape.epoch, True
+        # Whoever has no part in it, before or after, has taken it too.
+        everyone.update(number for number, rank in self.ranks.items() if rank.commit in commits)
         for number in everyone:
             self.ranks[number].apply(reshape.epoch, holds_position=number in reshape.to_layout.ranks, steps=self.steps)
 
-    def _progress(self, rank: SimulatedRank, at: float, operation: str = "forward") -> pb.Progress:
-        return pb.Progress(
+    def _progress(self, rank: SimulatedRank, at: float, operation: str = "forward") -> process_pb2.Progress:
+        return process_pb2.Progress(
             at_unix_seconds=at,
             iteration=self.steps,
             epoch=self.epoch,
@@ -253,9 +263,11 @@ class SimulatedJob:
             waiting_for=self.missing if operation.startswith("wait") else (),
         )
 
-    def _told(self, rank: SimulatedRank, kind: "pb.ProcessEventKind.ValueType", at: float, detail: str) -> pb.Record:
+    def _told(
+        self, rank: SimulatedRank, kind: "process_pb2.ProcessEventKind.ValueType", at: float, detail: str
+    ) -> batch_pb2.Batch:
         node, device = self.where(rank.rank)
-        event = pb.ProcessEvent(
+        event = process_pb2.ProcessEvent(
             at_unix_seconds=at,
             kind=kind,
             rank=rank.rank,
@@ -270,21 +282,22 @@ class SimulatedJob:
         self,
         rank: int,
         *,
-        samples: list[pb.Sample] | None = None,
-        progress: list[pb.Progress] | None = None,
-        events: list[pb.ProcessEvent] | None = None,
-    ) -> pb.Record:
+        progress: Sequence[process_pb2.Progress] = (),
+        events: Sequence[process_pb2.ProcessEvent] = (),
+    ) -> batch_pb2.Batch:
         node, device = self.where(rank) if rank >= 0 else ("simulated", "")
         process = self.ranks.get(rank)
-        key = rank if process is None else rank * 1_000_000 + process.incarnation
-        return pb.Record(
+        batch = empty_batch(
             job_id=self.job_id,
             rank=rank,
             incarnation=process.incarnation if process else 0,
-            sequence=next(self._sequences.setdefault(key, itertools.count())),
+            sequence=self._next_sequence(rank),
             node=node,
             device=device,
-            samples=samples,
-            progress=progress,
-            events=events,
         )
+        return add_news(batch, progress=progress, events=events)
+
+    def _next_sequence(self, rank: int) -> int:
+        process = self.ranks.get(rank)
+        key = rank if process is None else rank * 1_000_000 + process.incarnation
+        return next(self._sequences.setdefault(key, itertools.count()))

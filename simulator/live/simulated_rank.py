@@ -1,5 +1,7 @@
 """One rank of a job that does not exist: the SDK's mailbox, and what the engine's state would be."""
 
+from contextlib import ExitStack
+
 from evenkeel.layouts.layout import Layout
 from evenkeel.layouts.rank_state import RankPhase, RankState
 from evenkeel.trainer_sdk.control.mailbox import Mailbox
@@ -23,6 +25,7 @@ class SimulatedRank:
         self.mailbox = Mailbox(rank, incarnation)
         self.num_operations = 0
         self.commit: Commit | None = None
+        self._switch = ExitStack()
         self._epoch = -1 if home is None else 0
         self._held: tuple[int, ...] = () if home is None else (0,)
         self.holds_position = home is not None
@@ -48,22 +51,27 @@ class SimulatedRank:
         )
 
     def park(self, *, steps: int) -> None:
-        """Give up the iteration and wait for a plan; a commit that could not be applied is forgotten."""
-        self.commit = None
+        """Give up the iteration and wait for a plan; a commit that could not be applied has failed."""
+        self._leave()
         self.publish(RankPhase.PARKED if self.holds_position else RankPhase.JOINING, steps=steps)
 
-    def look(self) -> None:
-        """Take a commit that waits, if this rank is at a place where it may."""
-        if self.waits:
-            newer = self.mailbox.wait_for_commit(0.0)
-            self.commit = newer or self.commit
+    def look(self, epoch: int | None = None) -> None:
+        """Take a commit that waits, if this rank is at a place where it may; of a boundary the one that was voted."""
+        if self.commit is None and (epoch is not None or self.waits):
+            self.commit = self._switch.enter_context(self.mailbox.switching(epoch))
+            if self.commit is None:
+                self._switch.close()
 
     def apply(self, epoch: int, *, holds_position: bool, steps: int) -> None:
         """The rank runs an epoch now, or has left the layout with it."""
-        self.commit, self.holds_position, self._epoch = None, holds_position, epoch
+        self.holds_position, self._epoch = holds_position, epoch
         self._held = (epoch,) if holds_position else ()
-        self.mailbox.applied(epoch)
         self.publish(RankPhase.TRAINING if holds_position else RankPhase.JOINING, steps=steps)
+        self._leave()
+
+    def _leave(self) -> None:
+        self.commit = None
+        self._switch.close()
 
     def serve_probe(self, throughput: float) -> None:
         """Answer a probe as a device of that speed would."""

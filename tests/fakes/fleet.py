@@ -1,10 +1,10 @@
 """A fleet port without planning: jobs in memory, registered through the real store; tests say what happens to them."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 from evenkeel.history.errors import UnknownJobError
-from evenkeel.history.records import JobRecord, RankRecord
+from evenkeel.history.records import JobRecord, RankExitRecord, RankRecord
 from evenkeel.history.vocabulary import JobState
 from evenkeel.services.scheduler.adapters.fleet_port import JobNews, JobView
 from evenkeel.services.scheduler.adapters.store import JobStateRecord, Store
@@ -34,14 +34,19 @@ class FakeFleet:
         )
         return self._jobs.setdefault(job.job_id, view)
 
-    async def register_rank(self, rank: RankRecord) -> None:
-        await self._store.save([rank])
+    async def register_ranks(self, job_id: str, ranks: Sequence[RankRecord]) -> None:
+        await self._store.save(ranks)
 
-    async def finish_job(self, job_id: str) -> None:
+    async def report_exits(self, job_id: str, exits: Sequence[RankExitRecord]) -> None:
+        await self._store.save(exits)
+
+    async def finish_job(self, job_id: str, failure: str = "") -> None:
         view = self._jobs.pop(job_id, None)
         if view is None:
             raise UnknownJobError(job_id)
-        await self._store.save([JobStateRecord(job_id=job_id, state=JobState.FINISHED, at=view.registered_at)])
+        detail = f"failed: {failure}" if failure else ""
+        end = JobStateRecord(job_id=job_id, state=JobState.FINISHED, at=view.registered_at, detail=detail)
+        await self._store.save([end])
         for watcher in self._watchers.pop(job_id, []):
             watcher.put_nowait(None)
 

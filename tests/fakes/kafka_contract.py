@@ -20,6 +20,7 @@ from evenkeel.services.common.kafka import (
 from evenkeel.services.common.kafka.ports import Consumer, Producer
 from evenkeel.services.common.kafka.records import ConsumedRecord
 from evenkeel.services.common.metrics import KafkaMetrics
+from evenkeel.services.common.worker import Worker
 
 GROUP = "readers"
 
@@ -96,6 +97,9 @@ async def reading(
     *,
     instance: str = "one",
     consumer: Consumer | None = None,
+    worker: Worker | None = None,
+    turn_seconds: float = 0.25,
+    max_records: int = 20_000,
 ) -> AsyncIterator[asyncio.Task[None]]:
     metrics = KafkaMetrics(CollectorRegistry())
     loop = ConsumeLoop(
@@ -104,7 +108,10 @@ async def reading(
         decoders={harness.topic: decode_number},
         dead_letters=DeadLetters(producer, metrics, group=GROUP),
         metrics=metrics,
-        config=LoopConfig(checkpoint_seconds=0.05, tick_seconds=0.02),
+        worker=worker or Worker(),
+        config=LoopConfig(
+            checkpoint_seconds=0.05, tick_seconds=0.02, turn_seconds=turn_seconds, max_records=max_records
+        ),
     )
     task = asyncio.create_task(loop.run())
     try:
@@ -217,6 +224,22 @@ class KafkaContract:
                 expected = set(range(20)) | set(range(100, 140))
                 await second.until(lambda: set(first.numbers) | set(second.numbers) == expected)
         assert first.revocations
+
+    @pytest.mark.asyncio
+    async def test_what_a_turn_leaves_of_a_fetch_is_taken_once_also_when_partitions_move_meanwhile(
+        self, harness: Harness
+    ) -> None:
+        changed = asyncio.Condition()
+        first, second = Collector(changed), Collector(changed)
+        async with harness.producer() as producer:
+            for index in range(60):
+                await write(harness, producer, numbers(index), key=str(index).encode())
+            async with reading(harness, first, producer, turn_seconds=0.0, max_records=50):
+                await first.until(lambda: len(first.numbers) >= 7)
+                async with reading(harness, second, producer, instance="two", turn_seconds=0.0, max_records=50):
+                    await second.until(lambda: bool(second.assignments and second.assignments[-1]))
+                    await second.until(lambda: set(first.numbers) | set(second.numbers) == set(range(60)))
+        assert sorted(first.numbers + second.numbers) == list(range(60))
 
     @pytest.mark.asyncio
     async def test_an_exception_of_the_handler_ends_the_loop(self, harness: Harness) -> None:

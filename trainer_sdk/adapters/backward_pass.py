@@ -25,6 +25,7 @@ class BackwardPass:
 
     def __init__(self, phases: Phases, waits_for: Callable[[], tuple[int, ...]]) -> None:
         self._phases = phases
+        self._hook = phases.guard.hook
         self._waits_for = waits_for
         self.running = False
 
@@ -33,19 +34,19 @@ class BackwardPass:
         self.running = False
         tensors = tuple(differentiable_tensors(output))
         if tensors:
-            register_multi_grad_hook(tensors, self._begins, mode="any")
+            register_multi_grad_hook(tensors, self._hook(self._begins), mode="any")
 
     def _begins(self, _: torch.Tensor) -> None:
         if not self.running:
             self.running = True
-            _when_computed(self._computed)
+            _when_computed(self._hook(self._computed))
         self._phases.compute(ComputeKind.BACKWARD)
 
     def _computed(self) -> None:
         ranks = self._waits_for()
         if ranks:
             self._phases.wait("gradient", ranks)
-            _when_computed(self._over)
+            _when_computed(self._hook(self._over))
         else:
             self._over()
 

@@ -30,7 +30,7 @@ class DistributedDataParallelAdapter:
         def prepares(*_: Any) -> None:
             phases.wait("buffers", others)
 
-        model.register_forward_pre_hook(prepares)
+        model.register_forward_pre_hook(phases.guard.hook(prepares))
         # What is compiled as a whole has no hooks within.
         inside = wrapper.module if wrapper is model else model
         watch_passes(inside, phases, BackwardPass(phases, waits_for))

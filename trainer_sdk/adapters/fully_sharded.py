@@ -49,13 +49,14 @@ class _Sharded:
         self._outputs: tuple[torch.Tensor, ...] = ()
 
     def watch(self, *, outermost: bool) -> None:
-        self._module.register_forward_pre_hook(self._before_gather, prepend=True, with_kwargs=True)
-        self._module.register_forward_pre_hook(self._after_gather, with_kwargs=True)
-        self._module.register_forward_hook(self._computed, prepend=True)
-        self._module.register_forward_hook(self._left)
+        hook = self._phases.guard.hook
+        self._module.register_forward_pre_hook(hook(self._before_gather), prepend=True, with_kwargs=True)
+        self._module.register_forward_pre_hook(hook(self._after_gather), with_kwargs=True)
+        self._module.register_forward_hook(hook(self._computed), prepend=True)
+        self._module.register_forward_hook(hook(self._left))
         if outermost:
-            self._module.register_forward_hook(self._begins_backward, prepend=True)
-            self._module.register_forward_hook(self._ends_forward)
+            self._module.register_forward_hook(hook(self._begins_backward), prepend=True)
+            self._module.register_forward_hook(hook(self._ends_forward))
 
     def _before_gather(self, _: nn.Module, *inputs: Any) -> None:
         self._when_any(inputs, self._compute)
@@ -64,7 +65,7 @@ class _Sharded:
     def _after_gather(self, _: nn.Module, *inputs: Any) -> None:
         tensors = self._expected(inputs)
         if tensors:
-            register_multi_grad_hook(tensors, self._wait, mode="all")
+            register_multi_grad_hook(tensors, self._phases.guard.hook(self._wait), mode="all")
         self._compute()
 
     def _computed(self, _: nn.Module, __: Any, output: Any) -> None:
@@ -86,7 +87,7 @@ class _Sharded:
         """Once the first gradient of these is there."""
         tensors = self._expected(value)
         if tensors:
-            register_multi_grad_hook(tensors, then, mode="any")
+            register_multi_grad_hook(tensors, self._phases.guard.hook(then), mode="any")
 
     def _expected(self, value: Any) -> tuple[torch.Tensor, ...]:
         """Tensors whose gradients a later backward pass computes; none while one recomputes activations."""

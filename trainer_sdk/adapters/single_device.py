@@ -31,5 +31,5 @@ def watch_passes(model: nn.Module, phases: Phases, backward: BackwardPass) -> No
         phases.rest()
         backward.expect(output)
 
-    model.register_forward_pre_hook(begins)
-    model.register_forward_hook(ends)
+    model.register_forward_pre_hook(phases.guard.hook(begins))
+    model.register_forward_hook(phases.guard.hook(ends))

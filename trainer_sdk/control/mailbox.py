@@ -1,40 +1,27 @@
-"""Where plans wait for the training thread: a thread-safe state machine, without gRPC.
+"""Where plans wait for the training thread: :class:`~evenkeel.trainer_sdk.control.acceptor.Acceptor` behind a lock.
 
 Handler threads call :meth:`~Mailbox.prepare`, :meth:`~Mailbox.commit`, :meth:`~Mailbox.abort`,
-:meth:`~Mailbox.interrupt` and :meth:`~Mailbox.wait_for_change`; the training thread calls the rest. The rules:
-
-- A rank promises itself to the newest epoch that it was asked about; anything older is stale.
-- A commit is handed to the training thread once. The hand-over marks the rank RESHAPING in the same critical section,
-  so that no Prepare can be answered with a state that the reshape is about to change.
-- A commit in mode BOUNDARY leaves only at the boundary, or to a rank that is JOINING and has no boundary. A prepared
-  RECOVER hides it; an Abort of that RECOVER shows it again, because it was decided and the RECOVER was not.
+:meth:`~Mailbox.interrupt` and :meth:`~Mailbox.wait_for_change`; the training thread calls the rest. All that is decided
+is decided by the acceptor; here it is locked, waited for, and told to whoever waits.
 """
 
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from evenkeel.layouts.layout import Layout
-from evenkeel.layouts.rank_state import RankPhase, RankState
+from evenkeel.layouts.rank_state import Ballot, RankState
+from evenkeel.trainer_sdk.control.acceptor import Acceptor
 from evenkeel.trainer_sdk.control.probe import ProbeDesk
-from evenkeel.trainer_sdk.control.state import ApplyMode, Commit, Reshape
-
-_SAFE_PHASES = frozenset({RankPhase.PARKED, RankPhase.JOINING})
-_MOST_EPOCHS_AHEAD = 1_000_000
-"""An attempt at a plan uses one epoch up: nobody is so far ahead, and a rank that believed it would refuse the rest."""
-
-
-class StalePlanError(Exception):
-    """The call belongs to an epoch or plan that this rank has left behind; the message names both."""
-
-
-def _key(reshape: Reshape) -> tuple[int, str]:
-    return (reshape.epoch, reshape.plan_id)
+from evenkeel.trainer_sdk.control.state import Commit, Reshape
 
 
 class Mailbox:
     """Plans on their way from handler threads to the training thread, and states on their way back.
+
+    An engine publishes its state when it changes, moves inside :meth:`switching`, and looks at :meth:`interrupted`
+    between the slices of its waits.
 
     Args:
         rank: This rank.
@@ -46,19 +33,9 @@ class Mailbox:
 
     def __init__(self, rank: int, incarnation: int = 0) -> None:
         self._changed = threading.Condition()
-        self._state = RankState(rank=rank, incarnation=incarnation, phase=RankPhase.JOINING)
+        self._acceptor = Acceptor(rank, incarnation)
         self._version = 0
-        self._epoch = -1
-        self._taken: Commit | None = None  # handed over, not yet applied
-        self._commit: Commit | None = None  # decided, not yet handed over
-        self._prepared: Reshape | None = None  # asked about, not yet decided
-        self._newest: tuple[int, str] = (-1, "")  # newest committed (epoch, plan)
-        self._aborted: tuple[int, str] = (-1, "")
-        self._prepare_answer: tuple[tuple[int, str], RankState] | None = None
-        self._decided_answer: RankState | None = None  # to Prepare of the newest committed plan
-        self._commit_answer: RankState | None = None
-        self._interrupt_epoch = -2
-        self._leaving = False
+        self._told = self._acceptor.state
         self._interrupted = False  # derived; read without the lock on the training thread
         self._check: Callable[[Layout], None] | None = None
         self.probes = ProbeDesk()
@@ -75,54 +52,60 @@ class Mailbox:
 
     def leaving(self) -> bool:
         """True once the rank is evicted: the process should end."""
-        return self._leaving
+        return self._acceptor.leaving
 
     def committed_epoch(self) -> int:
         """The epoch of the newest commit that is not yet applied, or the epoch in force. What a step vote carries."""
         with self._changed:
-            if self._commit is not None and not self._hidden():
-                return self._commit.reshape.epoch
-            return self._position()
+            return self._acceptor.committed_epoch
 
-    def take_commit(self, *, mode: ApplyMode | None = None) -> Commit | None:
-        """The commit to apply now, handed over once.
+    def publish(self, state: RankState) -> None:
+        """Report where the rank is; wakes Prepare handlers and Watch streams. A newer epoch in it counts as applied.
+
+        Inside :meth:`switching` and :meth:`beginning` this is how a switch ends well: publish a state of the new epoch.
+
+        Raises:
+            ValueError: The epoch is older than the one before, or the phase is RESHAPING, which follows from the plans.
+        """
+        with self._acting() as acceptor:
+            acceptor.publish(state)
+
+    @contextmanager
+    def switching(self, epoch: int | None = None, timeout_seconds: float = 0.0) -> Iterator[Commit | None]:
+        """Around a move to the epoch of a committed plan; the rank is RESHAPING in it.
+
+        What is handed over, once, follows from the phase that was published last: TRAINING, at its boundary, takes
+        plans in mode BOUNDARY; PARKED those in mode RECOVER, as its boundary is lost with its peers; JOINING both. The
+        block is left with a state of the plan's epoch published, or the plan has failed here and the scheduler is told
+        why; then the next state that is published says where that leaves the rank.
 
         Args:
-            mode: BOUNDARY at the boundary, after a vote in which every rank carried the commit; otherwise only a
-                commit in mode RECOVER is handed over.
-        """
-        with self._changed:
-            wanted = {mode or ApplyMode.RECOVER}
-            return self._take(wanted)
+            epoch: The plan that a step vote agreed on; None = whichever there is.
+            timeout_seconds: How long to wait for a commit; the wait ends on eviction too.
 
-    def wait_for_commit(self, timeout_seconds: float) -> Commit | None:
-        """The commit that a parked or joining rank should apply, or None after the timeout or on eviction.
-
-        A PARKED rank gets RECOVER commits only: its boundary is lost with its peers. A JOINING rank gets both.
+        Yields:
+            The plan to move by; None when there was none in time.
         """
         deadline = time.monotonic() + timeout_seconds
         with self._changed:
-            while True:
-                wanted = {ApplyMode.RECOVER}
-                if self._state.phase is RankPhase.JOINING:
-                    wanted.add(ApplyMode.BOUNDARY)
-                commit = self._take(wanted)
+            while (commit := self._take(epoch)) is None and not self.leaving():
                 remaining = deadline - time.monotonic()
-                if commit is not None or self._leaving or remaining <= 0:
-                    return commit
+                if remaining <= 0:
+                    break
                 self._changed.wait(remaining)
+        if commit is None:
+            yield None
+            return
+        with self._obliged():
+            yield commit
 
-    def publish(self, state: RankState) -> None:
-        """Report the rank's state; wakes Prepare handlers and Watch streams. A newer epoch in it counts as applied."""
-        with self._changed:
-            if state.epoch > self._epoch:
-                self._apply(state.epoch)
-            self._set_state(state)
-
-    def applied(self, epoch: int) -> None:
-        """The switch to ``epoch`` is done: everything at or below it is stale and its interrupts are over."""
-        with self._changed:
-            self._apply(epoch)
+    @contextmanager
+    def beginning(self, epoch: int = 0) -> Iterator[None]:
+        """Around the way into the job's first epoch, which no plan leads to; ends as :meth:`switching` does."""
+        with self._acting() as acceptor:
+            acceptor.begin(epoch)
+        with self._obliged():
+            yield
 
     # ---- handler threads
 
@@ -137,125 +120,70 @@ class Mailbox:
 
     @property
     def state(self) -> RankState:
-        """The newest state, with the newest epoch that anybody asked about."""
+        """All that the rank has."""
         with self._changed:
-            return self._told_state()
+            return self._acceptor.state
 
-    def prepare(self, reshape: Reshape, timeout_seconds: float) -> RankState:
+    def follow(self, term: int) -> None:
+        """See :meth:`Acceptor.follow`."""
+        with self._acting() as acceptor:
+            acceptor.follow(term)
+
+    def prepare(self, plan: Reshape, timeout_seconds: float) -> RankState:
         """Take note of a plan and answer with the rank's state; in mode RECOVER once the rank is parked.
 
-        A prepare for the same epoch with another plan id replaces an uncommitted one: the newest asker is right.
-
         Raises:
-            StalePlanError: A newer epoch, or another plan for this epoch, is committed, prepared or in force; the plan
-                was aborted; or the plan wants a boundary while a commit still waits for its own.
+            StaleBallotError: See :meth:`Acceptor.prepare` and :meth:`Acceptor.answer`.
+            FinishedError: The rank is done.
             TimeoutError: Mode RECOVER, and the training thread did not park in time; the plan stays prepared.
             ValueError: No plan can have that epoch.
         """
         deadline = time.monotonic() + timeout_seconds
         with self._changed:
-            self._refuse_far(reshape.epoch)
-            key = _key(reshape)
-            if self._prepare_answer is not None and key == self._prepare_answer[0]:
-                return self._prepare_answer[1]
-            if key == self._newest and self._epoch <= reshape.epoch:
-                if self._decided_answer is None:
-                    self._decided_answer = self._state
-                return self._decided_answer
-            self._refuse_stale(reshape)
-            waiting = self._commit or self._taken
-            if reshape.mode is ApplyMode.BOUNDARY and waiting is not None:
-                raise StalePlanError(
-                    f"plan {reshape.plan_id} wants a boundary, but epoch {waiting.reshape.epoch} is committed and not "
-                    f"applied: wait for it, or plan in mode RECOVER"
-                )
-            if self._state.phase is RankPhase.FINISHED:
-                raise StalePlanError(f"rank {self._state.rank} has finished; no plan can include it")
-            self._prepared = reshape
-            self._prepare_answer = None
-            self._refresh()
-            if reshape.mode is ApplyMode.RECOVER:
-                self._wait_until_safe(reshape, deadline)
-            self._prepare_answer = (key, self._state)
-            return self._state
+            with self._acting() as acceptor:
+                acceptor.prepare(plan)
+            while (answer := acceptor.answer(plan)) is None:
+                remaining = deadline - time.monotonic()
+                if remaining <= 0:
+                    state = acceptor.state
+                    raise TimeoutError(f"rank {state.rank} is {state.phase} and did not park for plan {plan.plan_id}")
+                self._changed.wait(remaining)
+            return answer
 
     def commit(self, commit: Commit) -> RankState:
         """Enqueue a decision for the training thread and answer with the state at the time.
 
-        No Prepare is needed before: a controller that restarted in between has all it needs in the commit.
-
         Raises:
-            StalePlanError: As for :meth:`prepare`, or another plan is prepared for this epoch.
-            ValueError: No plan can have that epoch.
+            StaleBallotError, FinishedError, ValueError: See :meth:`Acceptor.commit`.
         """
-        reshape = commit.reshape
-        with self._changed:
-            self._refuse_far(reshape.epoch)
-            key = _key(reshape)
-            if key == self._newest and self._epoch <= reshape.epoch:
-                return self._commit_answer or self._state
-            self._refuse_stale(reshape)
-            prepared = self._prepared
-            if prepared is not None and prepared.epoch == reshape.epoch and prepared.plan_id != reshape.plan_id:
-                raise StalePlanError(
-                    f"plan {reshape.plan_id} for epoch {reshape.epoch} was replaced by plan {prepared.plan_id}"
-                )
-            waiting = self._commit or self._taken
-            if reshape.mode is ApplyMode.BOUNDARY and waiting is not None:
-                raise StalePlanError(
-                    f"plan {reshape.plan_id} wants a boundary, but epoch {waiting.reshape.epoch} is not applied yet"
-                )
-            self._prepared = None
-            self._commit = commit
-            self._newest = key
-            self._commit_answer = self._state
-            answered = self._prepare_answer
-            self._decided_answer = answered[1] if answered is not None and answered[0] == key else None
-            self._prepare_answer = None
-            self._refresh()
-            return self._state
+        with self._acting() as acceptor:
+            acceptor.commit(commit)
+            return acceptor.state
 
-    def abort(self, plan_id: str, epoch: int) -> RankState:
+    def abort(self, plan_id: str, ballot: Ballot) -> RankState:
         """Forget a plan that is prepared and not committed. A parked rank stays parked; an unknown plan is no error.
 
         Raises:
-            StalePlanError: The plan is committed already: it can only be superseded.
             ValueError: No plan can have that epoch.
         """
-        with self._changed:
-            self._refuse_far(epoch)
-            if (epoch, plan_id) == self._newest:
-                raise StalePlanError(f"plan {plan_id} for epoch {epoch} is committed and cannot be aborted")
-            if self._prepared is not None and _key(self._prepared) == (epoch, plan_id):
-                self._prepared = None
-                self._prepare_answer = None
-            if epoch >= self._aborted[0]:
-                self._aborted = (epoch, plan_id)
-            self._refresh()
-            return self._told_state()
+        with self._acting() as acceptor:
+            acceptor.abort(plan_id, ballot)
+            return acceptor.state
 
     def interrupt(self, epoch: int, *, leave: bool) -> RankState:
         """Ask the training thread to stop waiting and park, or to end the process.
 
-        An epoch that this rank has not heard of stands for the newest that it has: plans to come are not interrupted.
-
         Raises:
-            StalePlanError: The rank is already beyond ``epoch``.
+            StaleBallotError: The rank is already beyond ``epoch``.
         """
-        with self._changed:
-            beyond = self._epoch if leave else self._position()
-            if epoch < beyond:
-                raise StalePlanError(f"interrupt for epoch {epoch}, but this rank is at epoch {beyond}")
-            known = max(self._position(), self._newest[0])
-            self._interrupt_epoch = max(self._interrupt_epoch, min(epoch, known))
-            self._leaving = self._leaving or leave
-            self._refresh()
-            return self._state
+        with self._acting() as acceptor:
+            acceptor.interrupt(epoch, leave=leave)
+            return acceptor.state
 
     def wait_for_change(
         self, seen_version: int, timeout_seconds: float, is_over: Callable[[], bool] = lambda: False
     ) -> tuple[int, RankState]:
-        """The state once its phase or epoch changed after ``seen_version``, with its version; or after the timeout.
+        """The state once its phase, epoch or failure changed after ``seen_version``, with its version; or at a timeout.
 
         Args:
             seen_version: Version of the last state the caller saw; -1 to get the state at once.
@@ -269,97 +197,50 @@ class Mailbox:
                 if remaining <= 0:
                     break
                 self._changed.wait(remaining)
-            return self._version, self._state
+            return self._version, self._acceptor.state
 
     def wait_until_leaving(self, timeout_seconds: float) -> bool:
         """True once the rank is evicted, False after the timeout."""
         with self._changed:
-            return self._changed.wait_for(lambda: self._leaving, timeout_seconds)
+            return self._changed.wait_for(self.leaving, timeout_seconds)
 
     def wake(self) -> None:
         """Wake every waiter so that it looks at its conditions again; the server calls it when it stops."""
         with self._changed:
             self._changed.notify_all()
 
-    # ---- under the lock
+    # ---- inside
 
-    def _told_state(self) -> RankState:
-        promised = max(self._newest[0], -1 if self._prepared is None else self._prepared.epoch)
-        return replace(self._state, promised_epoch=promised if promised > self._epoch else 0)
+    @contextmanager
+    def _acting(self) -> Iterator[Acceptor]:
+        """The acceptor, under the lock; what follows from a change is told at the end, also after a refusal."""
+        with self._changed:
+            try:
+                yield self._acceptor
+            finally:
+                state = self._acceptor.state
+                if _watched(state) != _watched(self._told):
+                    self._version += 1
+                self._told, self._interrupted = state, self._acceptor.interrupted
+                self._changed.notify_all()
 
-    def _position(self) -> int:
-        """The epoch in force, or the one that the training thread is moving to."""
-        return self._epoch if self._taken is None else max(self._epoch, self._taken.reshape.epoch)
+    def _take(self, epoch: int | None) -> Commit | None:
+        with self._acting() as acceptor:
+            return acceptor.take(epoch)
 
-    def _hidden(self) -> bool:
-        return self._prepared is not None and self._prepared.mode is ApplyMode.RECOVER and self._commit is not None
+    @contextmanager
+    def _obliged(self) -> Iterator[None]:
+        """A hand-over ends as applied or as failed, however its block is left."""
+        reason = "the training thread left it without having applied it"
+        try:
+            yield
+        except BaseException as error:
+            reason = f"{type(error).__name__}: {error}"
+            raise
+        finally:
+            with self._acting() as acceptor:
+                acceptor.fail(reason)
 
-    def _take(self, wanted: set[ApplyMode]) -> Commit | None:
-        commit = self._commit
-        if commit is None or self._hidden() or commit.reshape.mode not in wanted:
-            return None
-        self._commit, self._taken = None, commit
-        self._set_state(replace(self._state, phase=RankPhase.RESHAPING))
-        self._refresh()
-        return commit
 
-    def _refuse_far(self, epoch: int) -> None:
-        known = max(self._epoch, self._newest[0], 0)
-        if epoch > known + _MOST_EPOCHS_AHEAD:
-            raise ValueError(
-                f"epoch {epoch} is more than {_MOST_EPOCHS_AHEAD} beyond epoch {known} of rank {self._state.rank}: "
-                "use one that is above all that the job's plans have used"
-            )
-
-    def _refuse_stale(self, reshape: Reshape) -> None:
-        prepared_epoch = -1 if self._prepared is None else self._prepared.epoch
-        newest = max(self._epoch, self._newest[0], prepared_epoch - 1)
-        if reshape.epoch <= newest:
-            raise StalePlanError(
-                f"plan {reshape.plan_id} leads to epoch {reshape.epoch}, but rank {self._state.rank} is at epoch "
-                f"{self._epoch} and knows epoch {max(newest, prepared_epoch)} (plan {self._newest[1] or 'none'})"
-            )
-        if _key(reshape) == self._aborted:
-            raise StalePlanError(f"plan {reshape.plan_id} for epoch {reshape.epoch} was aborted")
-
-    def _wait_until_safe(self, reshape: Reshape, deadline: float) -> None:
-        while self._state.phase not in _SAFE_PHASES and self._waits_for(reshape):
-            remaining = deadline - time.monotonic()
-            if remaining <= 0:
-                raise TimeoutError(
-                    f"rank {self._state.rank} is {self._state.phase} and did not park for plan {reshape.plan_id}"
-                )
-            self._changed.wait(remaining)
-        if not self._waits_for(reshape):
-            raise StalePlanError(f"plan {reshape.plan_id} for epoch {reshape.epoch} was superseded while it waited")
-
-    def _waits_for(self, reshape: Reshape) -> bool:
-        prepared = self._prepared
-        return prepared is not None and _key(prepared) == _key(reshape) and self._state.phase is not RankPhase.FINISHED
-
-    def _apply(self, epoch: int) -> None:
-        if epoch < self._epoch:
-            raise ValueError(f"epoch {epoch} cannot follow epoch {self._epoch}")
-        self._epoch = epoch
-        if self._taken is not None and self._taken.reshape.epoch <= epoch:
-            self._taken = None
-        if self._commit is not None and self._commit.reshape.epoch <= epoch:
-            self._commit = None
-        if self._prepared is not None and self._prepared.epoch <= epoch:
-            self._prepared = None
-        if self._prepare_answer is not None and self._prepare_answer[0][0] < epoch:
-            self._prepare_answer = None
-        self._refresh()
-
-    def _set_state(self, state: RankState) -> None:
-        if (state.phase, state.epoch) != (self._state.phase, self._state.epoch):
-            self._version += 1
-        self._state = state
-        self._changed.notify_all()
-
-    def _refresh(self) -> None:
-        asked = self._prepared is not None and self._prepared.mode is ApplyMode.RECOVER
-        decided = self._commit is not None and self._commit.reshape.mode is ApplyMode.RECOVER
-        told = self._interrupt_epoch >= self._position()
-        self._interrupted = asked or decided or told or self._leaving
-        self._changed.notify_all()
+def _watched(state: RankState) -> tuple[object, ...]:
+    return state.phase, state.epoch, state.failed_epoch

@@ -64,8 +64,7 @@ class Registration:
         self._fleet_address = fleet_address
         self._fleet_ca_file = fleet_ca_file
         self._metadata = (("authorization", f"Bearer {job_token}"),)
-        self._request = pb.RegisterRankRequest(
-            job_id=identity.job_id,
+        self._process = pb.RankProcess(
             rank=identity.rank,
             incarnation=identity.incarnation,
             node=identity.node,
@@ -75,6 +74,7 @@ class Registration:
             controller_security=security,
             cannot_reshape=not can_reshape,
         )
+        self._request = pb.RegisterRanksRequest(job_id=identity.job_id, processes=[self._process])
         self._is_watched = is_watched
         self._check_interval_seconds = check_interval_seconds
         self._stopped = threading.Event()
@@ -120,7 +120,7 @@ class Registration:
         _logger.warning(
             "the fleet API at %s did not register rank %d (%s: %s%s); trying again, training goes on",
             self._fleet_address,
-            self._request.rank,
+            self._process.rank,
             error.code().name,
             details,
             f"; {advice}" if advice else "",
@@ -131,7 +131,7 @@ class Registration:
         with fleet_channel(self._fleet_address, self._fleet_ca_file) as channel:
             stub = scheduler_pb2_grpc.FleetServiceStub(channel)
             try:
-                stub.RegisterRank(self._request, timeout=_CALL_TIMEOUT_SECONDS, metadata=self._metadata)
+                stub.RegisterRanks(self._request, timeout=_CALL_TIMEOUT_SECONDS, metadata=self._metadata)
             except grpc.RpcError as error:
                 return error
         return None
@@ -148,7 +148,7 @@ class Registration:
             _logger.warning(
                 "rank %d is registered, but the scheduler opens no stream to its controller at %s; its log says why: "
                 "it must reach that address, and with TLS each side trust the other's certificate; training goes on",
-                self._request.rank,
-                self._request.address,
+                self._process.rank,
+                self._process.address,
             )
         return told_unwatched and not watched

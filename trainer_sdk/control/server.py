@@ -15,17 +15,15 @@ import grpc
 
 from evenkeel.control.v1 import control_pb2 as pb
 from evenkeel.control.v1 import control_pb2_grpc
-from evenkeel.layouts.rank_codec import rank_state_to_proto
+from evenkeel.layouts.rank_codec import ballot_to_proto, rank_state_to_proto
+from evenkeel.layouts.rank_state import Ballot
 from evenkeel.scheduler.v1 import scheduler_pb2
 from evenkeel.trainer_sdk.control import GRPC_CAME_FIRST
 from evenkeel.trainer_sdk.control.daemon_threads import DaemonThreads
-from evenkeel.trainer_sdk.control.mailbox import Mailbox, StalePlanError
+from evenkeel.trainer_sdk.control.mailbox import Mailbox
 from evenkeel.trainer_sdk.control.probe import LinkProbe
-from evenkeel.trainer_sdk.control.state import (
-    Reshape,
-    commit_from_proto,
-    reshape_from_proto,
-)
+from evenkeel.trainer_sdk.control.standing import FinishedError, StaleBallotError
+from evenkeel.trainer_sdk.control.state import Reshape, commit_from_proto, reshape_from_proto
 from evenkeel.trainer_sdk.control.tls import ControllerTls, security_of
 
 _log = logging.getLogger(__name__)
@@ -35,7 +33,11 @@ _NUM_THREADS = MAX_WATCHES + 3
 _DEFAULT_DEADLINE_SECONDS = 10.0
 _LONGEST_DEADLINE_SECONDS = 60.0  # a call that waits holds one of the few threads
 _WATCH_SLICE_SECONDS = 0.5
+_REFUSAL_KEY = "evenkeel-refusal-bin"
 _Response = TypeVar("_Response")
+_Request = (
+    pb.Reshape | pb.AbortRequest | pb.InterruptRequest | pb.ProbeRequest | pb.StatusRequest | pb.WatchRequest
+)  # what names the job and the caller's term
 
 
 class ControlServer:
@@ -150,7 +152,7 @@ class _Handlers(control_pb2_grpc.RankControlServiceServicer):
             state = self._mailbox.prepare(reshape, _seconds_left(context))
             return pb.PrepareResponse(state=rank_state_to_proto(state))
 
-        return self._answer(context, request.reshape.job_id, prepare)
+        return self._answer(context, request.reshape, prepare)
 
     def Commit(self, request: pb.CommitRequest, context: grpc.ServicerContext) -> pb.CommitResponse:  # noqa: N802
         def commit() -> pb.CommitResponse:
@@ -158,20 +160,21 @@ class _Handlers(control_pb2_grpc.RankControlServiceServicer):
             self._usable(decision.reshape, context)
             return pb.CommitResponse(state=rank_state_to_proto(self._mailbox.commit(decision)))
 
-        return self._answer(context, request.reshape.job_id, commit)
+        return self._answer(context, request.reshape, commit)
 
     def Abort(self, request: pb.AbortRequest, context: grpc.ServicerContext) -> pb.AbortResponse:  # noqa: N802
         def abort() -> pb.AbortResponse:
-            return pb.AbortResponse(state=rank_state_to_proto(self._mailbox.abort(request.plan_id, request.epoch)))
+            state = self._mailbox.abort(request.plan_id, Ballot(request.term, request.epoch))
+            return pb.AbortResponse(state=rank_state_to_proto(state))
 
-        return self._answer(context, request.job_id, abort)
+        return self._answer(context, request, abort)
 
     def Interrupt(self, request: pb.InterruptRequest, context: grpc.ServicerContext) -> pb.InterruptResponse:  # noqa: N802
         def interrupt() -> pb.InterruptResponse:
             state = self._mailbox.interrupt(request.epoch, leave=request.leave)
             return pb.InterruptResponse(state=rank_state_to_proto(state))
 
-        return self._answer(context, request.job_id, interrupt)
+        return self._answer(context, request, interrupt)
 
     def Probe(self, request: pb.ProbeRequest, context: grpc.ServicerContext) -> pb.ProbeResponse:  # noqa: N802
         def probe() -> pb.ProbeResponse:
@@ -180,16 +183,16 @@ class _Handlers(control_pb2_grpc.RankControlServiceServicer):
                 return pb.ProbeResponse(seconds=desk.ask_link(_link_probe(request), left))
             return pb.ProbeResponse(seconds=desk.ask(request.matrix_size, request.repetitions, left))
 
-        return self._answer(context, request.job_id, probe)
+        return self._answer(context, request, probe)
 
     def Status(self, request: pb.StatusRequest, context: grpc.ServicerContext) -> pb.StatusResponse:  # noqa: N802
         def status() -> pb.StatusResponse:
             return pb.StatusResponse(state=rank_state_to_proto(self._mailbox.state))
 
-        return self._answer(context, request.job_id, status)
+        return self._answer(context, request, status)
 
     def Watch(self, request: pb.WatchRequest, context: grpc.ServicerContext) -> Iterator[pb.WatchResponse]:  # noqa: N802
-        self._check(context, request.job_id)
+        self._answer(context, request, lambda: None)
         watch = object()
         with self._watches_lock:
             self._watches = [*self._watches, watch][-MAX_WATCHES:]
@@ -216,23 +219,41 @@ class _Handlers(control_pb2_grpc.RankControlServiceServicer):
 
     def _usable(self, reshape: Reshape, context: grpc.ServicerContext) -> Reshape:
         if not self._can_reshape:
-            _abort(context, grpc.StatusCode.FAILED_PRECONDITION, "this rank's training loop cannot be reshaped")
-        self._mailbox.check(reshape.to_layout)
+            self._refuse(context, pb.REFUSAL_REASON_CANNOT_RESHAPE, "this rank's training loop cannot be reshaped")
+        try:
+            self._mailbox.check(reshape.to_layout)
+        except ValueError as error:
+            self._refuse(context, pb.REFUSAL_REASON_UNABLE, str(error))
         return reshape
 
-    def _answer(self, context: grpc.ServicerContext, job_id: str, call: Callable[[], _Response]) -> _Response:
-        """Check the caller, then make the call, with our errors as status codes."""
-        self._check(context, job_id)
+    def _answer(self, context: grpc.ServicerContext, request: _Request, call: Callable[[], _Response]) -> _Response:
+        """Check the caller and its term, then make the call, with our errors as status codes."""
+        self._check(context, request.job_id)
         try:
+            self._mailbox.follow(request.term)
             return call()
-        except StalePlanError as error:
-            _abort(context, grpc.StatusCode.FAILED_PRECONDITION, str(error))
+        except StaleBallotError as error:
+            self._refuse(context, pb.REFUSAL_REASON_STALE_BALLOT, str(error), error.promised)
+        except FinishedError as error:
+            self._refuse(context, pb.REFUSAL_REASON_FINISHED, str(error))
         except ValueError as error:
             _abort(context, grpc.StatusCode.INVALID_ARGUMENT, str(error))
         except TimeoutError as error:
             _abort(context, grpc.StatusCode.DEADLINE_EXCEEDED, str(error))
         except RuntimeError as error:
             _abort(context, grpc.StatusCode.UNAVAILABLE, str(error))
+
+    def _refuse(
+        self,
+        context: grpc.ServicerContext,
+        reason: "pb.RefusalReason.ValueType",
+        message: str,
+        promised: Ballot | None = None,
+    ) -> NoReturn:
+        """A no of the rank's own: what a caller must know of it is in the trailing metadata, not in the words."""
+        refusal = pb.Refusal(reason=reason, promised=ballot_to_proto(promised or self._mailbox.state.promised))
+        context.set_trailing_metadata(((_REFUSAL_KEY, refusal.SerializeToString()),))
+        _abort(context, grpc.StatusCode.FAILED_PRECONDITION, message)
 
     def _check(self, context: grpc.ServicerContext, job_id: str) -> None:
         given = b""

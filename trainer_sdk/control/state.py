@@ -25,13 +25,14 @@ _MODE_FROM_PROTO = {number: mode for mode, number in _MODE_TO_PROTO.items()}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reshape:
-    """A plan as ranks need it: the epoch and layout it leads to, and how it is applied."""
+    """A plan as ranks need it: the epoch and layout it leads to, how it is applied, and whose attempt it is."""
 
     job_id: str
     plan_id: str
     epoch: int
     mode: ApplyMode
     to_layout: Layout
+    term: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +68,7 @@ def reshape_to_proto(reshape: Reshape) -> pb.Reshape:
         epoch=reshape.epoch,
         mode=_MODE_TO_PROTO[reshape.mode],
         to_layout=layout_to_proto(reshape.to_layout),
+        term=reshape.term,
     )
 
 
@@ -89,6 +91,7 @@ def reshape_from_proto(message: pb.Reshape) -> Reshape:
         epoch=message.epoch,
         mode=mode,
         to_layout=layout_from_proto(message.to_layout),
+        term=message.term,
     )
 
 

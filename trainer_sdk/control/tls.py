@@ -3,7 +3,10 @@
 Files are read once, when a server or a channel is made: new certificates need new processes.
 """
 
+import json
+import socket
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -12,6 +15,14 @@ import grpc
 
 from evenkeel.contracts.pem_files import check_certificates, check_key_pair
 from evenkeel.scheduler.v1 import scheduler_pb2 as pb
+
+_IN_CHARGE = json.dumps(
+    {
+        "loadBalancingConfig": [{"round_robin": {}}],
+        "healthCheckConfig": {"serviceName": "evenkeel.scheduler.v1.FleetService"},
+    }
+)
+"""A scheduler that stands by says that it does not serve."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,15 +97,35 @@ def fleet_channel(address: str, ca_file: str = "") -> grpc.Channel:
     """A channel to the fleet API; it connects when first used.
 
     Args:
-        address: ``host:port``.
-        ca_file: PEM file with the certificates that the API's is signed by; empty = no TLS.
+        address: ``host:port``; of several schedulers ``host:port,host:port``: calls go to the one that is in charge, as
+            their health services say.
+        ca_file: PEM file with the certificates that the API's is signed by; empty = no TLS. Of several schedulers each
+            shows one for the name of the first.
 
     Raises:
         OSError: The file cannot be read.
     """
+    target, options = _target_of(address)
     if not ca_file:
-        return grpc.insecure_channel(address)
-    return grpc.secure_channel(address, grpc.ssl_channel_credentials(Path(ca_file).read_bytes()))
+        return grpc.insecure_channel(target, options)
+    return grpc.secure_channel(target, grpc.ssl_channel_credentials(Path(ca_file).read_bytes()), options)
+
+
+def _target_of(address: str) -> tuple[str, list[tuple[str, str]]]:
+    """What gRPC calls one or several addresses, and how it chooses between them."""
+    places = [place.strip().rpartition(":") for place in address.split(",")]
+    if len(places) == 1:
+        return address, []
+    found: dict[str, None] = {}
+    for host, _, port in places:
+        # A name that is not known now is left out: the channel lasts no longer than a few calls.
+        with suppress(socket.gaierror):
+            found |= {f"{each[4][0]}:{port}": None for each in socket.getaddrinfo(host, None, socket.AF_INET)}
+    if not found:
+        return places[0][0] + ":" + places[0][2], []
+    options = [("grpc.service_config", _IN_CHARGE)]
+    options += [(name, places[0][0]) for name in ("grpc.ssl_target_name_override", "grpc.default_authority")]
+    return f"ipv4:{','.join(found)}", options
 
 
 def checked_fleet_ca_file(ca_file: str) -> str:

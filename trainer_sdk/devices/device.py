@@ -1,7 +1,9 @@
 """The port between training code and the device it computes on."""
 
 from enum import StrEnum
-from typing import Protocol
+from typing import NamedTuple, Protocol
+
+from evenkeel.trainer_sdk.devices.thread_times import ThreadSeconds
 
 
 class ComputeKind(StrEnum):
@@ -12,6 +14,25 @@ class ComputeKind(StrEnum):
     OPTIMIZER = "optimizer"
     DATA = "data"
     PROBE = "probe"
+
+
+WORK = frozenset((ComputeKind.FORWARD, ComputeKind.BACKWARD))
+"""What the kernel's clocks of the training thread count, and a device's own seconds."""
+
+
+class Computed(NamedTuple):
+    """What a device measured of an iteration.
+
+    Attributes:
+        seconds: Compute seconds by kind; kinds without any are absent.
+        thread: What became of the training thread's time in forward and backward passes; None where nobody tells, or
+            where it says nothing of the device.
+        by_device: The seconds are the device's own, not those of the thread that drives it.
+    """
+
+    seconds: dict[ComputeKind, float]
+    thread: ThreadSeconds | None
+    by_device: bool
 
 
 class Device(Protocol):
@@ -26,5 +47,5 @@ class Device(Protocol):
         An emulated device sleeps here until the segment has lasted as long as it would on the device it stands for.
         """
 
-    def take_seconds(self) -> dict[ComputeKind, float]:
-        """Compute seconds by kind since the last take; kinds without any are absent."""
+    def take(self) -> Computed:
+        """What was measured since the last take."""

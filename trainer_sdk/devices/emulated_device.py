@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 
-from evenkeel.trainer_sdk.devices.device import ComputeKind
+from evenkeel.trainer_sdk.devices.device import Computed, ComputeKind
 
 _HANG_SLICE_SECONDS = 0.05
 
@@ -81,7 +81,7 @@ class EmulatedDevice:
         self._began_seconds = now
         return now
 
-    def take_seconds(self) -> dict[ComputeKind, float]:
-        """Compute seconds by kind since the last take."""
+    def take(self) -> Computed:
+        """What the device that this one stands for took; the thread's own time says nothing of it."""
         taken, self._seconds = self._seconds, {}
-        return taken
+        return Computed(taken, None, True)

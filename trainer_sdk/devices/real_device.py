@@ -1,11 +1,12 @@
-"""Real devices: the wall clock on a CPU, CUDA events on a GPU. Nothing is paced."""
+"""Real devices: wall clock and kernel clocks on a CPU, CUDA events on a GPU. Nothing is paced."""
 
 import time
 from collections.abc import Callable
 from functools import partial
 from typing import Protocol, Self
 
-from evenkeel.trainer_sdk.devices.device import ComputeKind
+from evenkeel.trainer_sdk.devices.device import WORK, Computed, ComputeKind
+from evenkeel.trainer_sdk.devices.thread_times import KernelThread, Thread, ThreadTimes
 
 
 class _Event(Protocol):
@@ -17,39 +18,44 @@ class _Event(Protocol):
 
 
 class CpuDevice:
-    """Measures compute segments by the wall clock.
+    """Measures compute segments by the wall clock, and how the kernel divides them.
 
     Args:
         clock: Monotonic seconds.
+        open_thread: Gives the kernel's clocks of the calling thread, None where there are none.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
-        self._clock = clock
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.perf_counter,
+        open_thread: Callable[[], Thread | None] = KernelThread.open,
+    ) -> None:
+        self._times = ThreadTimes(clock, open_thread)
         self._began_seconds = clock()
         self._seconds: dict[ComputeKind, float] = {}
 
     def begin(self) -> float:
         """A compute segment starts, or resumes after waiting."""
-        self._began_seconds = now = self._clock()
+        self._began_seconds = now = self._times.begin()
         return now
 
     def end(self, flops: float, kind: ComputeKind) -> float:
         """The segment ends; ``flops`` is not needed here."""
-        now = self._clock()
+        now = self._times.end(counts=kind in WORK)
         self._seconds[kind] = self._seconds.get(kind, 0.0) + (now - self._began_seconds)
         self._began_seconds = now
         return now
 
-    def take_seconds(self) -> dict[ComputeKind, float]:
-        """Compute seconds by kind since the last take."""
+    def take(self) -> Computed:
+        """What was measured since the last take."""
         taken, self._seconds = self._seconds, {}
-        return taken
+        return Computed(taken, self._times.take(), False)
 
 
 class CudaDevice:
     """Measures compute segments by CUDA events on the current stream; never synchronises.
 
-    A segment that the GPU has not finished at :meth:`take_seconds` counts in the next take.
+    A segment that the GPU has not finished at :meth:`take` counts in the next take.
     """
 
     def __init__(self) -> None:
@@ -58,12 +64,13 @@ class CudaDevice:
         self._new_event: Callable[[], _Event] = partial(torch.cuda.Event, enable_timing=True)
         self._began: _Event | None = None
         self._open: list[tuple[ComputeKind, _Event, _Event]] = []
+        self._times = ThreadTimes()
 
     def begin(self) -> float:
         """A compute segment starts, or resumes after waiting."""
         self._began = self._new_event()
         self._began.record()
-        return time.perf_counter()
+        return self._times.begin()
 
     def end(self, flops: float, kind: ComputeKind) -> float:
         """The segment ends; ``flops`` is not needed here."""
@@ -72,10 +79,10 @@ class CudaDevice:
         if self._began is not None:
             self._open.append((kind, self._began, ended))
         self._began = ended
-        return time.perf_counter()
+        return self._times.end(counts=kind in WORK)
 
-    def take_seconds(self) -> dict[ComputeKind, float]:
-        """Compute seconds by kind of the segments that the GPU has finished since the last take."""
+    def take(self) -> Computed:
+        """What was measured of the segments that the GPU has finished since the last take."""
         seconds: dict[ComputeKind, float] = {}
         still_open = []
         for kind, began, ended in self._open:
@@ -84,4 +91,4 @@ class CudaDevice:
             else:
                 still_open.append((kind, began, ended))
         self._open = still_open
-        return seconds
+        return Computed(seconds, self._times.take(), True)

@@ -141,17 +141,22 @@ class GroupBuilding(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopiesConfig:
-    """Copies of slices that would be gone with one rank, or with one node, in the memory of peers.
+    """Copies in the memory of peers of slices that would be gone with two ranks or nodes, or with one.
 
     Attributes:
         every_iterations: A copy after every so many steps; a failure costs the steps since. 0 keeps none.
+        budget_bytes: Most that a rank keeps of others' slices, in host memory, counted once; 0 = no limit. What it
+            leaves open is told when an epoch begins.
     """
 
     every_iterations: int = 1
+    budget_bytes: int = 0
 
     def __post_init__(self) -> None:
         if self.every_iterations < 0:
             raise ValueError(f"copies.every_iterations {self.every_iterations}: 1 or more, or 0 for no copies")
+        if self.budget_bytes < 0:
+            raise ValueError(f"copies.budget_bytes {self.budget_bytes}: bytes, or 0 for no limit")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,14 +9,16 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 
 from evenkeel.layouts.layout import Layout
-from evenkeel.layouts.rank_state import RankPhase, RankState
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
+from evenkeel.layouts.rank_state import RankPhase
+from evenkeel.telemetry.v2 import process_pb2 as pb
+from evenkeel.trainer_sdk.control.cycle import Action, RankCycle, Way
 from evenkeel.trainer_sdk.control.mailbox import Mailbox
-from evenkeel.trainer_sdk.control.state import ApplyMode, Commit
+from evenkeel.trainer_sdk.control.state import Commit
 from evenkeel.trainer_sdk.devices.device import Device
 from evenkeel.trainer_sdk.devices.links import Links, RealLinks
 from evenkeel.trainer_sdk.devices.matrix_probe import MatrixProbe
@@ -25,7 +27,7 @@ from evenkeel.trainer_sdk.elastic.copies.safekeeping import Safekeeping
 from evenkeel.trainer_sdk.elastic.gradients.step_vote import StepVote
 from evenkeel.trainer_sdk.elastic.measure.clock import Clock, WaitKind
 from evenkeel.trainer_sdk.elastic.measure.link_probes import LinkProbes
-from evenkeel.trainer_sdk.elastic.measure.report import iteration_sample
+from evenkeel.trainer_sdk.elastic.measure.report import iteration_measured
 from evenkeel.trainer_sdk.elastic.measure.traffic import Traffic
 from evenkeel.trainer_sdk.elastic.model.data import Dataset
 from evenkeel.trainer_sdk.elastic.model.optimizer import clip_scale
@@ -43,6 +45,8 @@ from evenkeel.trainer_sdk.groups.waiting import Waiter
 from evenkeel.trainer_sdk.launcher.processes.context import JOB_FINISHED
 
 _log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 _PARKED_POLL_SECONDS = 0.25
 _FAREWELL_SECONDS = 60.0
@@ -110,51 +114,48 @@ class Engine:
         )
         self._safekeeping = Safekeeping(config, rank, node_of)
         self._transition = Transition(config, rank, self._builder, self._safekeeping)
-        self._epoch = -1
+        self._cycle = RankCycle(rank, incarnation, config.num_iterations)
         self._layout: Layout | None = None
         self._holdings = Holdings(rank, self._safekeeping)
         self._runtime: EpochRuntime | None = None
         self._vote: StepVote | None = None
         self._groups: dict[str, Group] = {}
-        self._phase = RankPhase.JOINING
-        self._voted = False
         self._gradient_scale = 1.0
-        self._steps_applied = 0
         self._last_step_at = 0.0
         self._after_reshape = False
-        self._leaving_epoch = -1
         self._job_finished = False
 
     @property
     def steps_applied(self) -> int:
         """Optimizer steps that this rank's state contains."""
-        return self._steps_applied
+        return self._cycle.steps_applied
 
     def run(self) -> None:
         """Train until the job's last iteration, or until the rank is evicted."""
-        self._publish(RankPhase.JOINING)
+        self._publish()
         if self._initial_layout is not None:
             self._guarded(self._begin)
-        while self._phase is not RankPhase.FINISHED:
+        while self._cycle.phase is not RankPhase.FINISHED:
             self._mailbox.probes.serve(self._probe)
-            if self._mailbox.leaving():
-                self._publish(RankPhase.FINISHED)
-            elif self._phase is not RankPhase.TRAINING:
-                self._wait_for_plan()
-            elif self._steps_applied >= self._config.num_iterations:
-                self._guarded(self._finish)
-            else:
-                self._guarded(self._iterate)
+            match self._cycle.next_action(leaving=self._mailbox.leaving()):
+                case Action.LEAVE:
+                    self._leave()
+                case Action.WAIT_FOR_PLAN:
+                    self._wait_for_plan()
+                case Action.FAREWELL:
+                    self._guarded(self._finish)
+                case Action.ITERATE:
+                    self._guarded(self._iterate)
         self._abandon_groups()
         self._safekeeping.close(_LAST_CHECKPOINT_SECONDS)
 
     # ---- one iteration
 
     def _iterate(self) -> None:
-        runtime, vote, iteration = self._runtime, self._vote, self._steps_applied
+        runtime, vote, iteration = self._runtime, self._vote, self._cycle.steps_applied
         assert runtime is not None, "a training rank has a runtime"
         assert vote is not None, "a training rank has a vote"
-        self._emitter.progress.begin_iteration(iteration, self._epoch)
+        self._emitter.progress.begin_iteration(iteration, self._cycle.epoch)
         self._link_probes.run()
         self._clock.begin_iteration()
         loss_part = runtime.run_iteration(iteration)
@@ -163,35 +164,34 @@ class Engine:
             # Before the vote: whoever voted can step alone after a failure, so it must know the scale.
             self._gradient_scale = clip_scale(self._config.optimizer, vote.gradient_norm(norm_part))
         self._clock.wait(WaitKind.VOTE, self._safekeeping.partners, self._safekeeping.finish_round)
-        self._voted = True
+        self._cycle.vote()
         outcome = vote.hold(self._mailbox.committed_epoch(), loss_part, norm_part, self._link_probes.arm())
         self._apply_step()
-        checkpoint = self._safekeeping.checkpoint(self._holdings[self._epoch])
+        checkpoint = self._safekeeping.checkpoint(self._holdings[self._cycle.epoch])
         self._emit(runtime, iteration, outcome.loss, outcome.gradient_norm, checkpoint=checkpoint)
         self._after_reshape = False
         if self._on_step is not None:
-            self._on_step(Step(iteration=iteration, epoch=self._epoch, loss=outcome.loss))
-        if outcome.committed_epoch > self._epoch:
-            commit = self._mailbox.take_commit(mode=ApplyMode.BOUNDARY)
-            if commit is None:
+            self._on_step(Step(iteration=iteration, epoch=self._cycle.epoch, loss=outcome.loss))
+        following = self._cycle.epoch_after(outcome.committed_epoch)
+        if following is not None:
+            if not self._follow_plan(following):
                 raise Interrupted  # a recovery is being prepared: it comes first, on every rank
-            self._switch(commit)
         else:
             self._link_probes.heard(outcome.armed)
-            self._safekeeping.send(self._holdings[self._epoch])
-            self._publish(RankPhase.TRAINING)
+            self._safekeeping.send(self._holdings[self._cycle.epoch])
+            self._publish()
 
     def _emit(
         self, runtime: EpochRuntime, iteration: int, loss: float | None, norm: float | None, checkpoint: bool = False
     ) -> None:
         """Tell of a step that was just applied."""
         self._emitter.emit_later(
-            iteration_sample(
+            iteration_measured(
                 runtime,
                 self._clock,
                 self._traffic,
                 iteration=iteration,
-                epoch=self._epoch,
+                epoch=self._cycle.epoch,
                 loss=loss,
                 gradient_norm=norm,
                 after_reshape=self._after_reshape,
@@ -204,22 +204,21 @@ class Engine:
         assert self._runtime is not None, "a rank that voted has a runtime"
         self._runtime.step(self._gradient_scale)
         self._safekeeping.voted()
-        self._voted = False
+        self._cycle.stepped()
         self._last_step_at = time.time()
-        self._steps_applied = self._holdings[self._epoch].steps_applied
-        if self._holdings.settle(self._epoch):
-            self._rendezvous.announce(f"voted/{self._epoch}", self._rank)
+        if self._holdings.settle(self._cycle.epoch):
+            self._rendezvous.announce(f"voted/{self._cycle.epoch}", self._rank)
 
     # ---- parking and plans
 
-    def _guarded(self, action: Callable[[], None]) -> None:
+    def _guarded(self, action: Callable[[], T]) -> T | None:
         """Run something that waits for peers; park when it cannot go on."""
         try:
-            action()
+            return action()
         except Interrupted:
             self._park()
         except PeerLost as lost:
-            _log.warning("rank %d parks at iteration %d: %s", self._rank, self._steps_applied, lost)
+            _log.warning("rank %d parks at iteration %d: %s", self._rank, self._cycle.steps_applied, lost)
             self._emitter.emit_event(
                 pb.ProcessEvent(
                     at_unix_seconds=time.time(),
@@ -230,29 +229,45 @@ class Engine:
                 )
             )
             self._park()
+        return None
 
     def _park(self) -> None:
         self._abandon_groups()
         self._after_reshape = True
         self._emitter.progress.enter("parked")
-        self._publish(RankPhase.PARKED if self._holdings.epochs else RankPhase.JOINING)
+        self._cycle.park(holds_anything=bool(self._holdings.epochs))
+        self._publish()
 
     def _wait_for_plan(self) -> None:
-        commit = self._mailbox.wait_for_commit(_PARKED_POLL_SECONDS)
-        if commit is not None:
-            self._guarded(lambda: self._switch(commit))
+        if self._guarded(lambda: self._follow_plan(timeout_seconds=_PARKED_POLL_SECONDS)):
             return
         if self._safekeeping.look():
-            self._publish(self._phase)
-        if self._phase is RankPhase.JOINING:
-            if self._holdings.epochs and self._rendezvous.heard(f"voted/{self._leaving_epoch}"):
+            self._publish()
+        if self._cycle.phase is RankPhase.JOINING:
+            if self._holdings.epochs and self._rendezvous.heard(f"voted/{self._cycle.left_for}"):
                 self._holdings.forget()
                 self._safekeeping.forget()
-                self._publish(RankPhase.JOINING)
+                self._publish()
             if self._is_job_finished():
-                self._publish(RankPhase.FINISHED)
+                self._leave()
 
     # ---- from epoch to epoch
+
+    def _follow_plan(self, epoch: int | None = None, timeout_seconds: float = 0.0) -> bool:
+        """Whether there was a plan to follow; see :meth:`Mailbox.switching`.
+
+        Raises:
+            Interrupted, PeerLost: It cannot be carried out now.
+        """
+        try:
+            with self._mailbox.switching(epoch, timeout_seconds) as commit:
+                if commit is not None:
+                    self._switch(commit)
+                return commit is not None
+        except MissingSliceError as error:
+            _log.error("rank %d parks: a plan cannot be carried out: %s", self._rank, error)
+            self._park()
+            return True
 
     def _begin(self) -> None:
         layout = self._initial_layout
@@ -265,53 +280,60 @@ class Engine:
         else:
             state = initial_state(self._config, layout, self._rank)
         self._holdings.begin(state)
-        self._steps_applied = steps
-        self._epoch, self._layout = 0, layout
-        self._publish(RankPhase.RESHAPING)
-        self._groups = self._transition.begin(layout)
-        self._enter(0, Arrival(groups=self._groups, state=state), state)
+        self._layout = layout
+        self._cycle.enter(0, steps)
+        with self._mailbox.beginning():
+            self._groups = self._transition.begin(layout)
+            self._enter(0, Arrival(groups=self._groups, state=state), state)
 
     def _switch(self, commit: Commit) -> None:
-        """Go over to the epoch of a committed plan."""
+        """Go over to the epoch of a committed plan.
+
+        Raises:
+            MissingSliceError: A slice that it needs is nowhere where the plan says; nothing has changed.
+            Interrupted, PeerLost: It cannot be carried out now.
+        """
         epoch, layout = commit.reshape.epoch, commit.reshape.to_layout
         self._after_reshape = True
         self._emitter.progress.enter("reshaping")
-        self._publish(RankPhase.RESHAPING)
-        try:
-            self._catch_up(commit)
-            self._abandon_groups()
-            arrival = self._transition.follow(commit, *self._holdings.readable(commit))
-        except MissingSliceError as error:
-            _log.error("rank %d parks: plan %s cannot be carried out: %s", self._rank, commit.reshape.plan_id, error)
-            self._safekeeping.refuse(epoch, str(error))
-            self._park()
-            return
+        self._catch_up(commit)
+        self._abandon_groups()
+        arrival = self._transition.follow(commit, *self._holdings.readable(commit))
         self._groups = arrival.groups
         if arrival.state is None:
             self._stand_by(epoch, layout)
             return
         self._holdings.follow(commit, arrival.state)
-        self._epoch, self._layout = epoch, layout
+        self._layout = layout
         self._enter(epoch, arrival, arrival.state)
 
     def _catch_up(self, commit: Commit) -> None:
-        """Apply the step that others applied before the failure: this rank voted, so it holds the gradients."""
-        if commit.steps_applied < 0 or not self._holdings.epochs or commit.from_checkpoint:
-            self._voted = False
-            return
-        if self._voted and self._steps_applied == commit.steps_applied - 1:
-            iteration = self._steps_applied
-            self._apply_step()
-            if self._runtime is not None:
-                # The vote's outcome was lost with a peer, so loss and norm of the whole iteration are not known here.
-                self._emit(self._runtime, iteration, None, None)
-        self._voted = False
-        self._steps_applied = self._holdings.go_back(commit, self._steps_applied)
+        """Get to the step at which the plan goes on.
+
+        Raises:
+            MissingSliceError: This rank's slices do not fit the plan, and nothing earlier is there that does.
+        """
+        cycle, iteration = self._cycle, self._cycle.steps_applied
+        earlier = self._safekeeping.steps_to_go_back_to(commit.from_epoch)
+        match cycle.way_to(commit, self._holdings.epochs, earlier):
+            case Way.STEP:
+                self._apply_step()
+                if self._runtime is not None:
+                    # The vote's outcome was lost with a peer: nobody knows loss and norm of the whole iteration here.
+                    self._emit(self._runtime, iteration, None, None)
+            case Way.BACK:
+                self._holdings.go_back(commit)
+                cycle.steps_applied = commit.steps_applied
+            case Way.UNFIT:
+                raise MissingSliceError(
+                    f"plan {commit.reshape.plan_id} says {commit.steps_applied} steps are applied, but rank "
+                    f"{self._rank} is at {iteration} and holds no voted gradients: its state does not fit the plan"
+                )
 
     def _enter(self, epoch: int, arrival: Arrival, state: ShardState) -> None:
         """Everything is in place: train under ``epoch``."""
         assert self._layout is not None, "an entered epoch has a layout"
-        self._steps_applied = state.steps_applied
+        self._cycle.enter(epoch, state.steps_applied)
         self._runtime = EpochRuntime(
             self._config,
             self._dataset,
@@ -330,17 +352,16 @@ class Engine:
         self._traffic.attach(self._layout, self._groups)
         self._link_probes.enter(epoch, self._groups)
         self._safekeeping.enter(self._layout, epoch, self._groups, state)
-        self._mailbox.applied(epoch)
-        self._publish(RankPhase.TRAINING)
+        self._publish()
 
     def _stand_by(self, epoch: int, layout: Layout) -> None:
         """This rank has no position any more. Its slices stay until the new epoch has voted once, in case it fails."""
         self._abandon_groups()
         self._runtime = None
-        self._epoch, self._layout, self._leaving_epoch = epoch, layout, epoch
-        self._mailbox.applied(epoch)
+        self._layout = layout
+        self._cycle.stand_by(epoch)
         self._emitter.progress.enter("standby")
-        self._publish(RankPhase.JOINING)
+        self._publish()
 
     def _finish(self) -> None:
         """The last step is applied here; leave only when it is applied everywhere, or peers would see a lost rank."""
@@ -348,10 +369,10 @@ class Engine:
         self._emitter.progress.enter("finishing")
         try:
             self._rendezvous.meet(
-                f"epoch/{self._epoch}/finished",
+                f"epoch/{self._cycle.epoch}/finished",
                 self._rank,
                 self._layout.ranks,
-                self._steps_applied,
+                self._cycle.steps_applied,
                 # Who has left already cannot tell a new store that it was here.
                 waiter=Waiter(lambda: self._mailbox.interrupted() or self._is_job_finished()),
                 timeout_seconds=_FAREWELL_SECONDS,
@@ -360,8 +381,12 @@ class Engine:
         except Interrupted:
             if not self._job_finished:
                 raise
-        self._rendezvous.announce(JOB_FINISHED, self._steps_applied)
-        self._publish(RankPhase.FINISHED)
+        self._rendezvous.announce(JOB_FINISHED, self._cycle.steps_applied)
+        self._leave()
+
+    def _leave(self) -> None:
+        self._cycle.finish()
+        self._publish()
 
     def _is_job_finished(self) -> bool:
         """Whether somebody was in a complete farewell; once heard, it stays so."""
@@ -374,17 +399,6 @@ class Engine:
         self._safekeeping.give_up_round()
         self._builder.abandon(groups)
 
-    def _publish(self, phase: RankPhase) -> None:
-        self._phase = phase
-        state = RankState(
-            rank=self._rank,
-            incarnation=self._incarnation,
-            phase=phase,
-            epoch=self._epoch,
-            iteration=self._steps_applied,
-            steps_applied=self._steps_applied,
-            voted=self._voted,
-            held_epochs=self._holdings.epochs,
-            last_step_at_unix_seconds=self._last_step_at,
-        )
+    def _publish(self) -> None:
+        state = self._cycle.state(self._holdings.epochs, self._last_step_at)
         self._mailbox.publish(self._safekeeping.described(state))

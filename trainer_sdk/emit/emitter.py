@@ -3,25 +3,39 @@
 from collections.abc import Callable
 from typing import Protocol
 
-from evenkeel.telemetry.v1 import telemetry_pb2
+from evenkeel.telemetry.v2 import process_pb2
+from evenkeel.trainer_sdk.emit.measured import Measured
 from evenkeel.trainer_sdk.emit.progress import ProgressMark
 
 
 class Emitter(Protocol):
-    """Takes samples, progress and events from the training thread."""
+    """Takes iterations, progress and events from the training thread."""
 
     @property
     def progress(self) -> ProgressMark:
         """Where the training thread says which operation it has reached."""
 
-    def emit_sample(self, sample: telemetry_pb2.Sample) -> None:
-        """One finished iteration. The message belongs to the emitter from here on: do not change it."""
+    def emit_later(self, build: Callable[[], Measured]) -> None:
+        """One finished iteration; another thread sorts what was measured of it, in its turn."""
 
-    def emit_later(self, build: Callable[[], telemetry_pb2.Sample]) -> None:
-        """One finished iteration whose message is built on another thread, in its turn."""
-
-    def emit_event(self, event: telemetry_pb2.ProcessEvent) -> None:
+    def emit_event(self, event: process_pb2.ProcessEvent) -> None:
         """Something happened to a process; sent at once rather than with the next batch."""
 
     def close(self, timeout_seconds: float = 1.0) -> None:
         """Send what is queued, for at most ``timeout_seconds``, then stop."""
+
+
+class NullEmitter:
+    """The port of a process that emits nothing; the progress mark still works, for whoever reads it in the process."""
+
+    def __init__(self) -> None:
+        self.progress = ProgressMark()
+
+    def emit_later(self, build: Callable[[], Measured]) -> None:
+        """Forget the iteration."""
+
+    def emit_event(self, event: process_pb2.ProcessEvent) -> None:
+        """Forget the event."""
+
+    def close(self, timeout_seconds: float = 1.0) -> None:
+        """Nothing to send."""

@@ -8,7 +8,7 @@ import re
 import sys
 import time
 
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
+from evenkeel.telemetry.v2 import process_pb2 as pb
 
 _OF_A_PEER = re.compile(
     r"gloo|nccl|connection (?:closed|reset) by peer|socket ?timeout|broken pipe|connection refused", re.IGNORECASE
@@ -24,6 +24,13 @@ def ending_error() -> BaseException | None:
     return None if isinstance(error, SystemExit | KeyboardInterrupt | GeneratorExit) else error
 
 
+def is_of_a_peer(error: BaseException) -> bool:
+    """Whether an error says that a connection to a peer broke: whoever ends with it is that peer's victim."""
+    return isinstance(error, ConnectionError) or (
+        isinstance(error, RuntimeError) and _OF_A_PEER.search(str(error)) is not None
+    )
+
+
 def farewell(rank: int, incarnation: int, error: BaseException | None) -> list[pb.ProcessEvent]:
     """Events that tell of the end of a process.
 
@@ -37,7 +44,7 @@ def farewell(rank: int, incarnation: int, error: BaseException | None) -> list[p
     else:
         lines = str(error).splitlines() or [""]
         detail = f"{type(error).__name__}: {lines[0]}"[:_LONGEST_DETAIL]
-        if isinstance(error, ConnectionError) or (isinstance(error, RuntimeError) and _OF_A_PEER.search(str(error))):
+        if is_of_a_peer(error):
             kinds = [pb.PROCESS_EVENT_KIND_CONNECTION_LOST, pb.PROCESS_EVENT_KIND_FINISHED]
         else:
             kinds = [pb.PROCESS_EVENT_KIND_DIED]

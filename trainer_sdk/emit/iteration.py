@@ -1,27 +1,25 @@
 """One iteration of a plain training loop, measured: what ``with run.iteration(...)`` gives."""
 
-import resource
-import sys
 import time
+from contextlib import nullcontext
 from typing import Any, Protocol, Self
 
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
+from evenkeel.telemetry.v2 import batch_pb2 as pb
 from evenkeel.trainer_sdk.devices.device import ComputeKind
 from evenkeel.trainer_sdk.emit.left_value import LeftValue
-from evenkeel.trainer_sdk.emit.phases import Phases
+from evenkeel.trainer_sdk.emit.measured import Measured
+from evenkeel.trainer_sdk.emit.phases import Phased, Phases
+from evenkeel.trainer_sdk.guard import say_once
 
 _MARKS = {"": pb.MARK_UNSPECIFIED, "evaluation": pb.MARK_EVALUATION, "checkpoint": pb.MARK_CHECKPOINT}
-_MAX_RSS_UNIT_BYTES = 1 if sys.platform == "darwin" else 1024
 
 
-def check_mark(mark: str) -> None:
-    """Refuse a mark that is not known.
-
-    Raises:
-        ValueError: Unknown mark.
-    """
-    if mark not in _MARKS:
-        raise ValueError(f"mark {mark!r}: use one of {', '.join(repr(known) for known in _MARKS)}")
+def known_mark(mark: str) -> str:
+    """The mark, or none for one that is not known, which is said once."""
+    if mark in _MARKS:
+        return mark
+    say_once("mark", "mark %r is not known and ignored: use one of %s", mark, ", ".join(map(repr, _MARKS)))
+    return ""
 
 
 class _Finished(Protocol):
@@ -31,7 +29,7 @@ class _Finished(Protocol):
 class Iteration:
     """Measures from entering to leaving; a body that raises is no finished iteration and is not reported.
 
-    The training thread only reads clocks and stores values; :meth:`sample` builds the message on another thread.
+    The training thread only reads clocks and stores values; :meth:`measured` sorts them on another thread.
 
     Args:
         index: Iteration, counted from 0.
@@ -42,9 +40,6 @@ class Iteration:
         segments: Made once per run by :func:`make_segments`.
         finished: Called on leaving, on the training thread.
 
-    Raises:
-        ValueError: Unknown mark.
-
     Attributes:
         loss: Set it to the iteration's loss: a number or a tensor. A tensor counts as it is on leaving, and is read
             later, on another thread.
@@ -52,16 +47,15 @@ class Iteration:
     """
 
     __slots__ = (
-        "_compute_seconds",
         "_finished",
         "_mark",
+        "_phased",
         "_phases",
         "_segments",
         "_started_seconds",
         "_started_unix_seconds",
         "_sum_of_squares",
         "_tokens",
-        "_waiting_seconds",
         "_wall_seconds",
         "gradient_norm",
         "index",
@@ -79,21 +73,19 @@ class Iteration:
         segments: "Segments",
         finished: _Finished,
     ) -> None:
-        check_mark(mark)
         self.index = index
         self.loss: Any = None
         self.gradient_norm: Any = None
         self._tokens = tokens
         self._sum_of_squares = sum_of_squares
-        self._mark = mark
+        self._mark = known_mark(mark)
         self._phases = phases
         self._segments = segments
         self._finished = finished
         self._started_seconds = 0.0
         self._started_unix_seconds = 0.0
         self._wall_seconds = 0.0
-        self._compute_seconds: dict[ComputeKind, float] = {}
-        self._waiting_seconds = 0.0
+        self._phased: Phased | None = None
 
     def __enter__(self) -> Self:
         self._phases.begin_iteration(self.index, mark=self._mark)
@@ -103,24 +95,24 @@ class Iteration:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._wall_seconds = time.perf_counter() - self._started_seconds
-        self._compute_seconds, self._waiting_seconds = self._phases.end_iteration()
-        if kind is not None:
-            return
-        if self.loss is not None:
-            self.loss = LeftValue(self.loss)
-        if self.gradient_norm is not None:
-            self.gradient_norm = LeftValue(self.gradient_norm)
-        self._finished(self)
+        try:
+            self._phased = self._phases.end_iteration()
+            if kind is not None:
+                return
+            if self.loss is not None:
+                self.loss = LeftValue(self.loss)
+            if self.gradient_norm is not None:
+                self.gradient_norm = LeftValue(self.gradient_norm)
+            self._finished(self)
+        except Exception as error:
+            self._phases.guard.note("the end of an iteration", error)
 
-    def compute(self, kind: str) -> "Segment":
-        """A context for one compute segment: ``forward``, ``backward``, ``optimizer`` or ``data``.
-
-        Raises:
-            ValueError: Unknown kind.
-        """
+    def compute(self, kind: str) -> "Segment | nullcontext[None]":
+        """A context for one compute segment: ``forward``, ``backward``, ``optimizer`` or ``data``."""
         segment = self._segments.get(kind)
         if segment is None:
-            raise ValueError(f"compute kind {kind!r}: use one of {', '.join(self._segments)}")
+            say_once("kind", "compute kind %r is not measured: use one of %s", kind, ", ".join(self._segments))
+            return nullcontext()
         return segment
 
     def waiting(self, *ranks: int) -> "Waiting":
@@ -133,30 +125,23 @@ class Iteration:
         """
         return Waiting(self._phases, ranks)
 
-    def sample(self) -> pb.Sample:
-        """The message; reads tensors, so it may wait for a GPU: never call it on the training thread."""
-        seconds = self._compute_seconds
-        sample = pb.Sample(
+    def measured(self) -> Measured:
+        """What was measured; values that were left on a device are still there."""
+        assert self._phased is not None, "it has ended"
+        computed, waited_seconds, usage = self._phased
+        measured = Measured(
             iteration=self.index,
             started_at_unix_seconds=self._started_unix_seconds,
             wall_seconds=self._wall_seconds,
-            compute=pb.ComputeSeconds(
-                forward=seconds.get(ComputeKind.FORWARD, 0.0),
-                backward=seconds.get(ComputeKind.BACKWARD, 0.0),
-                optimizer=seconds.get(ComputeKind.OPTIMIZER, 0.0),
-                data=seconds.get(ComputeKind.DATA, 0.0),
-            ),
-            waiting=pb.WaitingSeconds(gradient=self._waiting_seconds),
-            micro_batches=[pb.MicroBatch(index=0, tokens=self._tokens, sum_of_squares=self._sum_of_squares)],
-            peak_memory_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _MAX_RSS_UNIT_BYTES,
+            wait_gradient_seconds=waited_seconds,
+            tokens=self._tokens,
+            sum_of_squares=self._sum_of_squares,
+            loss=self.loss,
+            gradient_norm=self.gradient_norm,
             mark=_MARKS[self._mark],
         )
-        loss, norm = (None if left is None else left.read() for left in (self.loss, self.gradient_norm))
-        if loss is not None:
-            sample.loss = loss
-        if norm is not None:
-            sample.gradient_norm = norm
-        return sample
+        measured.add(computed, usage)
+        return measured
 
 
 class Segment:

@@ -19,17 +19,19 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
 from evenkeel.contracts.headers import record_headers
-from evenkeel.contracts.topics import RECORDS
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
+from evenkeel.contracts.topics import BATCHES
+from evenkeel.telemetry.v2 import process_pb2 as pb
+from evenkeel.telemetry.v2.batch_pb2 import Batch
+from evenkeel.trainer_sdk.emit.batch import BatchBuilder, Source
+from evenkeel.trainer_sdk.emit.measured import Measured
 from evenkeel.trainer_sdk.emit.producer import (
     SEND_TIMEOUT_SECONDS,
     START_TIMEOUT_SECONDS,
     STOP_TIMEOUT_SECONDS,
     create_producer,
 )
-from evenkeel.trainer_sdk.emit.progress import ProgressMark
-from evenkeel.trainer_sdk.emit.progress_reports import ProgressReports
-from evenkeel.trainer_sdk.emit.record_builder import RecordBuilder, Source
+from evenkeel.trainer_sdk.emit.progress import ProgressMark, ProgressReports
+from evenkeel.trainer_sdk.emit.readings import HostReadings
 
 DEFAULT_CAPACITY = 2048
 _MAX_PER_RECORD = 256  # a sample is 100 to 1,000 bytes, a request at most 1 MiB
@@ -41,7 +43,7 @@ _logger = logging.getLogger("evenkeel.emit")
 # An application that configures no logging would otherwise see aiokafka complain on stderr at every attempt.
 logging.getLogger("aiokafka").addHandler(logging.NullHandler())
 
-_Entry = pb.Sample | pb.ProcessEvent | Callable[[], pb.Sample]
+_Entry = pb.ProcessEvent | Callable[[], Measured]
 
 
 class KafkaEmitter:
@@ -51,7 +53,7 @@ class KafkaEmitter:
         bootstrap_servers: ``host:port[,host:port]``.
         source: Who emits.
         capacity: Entries kept while Kafka is away; the oldest go first.
-        reports_progress: False for a process without training thread, such as a launcher.
+        reports_progress: False for a process without training thread, such as a launcher; it reads no host either.
         progress_interval_seconds: Shortest time between two progress reports.
     """
 
@@ -72,8 +74,9 @@ class KafkaEmitter:
         self._num_dropped = 0
         self._num_sent = 0
         self._pending: list[_Entry] = []
-        self._builder = RecordBuilder(source)
+        self._builder = BatchBuilder(source)
         self._reports = ProgressReports(self.progress, progress_interval_seconds) if reports_progress else None
+        self._readings = HostReadings() if reports_progress else None
         self._warned = False
         self._scope: asyncio.Timeout | None = None
         self._close_at_seconds: float | None = None
@@ -95,12 +98,8 @@ class KafkaEmitter:
         """Samples and events that Kafka acknowledged so far."""
         return self._num_sent
 
-    def emit_sample(self, sample: pb.Sample) -> None:
+    def emit_later(self, build: Callable[[], Measured]) -> None:
         """Queue one finished iteration."""
-        self._append(sample)
-
-    def emit_later(self, build: Callable[[], pb.Sample]) -> None:
-        """Queue a sample that the background thread builds: for values that would cost the training thread a wait."""
         self._append(build)
 
     def emit_event(self, event: pb.ProcessEvent) -> None:
@@ -166,15 +165,16 @@ class KafkaEmitter:
                     async with asyncio.timeout(_LOOK_SECONDS):
                         await woken.wait()
             woken.clear()
-            record = self._next_record()
-            if record is not None:
+            batches = self._next_batches()
+            for batch in batches:
                 async with self._limit(SEND_TIMEOUT_SECONDS):
                     await producer.send_and_wait(
-                        RECORDS.name,
-                        record.SerializeToString(),
+                        BATCHES.name,
+                        batch.SerializeToString(),
                         key=self._source.job_id.encode(),
-                        headers=record_headers(RECORDS, "evenkeel/trainer_sdk"),
+                        headers=record_headers(BATCHES, "evenkeel/trainer_sdk"),
                     )
+            if batches:
                 self._sent()
 
     def _sent(self) -> None:
@@ -184,27 +184,31 @@ class KafkaEmitter:
             self._warned = False
             _logger.warning("Kafka is back; %d samples were dropped in all", self._num_dropped)
 
-    def _next_record(self) -> pb.Record | None:
+    def _next_batches(self) -> list[Batch]:
         if self._pending and len(self._queue) >= self._capacity:
             self._num_dropped += len(self._pending)
             self._pending = []
         while self._queue and len(self._pending) < _MAX_PER_RECORD:
             self._pending.append(self._queue.popleft())
-        samples, events = [], []
+        measured, events = [], []
         for entry in self._pending:
             if isinstance(entry, pb.ProcessEvent):
                 events.append(entry)
-            elif isinstance(entry, pb.Sample):
-                samples.append(entry)
-            else:
-                built = self._build(entry)
-                samples += [] if built is None else [built]
+            elif (built := self._build(entry)) is not None:
+                measured.append(built)
         progress = self._reports.take(time.perf_counter(), time.time()) if self._reports else None
-        if not samples and not events and progress is None:
-            return None
-        return self._builder.build(samples=samples, events=events, progress=progress, num_dropped=self._num_dropped)
+        reading = self._readings.take(time.monotonic(), time.time()) if self._readings else None
+        if not measured and not events and progress is None and reading is None:
+            return []
+        return self._builder.build(
+            measured=measured,
+            events=events,
+            progress=progress,
+            readings=[] if reading is None else [reading],
+            num_dropped=self._num_dropped,
+        )
 
-    def _build(self, entry: Callable[[], pb.Sample]) -> pb.Sample | None:
+    def _build(self, entry: Callable[[], Measured]) -> Measured | None:
         try:
             return entry()
         except Exception:

@@ -1,10 +1,9 @@
 """A loss or norm that the training thread leaves behind, to be read by another thread."""
 
-import logging
 import sys
 from typing import Any
 
-_logger = logging.getLogger("evenkeel.emit")
+from evenkeel.trainer_sdk.guard import say_once
 
 
 class LeftValue:
@@ -39,26 +38,22 @@ class LeftValue:
         try:
             return float(self._value)
         except (TypeError, ValueError, RuntimeError) as error:  # the sample is worth having without it
-            _warn_once("number", f"a loss or gradient_norm is not reported, as it is not one number: {error}")
+            say_once("number", "a loss or gradient_norm is not reported, as it is not one number: %s", error)
             return None
+
+
+def number(value: LeftValue | float | None) -> float | None:
+    """The number of a value that may have been left; may wait for an accelerator."""
+    return value.read() if isinstance(value, LeftValue) else value
 
 
 def _local(value: Any) -> Any:
     """A distributed tensor's whole on this rank; None, said once, when it has only a part."""
     if all(placement.is_replicate() for placement in value.placements):
         return value.to_local()
-    _warn_once(
+    say_once(
         "distributed",
-        f"a distributed tensor with placements {value.placements} is not reported: give loss or gradient_norm as its "
-        "full_tensor()",
+        "a distributed tensor with placements %s is not reported: give loss or gradient_norm as its full_tensor()",
+        value.placements,
     )
     return None
-
-
-_said: set[str] = set()
-
-
-def _warn_once(what: str, message: str) -> None:
-    if what not in _said:
-        _said.add(what)
-        _logger.warning("%s", message)

@@ -2,11 +2,28 @@
 
 import time
 from collections.abc import Callable
+from typing import NamedTuple
 
-from evenkeel.trainer_sdk.devices.device import ComputeKind, Device
+from evenkeel.trainer_sdk.devices.device import Computed, ComputeKind, Device
+from evenkeel.trainer_sdk.devices.process_usage import ProcessUsage, Usage
 from evenkeel.trainer_sdk.emit.progress import ProgressMark
+from evenkeel.trainer_sdk.guard import Guard
 
 BETWEEN_ITERATIONS = "between iterations"
+
+
+class Phased(NamedTuple):
+    """An iteration as its phases were.
+
+    Attributes:
+        computed: What the device measured.
+        waited_seconds: Wall time of the thread in waits, so 0 where a GPU waits.
+        usage: Of the process, since the iteration before ended.
+    """
+
+    computed: Computed
+    waited_seconds: float
+    usage: Usage
 
 
 class Phases:
@@ -18,6 +35,9 @@ class Phases:
         device: Measures compute.
         progress: Told of every phase: a rank that hangs in one of its own is told from those that wait for it.
         clock: Monotonic seconds, for waits.
+
+    Attributes:
+        guard: Keeps what goes wrong here, and in hooks that call this, out of the loop.
     """
 
     __slots__ = (
@@ -27,14 +47,18 @@ class Phases:
         "_computing",
         "_device",
         "_progress",
+        "_usage",
         "_waited_seconds",
         "_waiting_since",
+        "guard",
     )
 
     def __init__(self, device: Device, progress: ProgressMark, clock: Callable[[], float] = time.perf_counter) -> None:
+        self.guard = Guard()
         self._device = device
         self._progress = progress
         self._clock = clock
+        self._usage = ProcessUsage()
         self._active = False
         self._between = BETWEEN_ITERATIONS
         self._computing: ComputeKind | None = None
@@ -60,10 +84,13 @@ class Phases:
     def compute(self, kind: ComputeKind) -> None:
         """From here on this device computes, and waits for nobody."""
         if self._active:
-            self._leave()
-            self._progress.enter(kind)
-            self._computing = kind
-            self._device.begin()
+            try:
+                self._leave()
+                self._progress.enter(kind)
+                self._device.begin()
+                self._computing = kind
+            except Exception as error:
+                self.guard.note("a compute phase", error)
 
     def wait(self, what: str, waiting_for: tuple[int, ...] = ()) -> None:
         """From here on others are waited for.
@@ -73,28 +100,34 @@ class Phases:
             waiting_for: Their ranks, where known.
         """
         if self._active:
-            self._leave()
-            self._progress.enter(f"wait:{what}", waiting_for)
-            self._waiting_since = self._clock()
+            try:
+                self._leave()
+                self._progress.enter(f"wait:{what}", waiting_for)
+                self._waiting_since = self._clock()
+            except Exception as error:
+                self.guard.note("a wait", error)
 
     def rest(self) -> None:
         """The phase in force is over."""
         if self._active:
-            self._leave()
-            self._progress.enter(self._between)
+            try:
+                self._leave()
+                self._progress.enter(self._between)
+            except Exception as error:
+                self.guard.note("the end of a phase", error)
 
-    def end_iteration(self) -> tuple[dict[ComputeKind, float], float]:
-        """Seconds of compute by kind, and seconds of waiting: wall time of the thread, so 0 where a GPU waits."""
+    def end_iteration(self) -> Phased:
+        """What was measured of it."""
         self._leave()
         self._progress.enter(BETWEEN_ITERATIONS)
         self._active = False
         waited, self._waited_seconds = self._waited_seconds, 0.0
-        return self._device.take_seconds(), waited
+        return Phased(self._device.take(), waited, self._usage.take())
 
     def _leave(self) -> None:
         if self._computing is not None:
-            self._device.end(0.0, self._computing)
-            self._computing = None
+            computing, self._computing = self._computing, None
+            self._device.end(0.0, computing)
         elif self._waiting_since is not None:
             self._waited_seconds += self._clock() - self._waiting_since
             self._waiting_since = None

@@ -5,20 +5,9 @@ Two stamps an operation on the training thread, kept in plain lists; everything 
 
 import time
 from collections.abc import Callable
-from typing import NamedTuple
 
 from evenkeel.trainer_sdk.devices.links import Links
-
-
-class Stamps(NamedTuple):
-    """The operations of a channel since the last take; ``took_seconds`` is empty where the rank sends."""
-
-    kind: int
-    party: int
-    num_members: int
-    entered_seconds: list[float]
-    took_seconds: list[float]
-    num_bytes: list[int]
+from evenkeel.trainer_sdk.emit.measured import Stamps
 
 
 class Channel:

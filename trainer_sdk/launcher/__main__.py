@@ -120,7 +120,7 @@ def run_in_foreground(launcher: Launcher, *, progress_seconds: float = 0.0) -> i
         # Python runs signal handlers between the slices of this wait.
         while status is None and not received:
             status = launcher.wait(0.2)
-            line = lines.line(len(launcher.pids), launcher.spec.world_size)
+            line = lines.line(launcher.pids, launcher.spec.world_size, launcher.standing)
             if line is not None:
                 _tell(line)
         return 128 + received[0] if status is None else status

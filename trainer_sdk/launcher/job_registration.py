@@ -12,6 +12,7 @@ from evenkeel.layouts.codec import layout_to_proto, model_to_proto
 from evenkeel.layouts.model import ModelSpec
 from evenkeel.scheduler.v1 import scheduler_pb2 as pb
 from evenkeel.scheduler.v1 import scheduler_pb2_grpc
+from evenkeel.trainer_sdk.control.last_words import one_line
 from evenkeel.trainer_sdk.control.tls import fleet_channel, fleet_tls_advice
 from evenkeel.trainer_sdk.launcher.description.job_spec import JobSpec
 
@@ -53,8 +54,12 @@ class JobRegistration:
         """Whether the fleet API has acknowledged the job within the timeout."""
         return self._registered.wait(timeout_seconds)
 
-    def finish(self) -> None:
-        """Stop registering and tell the fleet API that the job has ended; blocks for one call's timeout at most."""
+    def finish(self, failure: str = "") -> None:
+        """Stop registering and tell the fleet API that the job has ended; blocks for one call's timeout at most.
+
+        Args:
+            failure: Why it failed; empty when its work is done or somebody ended it.
+        """
         self._stopped.set()
         self._thread.join(_CALL_TIMEOUT_SECONDS + 0.5)
         if not self._registered.is_set():
@@ -62,7 +67,7 @@ class JobRegistration:
         with fleet_channel(self._spec.fleet_address, self._spec.fleet_ca_file) as channel:
             try:
                 scheduler_pb2_grpc.FleetServiceStub(channel).FinishJob(
-                    pb.FinishJobRequest(job_id=self._spec.job_id),
+                    pb.FinishJobRequest(job_id=self._spec.job_id, failure=one_line(failure)),
                     timeout=_CALL_TIMEOUT_SECONDS,
                     metadata=(("authorization", f"Bearer {self._spec.job_token}"),),
                 )

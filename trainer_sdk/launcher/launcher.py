@@ -11,17 +11,21 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from evenkeel.layouts.model import ModelSpec
+from evenkeel.trainer_sdk.control.last_words import LastWords
 from evenkeel.trainer_sdk.devices.links import LinkTable
 from evenkeel.trainer_sdk.devices.speeds import SpeedTable
 from evenkeel.trainer_sdk.launcher.description.job_spec import DeviceKind, JobSpec
 from evenkeel.trainer_sdk.launcher.description.run_state import RankProcess, RunState
+from evenkeel.trainer_sdk.launcher.exit_reports import ExitReports
 from evenkeel.trainer_sdk.launcher.job_registration import JobRegistration
+from evenkeel.trainer_sdk.launcher.left_words import take
 from evenkeel.trainer_sdk.launcher.processes.process_reports import ProcessReports, exit_words
 from evenkeel.trainer_sdk.launcher.processes.rank_process import EXIT_FAILED, EXIT_FINISHED
 from evenkeel.trainer_sdk.launcher.processes.restarts import Restarts
 from evenkeel.trainer_sdk.launcher.processes.zygote import END_GRACE_SECONDS, STORE
 from evenkeel.trainer_sdk.launcher.processes.zygote_link import ZygoteLink
 from evenkeel.trainer_sdk.launcher.progress.progress_board import ProgressBoard
+from evenkeel.trainer_sdk.launcher.standing_watch import StandingWatch
 
 _HANG_UP_SECONDS = 1.0
 """From the end of the zygote's socket to its own."""
@@ -67,6 +71,9 @@ class Launcher:
         self._progress: ProgressBoard | None = None
         self._reports = ProcessReports(spec)
         self._registration: JobRegistration | None = None
+        self._exits: ExitReports | None = None
+        self._standing = StandingWatch(spec)
+        self._failure = ""
         self._thread = threading.Thread(target=self._read_events, name="evenkeel-launcher", daemon=True)
         self._zygote_ready = self._zygote_gone = False
         self._stopping = False
@@ -99,6 +106,9 @@ class Launcher:
         if spec.fleet_address and self._model is not None:
             self._registration = JobRegistration(spec, self._model)
             self._registration.start()
+            self._exits = ExitReports(spec)
+            self._exits.start()
+            self._standing.start()
         with self._changed:
             if self._stopping:
                 raise RuntimeError(f"job {spec.job_id} was stopped before it had started")
@@ -116,7 +126,7 @@ class Launcher:
         if not ready or gone:
             self.stop()
             slow = f"not all of its ranks have a process after {timeout_seconds:g} s; is the machine very busy?"
-            why = "its zygote ended, see its output" if gone else slow
+            why = (self._failure or "its zygote ended, see its output") if gone else slow
             raise RuntimeError(f"job {spec.job_id} did not start: {why}")
 
     @property
@@ -147,6 +157,11 @@ class Launcher:
         """What ranks say of their progress; available from :meth:`start` on."""
         assert self._progress is not None, "start() first"
         return self._progress
+
+    @property
+    def standing(self) -> str:
+        """What the ranks do, as the scheduler sees it; empty while no scheduler says anything."""
+        return self._standing.summary
 
     @property
     def store_address(self) -> str:
@@ -188,6 +203,8 @@ class Launcher:
             if not self._changed.wait_for(self._is_over, timeout_seconds):
                 return None
             finished = any(process.exit_code == EXIT_FINISHED for process in self._state.ranks)
+            if finished:
+                self._failure = ""
             return 0 if finished else 1
 
     def stop(self) -> None:
@@ -202,9 +219,12 @@ class Launcher:
             self._stopped.wait()
             return
         try:
-            # First, so that nobody takes the end of the ranks for their death.
+            if self._exits is not None:
+                self._exits.stop()
+            # Before the ranks end, so that nobody takes that for their death.
             if self._registration is not None:
-                self._registration.finish()
+                self._registration.finish(self._failure)
+            self._standing.stop()
             if self._link is not None:
                 # One that still loads its libraries hears nothing, and has nobody to end in order.
                 grace_seconds = END_GRACE_SECONDS + 5.0 if self._zygote_ready else 0.0
@@ -245,6 +265,7 @@ class Launcher:
             )
         with self._changed:
             self._zygote_gone = True
+            self._on_unborn()
             orphans = [process for process in self._state.ranks if process.alive]
             for process in orphans:  # the kernel kills them with the zygote, which can no longer say so
                 process.alive, process.exit_code = False, -signal.SIGKILL
@@ -252,6 +273,18 @@ class Launcher:
             self._changed.notify_all()
         for process in orphans:
             self._reports.died(process, "its zygote ended")
+
+    def _on_unborn(self) -> None:
+        """Ranks that never got a process because their parent failed first: they ended by its error."""
+        words = take(self._spec.run_dir, STORE, 0)
+        unborn = [process for process in self._state.ranks if not process.pid]
+        if words is None or self._stopping or not unborn:
+            return
+        self._failure = words.line
+        for process in unborn:
+            process.exit_code = EXIT_FAILED
+            if self._exits is not None:
+                self._exits.tell(words.as_exit(process.rank, process.incarnation, code=EXIT_FAILED))
 
     def _on_store(self, event: dict[str, Any]) -> None:
         with self._changed:
@@ -302,14 +335,20 @@ class Launcher:
             stopping = self._stopping
             # Before the file is written: this is the fastest evidence of a death that there is.
             done = stopping or code == EXIT_FINISHED or self._finish_timer is not None
+            words = take(self._spec.run_dir, rank, incarnation)
+            if self._exits is not None and not done:
+                self._exits.tell((words or LastWords()).as_exit(rank, incarnation, code=code))
             tell = self._reports.finished if done else self._reports.died
-            tell(process, "ended by its launcher" if stopping else exit_words(code))
+            said = f"{exit_words(code)}: {words.line}" if words else exit_words(code)
+            tell(process, "ended by its launcher" if stopping else said)
+            if not done:
+                self._failure = said
             if not stopping:
                 self._plan_restart(process)
             self._write_state()
             self._changed.notify_all()
         if not stopping and code != EXIT_FINISHED:
-            _logger.warning("rank %d.%d ended: %s", rank, incarnation, exit_words(code))
+            _logger.warning("rank %d.%d ended: %s", rank, incarnation, said)
         if self._on_exit is not None:
             self._on_exit(rank, incarnation, code)
 

@@ -1,6 +1,8 @@
 """Greyhound / FALCON (ATC'25): change points on iteration time, a 10 % check, then validation of the whole job.
 
-Deviations: iteration times are known instead of recovered from NCCL call ids; change points come from online
+A change that fails the check is looked at once more when as many iterations as must lie between two changes have come
+after it: the published code runs its batch detection again over the whole series, so a change is judged by all that
+followed. Deviations: iteration times are known instead of recovered from NCCL call ids; change points come from online
 Bayesian detection instead of the batch library Rbeast; validation is the simulator's probe (a GEMM on every device)
 and accuses devices slower than 1.1 x the median, the paper's figure.
 """
@@ -26,17 +28,18 @@ class Greyhound:
         """All validations: accusing if a device is slow, else a false alarm that paused the job."""
         walls = trace.times.wall.max(axis=1)
         points = BayesianChangePoints()
-        validation, last_change = Validation(trace, self.suspect_ratio), 0
+        validation, last_change, again = Validation(trace, self.suspect_ratio), 0, -1
         found: list[Finding] = []
         for iteration, wall in enumerate(walls):
             since = points.update(float(wall))
-            if since is None or iteration - since - last_change <= self.gap:
+            change = again if since is None else iteration - since + 1
+            is_second = since is None
+            if change < 0 or change - 1 - last_change <= self.gap or (is_second and iteration < change + self.gap):
                 continue
-            change = iteration - since + 1
             left, right = walls[last_change:change], walls[change : iteration + 1]
             difference = abs(left.mean() - right.mean()) / max(left.mean(), right.mean())
-            last_change = change
-            if difference <= self.min_change:
-                continue
-            found += validation.findings(iteration)
+            again = -1 if is_second or difference > self.min_change else change
+            if difference > self.min_change:
+                last_change = change
+                found += validation.findings(iteration)
         return found

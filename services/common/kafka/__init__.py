@@ -7,7 +7,6 @@ A service needs :class:`KafkaClientConfig`, :class:`KafkaProducer`, :class:`Kafk
 from evenkeel.services.common.kafka.client import KafkaClientConfig
 from evenkeel.services.common.kafka.consumer import KafkaConsumer
 from evenkeel.services.common.kafka.dead_letters import DeadLetters
-from evenkeel.services.common.kafka.fetched_records import FetchedRecords
 from evenkeel.services.common.kafka.loop import ConsumeLoop, Handler, LoopConfig
 from evenkeel.services.common.kafka.producer import KafkaProducer
 from evenkeel.services.common.kafka.records import (
@@ -24,7 +23,6 @@ __all__ = [
     "ConsumeLoop",
     "ConsumedRecord",
     "DeadLetters",
-    "FetchedRecords",
     "Handler",
     "KafkaClientConfig",
     "KafkaConsumer",

@@ -105,6 +105,7 @@ class KafkaClientConfig:
             "auto_offset_reset": "earliest",
             "isolation_level": "read_committed",
             "max_partition_fetch_bytes": 4 * 1024 * 1024,
+            "fetch_max_wait_ms": _FETCH_WAIT_MILLISECONDS,
             "request_timeout_ms": 10_000,
             "retry_backoff_ms": 50,
             **self.security,

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 
 import structlog
-from aiokafka import ConsumerRebalanceListener, TopicPartition
+from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.errors import IllegalStateError
 
 from evenkeel.services.common.backoff import Backoff, Reachability, persist
@@ -19,10 +19,8 @@ from evenkeel.services.common.kafka.client import (
     KafkaError,
     consumed_record,
 )
-from evenkeel.services.common.kafka.fetched_records import FetchedRecords
 from evenkeel.services.common.kafka.ports import AssignmentListener
 from evenkeel.services.common.kafka.records import ConsumedRecord, Partition
-from evenkeel.services.common.kafka.whole_fetches import WholeFetchConsumer
 
 _REQUEST_TIMEOUT_SECONDS = 5.0
 # A client that lasted so long did not end for what ended the one before it.
@@ -55,7 +53,7 @@ class KafkaConsumer:
         self._group = group
         self._reachability = Reachability("kafka (consumer)", on_change)
         self._ends, self._ended_at_seconds = Backoff(first_seconds=0.25, longest_seconds=10.0), 0.0
-        self._client: WholeFetchConsumer | None = None
+        self._client: AIOKafkaConsumer | None = None
         self._bridge: _ListenerBridge | None = None
         self._pace = AssignmentPace()
 
@@ -63,7 +61,7 @@ class KafkaConsumer:
         """See :class:`~evenkeel.services.common.kafka.ports.Consumer`."""
         backoff = Backoff()
         while True:
-            client = WholeFetchConsumer(**self._config.consumer_arguments(group=self._group))
+            client = AIOKafkaConsumer(**self._config.consumer_arguments(group=self._group))
             self._bridge = _ListenerBridge(listener, self._note_assignment)
             self._client = client
             client.subscribe(self._topics, listener=self._bridge)
@@ -97,8 +95,7 @@ class KafkaConsumer:
         records: dict[Partition, Sequence[ConsumedRecord]] = {}
         for topic_partition, raw in fetched.items():
             partition = Partition(*topic_partition)
-            whole = isinstance(raw, FetchedRecords)
-            records[partition] = raw if whole else [consumed_record(partition, each) for each in raw]
+            records[partition] = [consumed_record(partition, each) for each in raw]
         return records
 
     def seek(self, partition: Partition, offset: int) -> None:
@@ -192,7 +189,7 @@ class KafkaConsumer:
                 in_seconds=WINDOW_SECONDS,
             )
 
-    def _started(self) -> "tuple[WholeFetchConsumer, _ListenerBridge]":
+    def _started(self) -> "tuple[AIOKafkaConsumer, _ListenerBridge]":
         assert self._client is not None, "start() comes first"
         assert self._bridge is not None
         return self._client, self._bridge

@@ -4,6 +4,10 @@ Model: one task polls and handles; the client calls ``assigned`` and ``revoked``
 the batch in hand is finished. A handler is never entered twice at a time. Delivery is at least once: after a crash a
 handler sees again what it had not allowed to be committed, so its effects must be idempotent.
 
+Decoding runs on a worker thread, as the work of a handler does, so that the client's heartbeats and the service's
+answers go on beside it; and batches are as large as a fraction of a second allows. So a starved service takes smaller
+bites, and never so long over one that it loses its place in the group.
+
 Not covered: parallel handling of partitions (run more instances), retries of single records (a handler waits and tries
 again itself while something that it needs is away: that holds the stream, which is what we want).
 """
@@ -18,6 +22,7 @@ import structlog
 
 from evenkeel.services.common.kafka.checkpoint import Checkpoint
 from evenkeel.services.common.kafka.dead_letters import DeadLetters
+from evenkeel.services.common.kafka.pace import MOST_RECORDS, BatchPace
 from evenkeel.services.common.kafka.ports import Consumer
 from evenkeel.services.common.kafka.records import (
     Batch,
@@ -28,6 +33,7 @@ from evenkeel.services.common.kafka.records import (
     Rejection,
 )
 from evenkeel.services.common.metrics import KafkaMetrics
+from evenkeel.services.common.worker import Worker
 
 M = TypeVar("M")
 M_contra = TypeVar("M_contra", contravariant=True)
@@ -39,7 +45,10 @@ _log = structlog.get_logger(__name__)
 
 
 class Handler(Protocol[M_contra]):
-    """What a service does with its records. Never called concurrently."""
+    """What a service does with its records. Never called concurrently.
+
+    All methods belong to the loop's thread and take no longer than a moment of it: work goes to the :class:`Worker`.
+    """
 
     async def assigned(self, partitions: Collection[Partition]) -> Mapping[Partition, int]:
         """Loads the state of partitions that are now ours, and only these.
@@ -87,7 +96,8 @@ class LoopConfig:
 
     Attributes:
         tick_seconds: Longest time between two calls of ``Handler.tick``.
-        max_records: Most records in one poll.
+        max_records: Most records taken at once; how many, the time decides that they take.
+        turn_seconds: After so long in a turn what else was fetched waits for the next.
         checkpoint_seconds: Longest time from a record handled to its commit.
         checkpoint_records: Most records handled between two commits.
         revoke_timeout_seconds: One deadline for all that is done when partitions are taken away or the loop ends.
@@ -96,7 +106,8 @@ class LoopConfig:
     """
 
     tick_seconds: float = 0.05
-    max_records: int = 2000
+    max_records: int = MOST_RECORDS
+    turn_seconds: float = 0.25
     checkpoint_seconds: float = 0.5
     checkpoint_records: int = 20_000
     revoke_timeout_seconds: float = 5.0
@@ -119,6 +130,7 @@ class ConsumeLoop(Generic[M]):
         decoders: Mapping[str, Decoder[M] | None],
         dead_letters: DeadLetters,
         metrics: KafkaMetrics,
+        worker: Worker,
         config: LoopConfig | None = None,
         on_assigned: Callable[[Collection[Partition]], None] | None = None,
         clock: Callable[[], float] = time.time,
@@ -131,6 +143,7 @@ class ConsumeLoop(Generic[M]):
             decoders: One per consumed topic; None where the handler decodes whole batches itself.
             dead_letters: Where poison goes.
             metrics: Counts.
+            worker: Decodes; the handler's own work is to run on it too.
             config: Limits.
             on_assigned: Told which partitions are ours after each rebalance, for example to report health.
             clock: Unix seconds.
@@ -140,12 +153,16 @@ class ConsumeLoop(Generic[M]):
         self._decoders = decoders
         self._dead_letters = dead_letters
         self._metrics = metrics
+        self._worker = worker
         self._config = config or LoopConfig()
         self._on_assigned = on_assigned
         self._clock = clock
         self._checkpoint = Checkpoint(
             interval_seconds=self._config.checkpoint_seconds, max_records=self._config.checkpoint_records
         )
+        self._pace = BatchPace(most=self._config.max_records)
+        # Fetched and not yet taken, in the order of fetching.
+        self._waiting: dict[Partition, Sequence[ConsumedRecord]] = {}
         # Next offset to take of each partition that is ours.
         self._owned: dict[Partition, int] = {}
         self._generation = 0
@@ -172,11 +189,13 @@ class ConsumeLoop(Generic[M]):
                 raise
         finally:
             await self._consumer.stop()
+            self._worker.stop()
 
     async def assigned(self, partitions: Collection[Partition]) -> None:
         """The client's call: load state, then say where to start."""
         async with self._lock:
             self._generation += 1
+            self._waiting.clear()
             self._metrics.rebalances.inc()
             starts = await self._handler.assigned(partitions)
             self._owned = {}
@@ -231,25 +250,45 @@ class ConsumeLoop(Generic[M]):
 
     async def _turn(self) -> None:
         generation = self._generation
-        fetched = await self._consumer.poll(
-            timeout_seconds=self._config.tick_seconds, max_records=self._config.max_records
-        )
+        if not self._waiting:
+            fetched = await self._consumer.poll(
+                timeout_seconds=self._config.tick_seconds, max_records=self._pace.max_records
+            )
+        else:
+            fetched = {}
         async with self._lock:
-            for partition, records in fetched.items():
-                if records:
-                    await self._take(partition, records, current=generation == self._generation)
+            if generation == self._generation:
+                self._waiting.update({partition: records for partition, records in fetched.items() if records})
+                await self._take_what_waits()
+            else:  # fetched before a rebalance moved us: the right places are where we said
+                for partition in fetched:
+                    if partition in self._owned:
+                        self._consumer.seek(partition, self._owned[partition])
             now_seconds = self._clock()
             await self._handler.tick(now_seconds)
             if self._checkpoint.due(now_seconds):
                 await self._commit()
 
-    async def _take(self, partition: Partition, records: Sequence[ConsumedRecord], *, current: bool) -> None:
+    async def _take_what_waits(self) -> None:
+        """As much of it as one batch may be, and no more once the turn is over; the rest stays for the next turn."""
+        began_seconds, num_taken = time.monotonic(), 0
+        while self._waiting and num_taken < self._pace.max_records:
+            partition, records = next(iter(self._waiting.items()))
+            now, rest = records[: self._pace.max_records - num_taken], records[self._pace.max_records - num_taken :]
+            del self._waiting[partition]
+            if len(rest):
+                self._waiting[partition] = rest
+            await self._take(partition, now)
+            num_taken += len(now)
+            if time.monotonic() - began_seconds > self._config.turn_seconds:
+                break
+        if num_taken:
+            self._pace.took(num_taken, time.monotonic() - began_seconds)
+
+    async def _take(self, partition: Partition, records: Sequence[ConsumedRecord]) -> None:
         if partition not in self._owned:
             return
         expected = self._owned[partition]
-        if not current:  # fetched before a rebalance moved us: the right place is where we said
-            self._consumer.seek(partition, expected)
-            return
         if records[0].offset < expected:
             records = [each for each in records if each.offset >= expected]
             if not records:
@@ -259,7 +298,7 @@ class ConsumeLoop(Generic[M]):
         topic = partition.topic
         self._metrics.record_age_seconds.labels(topic).observe(max(0.0, now_seconds - records[-1].timestamp_seconds))
         with self._metrics.handle_seconds.labels(topic).time():
-            batch, rejections = self._decode(partition, records, now_seconds)
+            batch, rejections = await self._worker.run(self._decode, partition, records, now_seconds)
             more = await self._handler.handle(batch)
             await self._dead_letters.bury([*rejections, *more])
         num_rejected = len(rejections) + len(more)
@@ -311,7 +350,8 @@ class ConsumeLoop(Generic[M]):
                 continue
             self._metrics.unreachable.set(0)
             for partition, count in unread.items():
-                self._metrics.lag_records.labels(partition.topic, partition.number).set(count)
+                waiting = len(self._waiting.get(partition, ()))
+                self._metrics.lag_records.labels(partition.topic, partition.number).set(count + waiting)
             idle_seconds = self._clock() - self._last_delivery_seconds
             if not any(unread.values()) or self._lock.locked():
                 self._last_delivery_seconds = self._clock()

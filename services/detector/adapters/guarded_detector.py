@@ -1,13 +1,12 @@
 """One job's detector that may fail, by a mistake of ours, without an end for those of all other jobs."""
 
-import asyncio
 from collections.abc import Callable, Sequence
 
 import structlog
 
-from evenkeel.services.detector.domain.detector import Finding, JobDetector
-from evenkeel.services.detector.domain.observation import Observation
-from evenkeel.services.detector.domain.state import state_from_bytes, state_to_bytes
+from evenkeel.services.detector.adapters.snapshot import dump, load
+from evenkeel.services.detector.domain.frames.observation import Observation
+from evenkeel.services.detector.domain.job import Finding, JobDetector
 
 _log = structlog.get_logger(__name__)
 
@@ -35,49 +34,44 @@ class GuardedDetector:
         """See :class:`JobDetector`."""
         return self._detector.finished
 
-    def observe_all(self, observations: Sequence[Observation]) -> tuple[list[Finding], list[tuple[int, Exception]]]:
-        """Takes the job's next observations; a new detector takes them one by one where this one raises.
-
-        What is found twice by this has the same id both times.
+    def observe(self, observations: Sequence[Observation]) -> tuple[list[Finding], list[tuple[int, Exception]]]:
+        """Takes the job's next observations; where the detector raises, a new one goes on from that observation.
 
         Returns:
             What was found, and which observations even a detector that knows nothing cannot take, by their place.
         """
-        try:
-            return self._detector.observe_all(observations), []
-        except Exception as error:
-            self._failed(error)
         found: list[Finding] = []
         refused: list[tuple[int, Exception]] = []
         for place, observation in enumerate(observations):
             try:
-                found += self._detector.observe(observation)
+                found += self._observe(observation)
             except Exception as error:
                 self._failed(error)
                 refused.append((place, error))
         return found, refused
 
+    def _observe(self, observation: Observation) -> list[Finding]:
+        try:
+            return self._detector.observe(observation)
+        except Exception as error:
+            self._failed(error)
+        return self._detector.observe(observation)
+
     def restore(self, snapshot: bytes) -> None:
         """Takes over a snapshot; begins anew where that cannot be read."""
         try:
-            self._detector.restore(state_from_bytes(snapshot))
+            load(self._detector, snapshot)
         except Exception as error:
             _log.warning("snapshot left out; the job is learned afresh", job_id=self._job_id, error=repr(error))
             self._detector = self._new_detector()
 
-    async def to_snapshot(self) -> bytes:
-        """The state as it is now, its bytes made in another thread; begins anew where there are none of it.
-
-        Give it nothing to observe meanwhile.
-        """
+    def to_snapshot(self) -> bytes:
+        """The state as it is now; begins anew where there are no bytes of it."""
         try:
-            return await self._snapshot()
+            return dump(self._detector)
         except Exception as error:
             self._failed(error)
-        return await self._snapshot()
-
-    async def _snapshot(self) -> bytes:
-        return await asyncio.to_thread(state_to_bytes, self._detector.to_state())
+        return dump(self._detector)
 
     def _failed(self, error: Exception) -> None:
         self._on_failure()

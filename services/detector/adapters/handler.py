@@ -8,27 +8,24 @@ away or slow delays commits and never verdicts: what is saved is taken between t
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import structlog
 
-from evenkeel.services.common.kafka import Batch, OutgoingRecord, Partition, Rejection
+from evenkeel.services.common.kafka import Batch, Partition, Rejection
 from evenkeel.services.common.kafka.ports import Producer
 from evenkeel.services.common.kafka.records import Message
-from evenkeel.services.detector.adapters.finding_codec import record_of, to_be_told
+from evenkeel.services.common.worker import Worker
+from evenkeel.services.detector.adapters.fetched import by_job, is_picture, observe
 from evenkeel.services.detector.adapters.guarded_detector import GuardedDetector
 from evenkeel.services.detector.adapters.observation_codec import Arrived
 from evenkeel.services.detector.adapters.snapshot_store import JobSnapshot, SnapshotStore
-from evenkeel.services.detector.domain.detector import Finding
-from evenkeel.services.detector.domain.observation import FrameObservation
-from evenkeel.services.detector.domain.profile import Profile
-from evenkeel.services.detector.domain.verdict import Verdict
+from evenkeel.services.detector.domain.findings.verdict import Verdict
+from evenkeel.services.detector.domain.job import Finding
+from evenkeel.services.detector.domain.profile.profile import Profile
 from evenkeel.services.detector.metrics import DetectorMetrics
 
-_YIELD_SECONDS = 0.02
-# About 20 ms of a slow core, whatever the size of jobs.
-_SAMPLES_AT_ONCE = 8192
 _RETRY_SECONDS = 2.0
 # A healthy database is done by then, and the offsets go with this very commit.
 _SAVE_WAIT_SECONDS = 0.2
@@ -57,6 +54,7 @@ class DetectorHandler:
         producer: Publishes findings.
         store: Keeps snapshots.
         metrics: Counts.
+        worker: Observes.
         iterations_per_false_alarm: Budget of each job.
         snapshot_seconds: Time between two snapshots of a job.
         forget_finished_seconds: A job all of whose processes ended is kept so long, for the last frame of it may come
@@ -69,6 +67,7 @@ class DetectorHandler:
         producer: Producer,
         store: SnapshotStore,
         metrics: DetectorMetrics,
+        worker: Worker,
         *,
         iterations_per_false_alarm: float,
         snapshot_seconds: float,
@@ -78,6 +77,7 @@ class DetectorHandler:
         self._producer = producer
         self._store = store
         self._metrics = metrics
+        self._worker = worker
         self._iterations_per_false_alarm = iterations_per_false_alarm
         self._snapshot_seconds = snapshot_seconds
         self._forget_finished_seconds = forget_finished_seconds
@@ -94,7 +94,7 @@ class DetectorHandler:
         now = self._clock()
         for snapshot in snapshots:
             detector = self._new_detector(snapshot.job_id)
-            await asyncio.to_thread(detector.restore, snapshot.state)
+            await self._worker.run(detector.restore, snapshot.state)
             self._jobs[snapshot.partition][snapshot.job_id] = _Watched(
                 detector=detector,
                 next_offset=snapshot.next_offset,
@@ -109,42 +109,37 @@ class DetectorHandler:
 
         What a job's detector fails at concerns no other job, see :class:`GuardedDetector`.
         """
-        jobs = self._jobs[batch.partition]
-        outgoing: list[OutgoingRecord] = []
-        rejections: list[Rejection] = []
-        verdicts: list[Verdict] = []
-        yielded_at = time.monotonic()
-        for job_id, messages in _by_job(batch.messages):
-            first, last = messages[0].record.offset, messages[-1].record.offset
-            watched = jobs.get(job_id)
-            if watched is None:
-                watched = self._begin(job_id, first)
-                jobs[job_id] = watched
-            # What is there already is taken together; nothing waits for more.
-            observations = [each for message in messages for each in message.content.observations]
-            findings, refused = watched.detector.observe_all(observations)
-            rejections += _set_aside(messages, refused)
-            for finding in to_be_told(findings):
-                outgoing.append(record_of(finding))
-                self._count(finding)
-                if isinstance(finding, Verdict):
-                    verdicts.append(finding)
-            self._metrics.rank_samples.inc(sum(map(_num_samples, messages)))
-            watched.next_offset = max(watched.next_offset, last + 1)
-            if watched.first_unsaved is None:
-                watched.first_unsaved = first
-            watched.last_seen_seconds = batch.received_at_seconds
-            if time.monotonic() - yielded_at > _YIELD_SECONDS:
-                await asyncio.sleep(0)
-                yielded_at = time.monotonic()
-        if outgoing:
-            await self._producer.send_all(outgoing)
-        for verdict in verdicts:
-            _log_verdict(verdict)
+        of_jobs = await self._worker.run(by_job, batch.messages)
+        # A snapshot may be written beside the work: what it lacks is noted before, and on the loop's thread alone.
+        watched = [self._begin_batch(batch, job_id, messages) for job_id, messages in of_jobs.items()]
+        observed = await self._worker.run(observe, [each.detector for each in watched], list(of_jobs.values()))
+        for each, messages, has_found in zip(watched, of_jobs.values(), observed.has_found, strict=True):
+            each.next_offset = max(each.next_offset, messages[-1].record.offset + 1)
+            if has_found:
+                _note_news(each, batch, messages)
+        if observed.outgoing:
+            await self._producer.send_all(observed.outgoing)
+        for finding in observed.findings:
+            self._count(finding)
+        self._metrics.rank_samples.inc(observed.num_samples)
         published_at = self._clock()
         for message in batch.messages:
             self._metrics.lag_seconds.observe(max(published_at - message.content.newest_at_seconds, 0.0))
-        return rejections
+        return observed.rejections
+
+    def _begin_batch(self, batch: Batch[Arrived], job_id: str, messages: Sequence[Message[Arrived]]) -> _Watched:
+        jobs, first = self._jobs[batch.partition], messages[0].record.offset
+        watched = jobs.get(job_id)
+        if watched is None:
+            jobs[job_id] = watched = self._begin(job_id, first)
+        # A picture says again what it says until that changes: unless it leads to something, it is worth no snapshot,
+        # and those of a job that has ended do not keep it.
+        is_news = not all(is_picture(each) for message in messages for each in message.content.observations)
+        if is_news:
+            _note_news(watched, batch, messages)
+        elif not watched.detector.finished:
+            watched.last_seen_seconds = batch.received_at_seconds
+        return watched
 
     async def tick(self, now_seconds: float) -> None:
         """Nothing depends on the clock: what is found depends on the observations alone."""
@@ -186,7 +181,7 @@ class DetectorHandler:
                 partition=partition,
                 job_id=job_id,
                 next_offset=watched.next_offset,
-                state=await watched.detector.to_snapshot(),
+                state=await self._worker.run(watched.detector.to_snapshot),
             )
             for partition, job_id, watched in due
         ]
@@ -257,6 +252,7 @@ class DetectorHandler:
     def _count(self, finding: Finding) -> None:
         if isinstance(finding, Verdict):
             self._metrics.verdicts.labels(finding.kind.value).inc()
+            _log_verdict(finding)
         elif isinstance(finding, Profile):
             self._metrics.profiles.inc()
         else:
@@ -266,32 +262,11 @@ class DetectorHandler:
         self._metrics.jobs.set(sum(len(jobs) for jobs in self._jobs.values()))
 
 
-def _by_job(messages: Sequence[Message[Arrived]]) -> Iterator[tuple[str, list[Message[Arrived]]]]:
-    """The observations of each job in their order, few enough at a time for the loop to have its turn."""
-    found: dict[str, list[Message[Arrived]]] = {}
-    num_samples = 0
-    for message in messages:
-        found.setdefault(message.content.observations[0].job_id, []).append(message)
-        num_samples += max(_num_samples(message), 1)
-        if num_samples >= _SAMPLES_AT_ONCE:
-            yield from found.items()
-            found, num_samples = {}, 0
-    yield from found.items()
-
-
-def _num_samples(message: Message[Arrived]) -> int:
-    """Of all of its frames, which have as many ranks each."""
-    observations = message.content.observations
-    return len(observations) * len(observations[0]) if isinstance(observations[0], FrameObservation) else 0
-
-
-def _set_aside(messages: Sequence[Message[Arrived]], refused: Sequence[tuple[int, Exception]]) -> list[Rejection]:
-    """The records of observations that nobody can take, each once."""
-    owners = [message.record for message in messages for _ in message.content.observations]
-    reasons = {owners[place].offset: (owners[place], repr(error)) for place, error in reversed(refused)}
-    return [
-        Rejection(record=record, error="not_observed", reason=reason) for _, (record, reason) in sorted(reasons.items())
-    ]
+def _note_news(watched: _Watched, batch: Batch[Arrived], messages: Sequence[Message[Arrived]]) -> None:
+    """What the next snapshot of a job has to hold."""
+    if watched.first_unsaved is None:
+        watched.first_unsaved = messages[0].record.offset
+    watched.last_seen_seconds = batch.received_at_seconds
 
 
 def _log_verdict(verdict: Verdict) -> None:

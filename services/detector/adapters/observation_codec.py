@@ -1,35 +1,34 @@
 """Observations from the wire, validated."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 
+from evenkeel.contracts.frames import read_frames
 from evenkeel.services.common.kafka import ConsumedRecord, RejectedRecordError
-from evenkeel.services.common.raw_fields import raw_message_class
-from evenkeel.services.detector.adapters.frame_codec import RAW_FRAME, frame_from_raw
-from evenkeel.services.detector.adapters.run_codec import RAW_RUN, frames_from_raw
-from evenkeel.services.detector.domain.link_suspicion import LinkProbeReport
-from evenkeel.services.detector.domain.observation import (
+from evenkeel.services.detector.adapters.frame_reader import observations_of
+from evenkeel.services.detector.domain.frames.observation import (
     LivenessObservation,
     Observation,
     ProcessEvent,
     ProcessEventKind,
     RankProgress,
 )
-from evenkeel.services.detector.domain.suspicion import ProbeReport
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
+from evenkeel.services.detector.domain.frames.probe_reports import LinkProbeReport, ProbeReport
+from evenkeel.telemetry.v2 import frames_pb2 as pb
+from evenkeel.telemetry.v2 import process_pb2
 
 _EVENT_KINDS = {
-    pb.PROCESS_EVENT_KIND_STARTED: ProcessEventKind.STARTED,
-    pb.PROCESS_EVENT_KIND_DIED: ProcessEventKind.DIED,
-    pb.PROCESS_EVENT_KIND_FINISHED: ProcessEventKind.FINISHED,
-    pb.PROCESS_EVENT_KIND_STREAM_BROKEN: ProcessEventKind.STREAM_BROKEN,
-    pb.PROCESS_EVENT_KIND_CONNECTION_LOST: ProcessEventKind.CONNECTION_LOST,
-    pb.PROCESS_EVENT_KIND_PROBED: ProcessEventKind.PROBED,
+    process_pb2.PROCESS_EVENT_KIND_STARTED: ProcessEventKind.STARTED,
+    process_pb2.PROCESS_EVENT_KIND_DIED: ProcessEventKind.DIED,
+    process_pb2.PROCESS_EVENT_KIND_FINISHED: ProcessEventKind.FINISHED,
+    process_pb2.PROCESS_EVENT_KIND_STREAM_BROKEN: ProcessEventKind.STREAM_BROKEN,
+    process_pb2.PROCESS_EVENT_KIND_CONNECTION_LOST: ProcessEventKind.CONNECTION_LOST,
+    process_pb2.PROCESS_EVENT_KIND_PROBED: ProcessEventKind.PROBED,
 }
-_RawObservation = raw_message_class(pb.DESCRIPTOR, "Observation", {**RAW_FRAME, "FrameRun": RAW_RUN})
 _LARGEST_INT64 = (1 << 63) - 1
 
 
@@ -52,21 +51,18 @@ def decode_observations(record: ConsumedRecord) -> Arrived:
         RejectedRecordError: The record holds none that make sense.
     """
     try:
-        message = _RawObservation.FromString(record.value or b"")
+        message = pb.Observation.FromString(record.value or b"")
     except DecodeError as error:
         raise RejectedRecordError("malformed", f"not an Observation: {error}") from error
     if not message.job_id:
         raise RejectedRecordError("no_job", "the observation names no job")
     if record.key is not None and record.key != message.job_id.encode():
         raise RejectedRecordError("wrong_key", f"key {record.key[:64]!r} is not the job id {message.job_id[:64]!r}")
-    if message.sequence + len(message.run.iterations) > _LARGEST_INT64:
+    if message.sequence + len(message.frames.iteration) > _LARGEST_INT64:
         raise RejectedRecordError("out_of_range", f"sequence {message.sequence} is beyond 63 bits")
     match message.WhichOneof("observed"):
-        case "frame":
-            frame = frame_from_raw(message.job_id, message.sequence, message.frame)
-            return Arrived((frame,), message.frame.last_sample_at_unix_seconds)
-        case "run":
-            return Arrived(*frames_from_raw(message.job_id, message.sequence, message.run))
+        case "frames":
+            return _frames(message)
         case "liveness":
             liveness = liveness_from_proto(message.job_id, message.sequence, message.liveness)
             return Arrived((liveness,), liveness.at_unix_seconds)
@@ -74,6 +70,19 @@ def decode_observations(record: ConsumedRecord) -> Arrived:
             raise RejectedRecordError(
                 "empty", "the observation observes nothing; is its writer newer than this reader?"
             )
+
+
+def _frames(message: pb.Observation) -> Arrived:
+    try:
+        frames = read_frames(message.frames)
+    except ValueError as error:
+        raise RejectedRecordError("bad_columns", str(error)) from error
+    for at_unix_seconds in frames.closed_at_unix_seconds.tolist():
+        _check_time(at_unix_seconds)
+    if frames.members.rank[0] < 0:
+        raise RejectedRecordError("bad_ranks", f"frames of rank {frames.members.rank[0]}")
+    observations = tuple(observations_of(message.job_id, message.sequence, frames))
+    return Arrived(observations, float(frames.last_heard_at_unix_seconds.max()))
 
 
 def liveness_from_proto(job_id: str, sequence: int, liveness: pb.Liveness) -> LivenessObservation:
@@ -103,12 +112,12 @@ def liveness_from_proto(job_id: str, sequence: int, liveness: pb.Liveness) -> Li
         sequence=sequence,
         at_unix_seconds=liveness.at_unix_seconds,
         event=event,
-        progress=tuple(_progress(one) for one in liveness.progress),
+        progress=tuple(_progress(liveness)),
         seconds_without_progress=liveness.seconds_without_progress,
     )
 
 
-def _probe(event: pb.ProcessEvent) -> ProbeReport | LinkProbeReport:
+def _probe(event: process_pb2.ProcessEvent) -> ProbeReport | LinkProbeReport:
     probe = event.probe
     if not (0.0 < probe.seconds < math.inf and 0.0 < probe.peer_seconds < math.inf):
         raise RejectedRecordError("bad_probe", f"a probe of {probe.seconds} s beside {probe.peer_seconds} s")
@@ -133,21 +142,20 @@ def _probe(event: pb.ProcessEvent) -> ProbeReport | LinkProbeReport:
     )
 
 
-def _progress(one: pb.RankProgress) -> RankProgress:
-    progress = one.progress
-    return RankProgress(
-        rank=one.rank,
-        incarnation=one.incarnation,
-        iteration=progress.iteration,
-        epoch=progress.epoch,
-        operation_count=progress.operation_count,
-        operation=progress.operation,
-        seconds_in_operation=progress.seconds_in_operation,
-        waiting_for=tuple(progress.waiting_for),
-        seconds_since_heard=one.seconds_since_heard,
-        seconds_since_moved=one.seconds_since_moved,
-        at_unix_seconds=progress.at_unix_seconds,
-    )
+def _progress(liveness: pb.Liveness) -> Iterator[RankProgress]:
+    columns = {column.name: getattr(liveness, column.name) for column in pb.Liveness.DESCRIPTOR.fields[3:]}
+    waiting_for = iter(columns.pop("waiting_for"))
+    if len({len(values) for values in columns.values()}) != 1 or sum(liveness.num_waiting_for) != len(
+        liveness.waiting_for
+    ):
+        raise RejectedRecordError("bad_columns", "columns of a picture are not all as long as its ranks")
+    counts, read_at = columns.pop("num_waiting_for"), columns.pop("read_at_unix_seconds")
+    for count, at_unix_seconds, *values in zip(counts, read_at, *columns.values(), strict=True):
+        yield RankProgress(
+            at_unix_seconds=at_unix_seconds,
+            waiting_for=tuple(islice(waiting_for, count)),
+            **dict(zip(columns, values, strict=True)),
+        )
 
 
 def _check_time(at_unix_seconds: float) -> None:

@@ -13,7 +13,7 @@ from evenkeel.services.common.backoff import Reachability, persist
 from evenkeel.services.common.database import DATABASE_AWAY
 from evenkeel.services.common.kafka import Partition
 
-FORMAT = "detector/1"
+FORMAT = "detector/2"
 # Saving holds the stream: a database that hangs must not hold verdicts up for longer than this.
 _SAVE_TIMEOUT_SECONDS = 2.0
 

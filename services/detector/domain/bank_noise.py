@@ -7,7 +7,6 @@ import numpy as np
 import numpy.typing as npt
 
 from evenkeel.numeric.compiled import compiled
-from evenkeel.numeric.radix_sort import radix_sorted
 from evenkeel.services.detector.domain.device_bank import WINDOW, DeviceBank
 from evenkeel.services.detector.domain.device_offsets import BASELINE_OBSERVATIONS, recentre
 from evenkeel.services.detector.domain.device_tables import HAS_OFFSET, ILL, SCALE, SUMS, TO_BASELINE
@@ -20,7 +19,6 @@ from evenkeel.services.detector.domain.noise import (
     estimate_from,
     write_row_scales,
 )
-from evenkeel.services.detector.domain.strays import remember_means
 
 Floats = npt.NDArray[np.float64]
 Singles = npt.NDArray[np.float32]
@@ -199,60 +197,6 @@ def _renew(
         if not (flags[ILL, row] and numbers[SCALE, row] > 0.0):
             numbers[SCALE, row] = scales[row]
     return found, tails, alike
-
-
-@compiled
-def renew_and_remember(
-    window: Singles,
-    numbers: Floats,
-    counts: Counts,
-    ages: Counts,
-    flags: Bools,
-    limit: float,
-    one: int,
-    other: int,
-    highest: float,
-    seasoned: bool,
-    noise: tuple[float, float, float],
-    most_alike: float,
-    num_new: int,
-    squares: Floats,
-    counts_of_means: Floats,
-) -> tuple[float, float, float]:
-    """What :func:`renew_noise` does with a frame in which nothing was decided, then :class:`Strays` with what it finds.
-
-    For jobs of not so few ranks.
-
-    Args:
-        window: See :func:`_gather`, like the next four.
-        numbers: The same; offsets and scales are written.
-        counts: The same.
-        ages: The same.
-        flags: The same.
-        limit: As for :func:`renew_noise`.
-        one: See :func:`_leave_out`, like the next.
-        other: The same.
-        highest: As for :func:`renew_noise`, like the next.
-        seasoned: The same.
-        noise: Scale, freedom and correlation, as they were believed to be.
-        most_alike: The same.
-        num_new: See :func:`remember_means`, like the rest.
-        squares: The same; written.
-        counts_of_means: The same; written.
-
-    Returns:
-        Scale, freedom and correlation of the noise.
-    """
-    known: Any = np.empty((numbers.shape[1], WINDOW), dtype=window.dtype)
-    marks, nobody = np.empty((2, len(known)), dtype=np.bool_), np.empty(0, dtype=np.int64)
-    least = limit if highest > _JUMPING else math.inf
-    num_calm = _gather(window, numbers, counts, ages, flags, least, one, other, nobody, known, marks)
-    calm = known if num_calm == len(known) else known[np.flatnonzero(marks[1])]
-    ordered: Any = radix_sorted(calm.reshape(-1))
-    scale, freedom, correlation = _renew(ordered, calm, known, marks[1], numbers, flags, *noise, seasoned, most_alike)
-    settled = known if marks[0].all() else known[np.flatnonzero(marks[0])]
-    remember_means(settled, scale, num_new, squares, counts_of_means)
-    return scale, freedom, correlation
 
 
 def unsuspected(bank: DeviceBank, limit: float, pair: Ints | None, *, highest: float = np.inf) -> Floats:

@@ -1,6 +1,6 @@
 """The compute side of a job's frames: what each rank's work should take, and which device falls behind that."""
 
-from typing import Any
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -8,11 +8,12 @@ import numpy.typing as npt
 from evenkeel.services.detector.domain.device_health import QUIET, DeviceHealth
 from evenkeel.services.detector.domain.device_levels import HealthChange
 from evenkeel.services.detector.domain.device_offsets import BASELINE_AFTER_RESHAPE, BASELINE_OBSERVATIONS
-from evenkeel.services.detector.domain.frame_layout import FrameLayout
-from evenkeel.services.detector.domain.frame_table import LOG_RATIO, SECONDS
-from evenkeel.services.detector.domain.middle import median
-from evenkeel.services.detector.domain.observation import FrameObservation
-from evenkeel.services.detector.domain.workload import WorkExpectation, compare, reach_of
+from evenkeel.services.detector.domain.expectation.workload import WorkExpectation, compare
+from evenkeel.services.detector.domain.frames.layout import FrameLayout
+from evenkeel.services.detector.domain.frames.observation import FrameObservation
+from evenkeel.services.detector.domain.frames.table import LOG_RATIO, SECONDS
+from evenkeel.services.detector.domain.memory.middle import median
+from evenkeel.services.detector.domain.memory.state import GIVEN
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -23,6 +24,7 @@ _SKIPPED_AT_START = 2
 _SKIPPED_BY_REPLACEMENT = 1
 
 
+@dataclass(slots=True, eq=False, kw_only=True)
 class ComputeWatch:
     """Compares frames with what was expected of them, judges devices by that, and learns from the healthy ones.
 
@@ -34,11 +36,12 @@ class ComputeWatch:
         health: How fast each device is.
     """
 
-    __slots__ = ("expectation", "health")
+    iterations_per_false_alarm: float = field(metadata=GIVEN)
+    expectation: WorkExpectation = field(default_factory=WorkExpectation)
+    health: DeviceHealth = field(init=False)
 
-    def __init__(self, *, iterations_per_false_alarm: float) -> None:
-        self.expectation = WorkExpectation()
-        self.health = DeviceHealth(iterations_per_false_alarm=iterations_per_false_alarm)
+    def __post_init__(self) -> None:
+        self.health = DeviceHealth(iterations_per_false_alarm=self.iterations_per_false_alarm)
 
     @property
     def has_learned(self) -> bool:
@@ -48,7 +51,7 @@ class ComputeWatch:
     @property
     def reach(self) -> float:
         """How far from what is usual a healthy entry may be that is learned from, log units of time."""
-        return reach_of(self.health.noise.scale)
+        return 5 * self.health.noise.scale + 0.1
 
     def locate(self, frame: FrameObservation) -> Ints:
         """The row of each entry of a frame whose processes are not those of the frame before."""
@@ -107,12 +110,3 @@ class ComputeWatch:
         known = log_ratios if usable is None else log_ratios[usable]
         plain = self.health.quiet(rows) & (np.abs(log_ratios - median(known)) < self.reach)
         self.expectation.learn(table, plain if usable is None else plain & usable, expected)
-
-    def to_state(self) -> dict[str, Any]:
-        """Everything known, as plain values and arrays."""
-        return {"expectation": self.expectation.to_state(), "health": self.health.to_state()}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Takes over what ``to_state`` gave."""
-        self.expectation.restore(state["expectation"])
-        self.health.restore(state["health"])

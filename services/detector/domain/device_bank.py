@@ -7,16 +7,17 @@ of the job.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from evenkeel.numeric.compiled import compiled
 from evenkeel.services.detector.domain.device_tables import COUNTS, FLAGS, NUMBERS
 from evenkeel.services.detector.domain.device_tests import NUM_TESTS
-from evenkeel.services.detector.domain.observation import FrameObservation
-from evenkeel.services.detector.domain.table_row import TableRow
+from evenkeel.services.detector.domain.frames.observation import FrameObservation
+from evenkeel.services.detector.domain.memory.state import DERIVED
+from evenkeel.services.detector.domain.memory.table_row import TableRow
 
 Floats = npt.NDArray[np.float64]
 Singles = npt.NDArray[np.float32]
@@ -54,6 +55,7 @@ def _flag() -> TableRow[Bools]:
     return TableRow("flags", FLAGS)
 
 
+@dataclass(slots=True, eq=False)
 class DeviceBank:
     """Rows of device state, in few tables; every row of a table of :mod:`device_tables` is an attribute, as a view.
 
@@ -85,33 +87,27 @@ class DeviceBank:
         stop: Its first row that is not written yet.
     """
 
-    __slots__ = (
-        *("counts", "devices", "flags", "nodes", "num_in_sums", "numbers"),
-        *("_everyone", "_located_rows", "_may_skip", "_places", "located", "stop", "wide", "wide_iterations"),
-    )
+    numbers: Floats = field(default_factory=lambda: np.zeros((len(NUMBERS) + 2 * NUM_TESTS, 0)))
+    counts: Counts = field(default_factory=lambda: np.zeros((len(COUNTS), 0), dtype=np.int32))
+    num_in_sums: Counts = field(default_factory=lambda: np.zeros((2 * NUM_TESTS, 0), dtype=np.int32))
+    flags: Bools = field(default_factory=lambda: np.zeros((len(FLAGS), 0), dtype=np.bool_))
+    # One row an iteration, so that the window of all devices is one piece of memory.
+    wide: Singles = field(default_factory=lambda: np.full((_WIDE, 0), np.nan, dtype=np.float32))
+    wide_iterations: Counts = field(default_factory=lambda: np.full(_WIDE, -1, dtype=np.int32))
+    stop: int = WINDOW
+    nodes: Sequence[str] = ()
+    devices: Sequence[str] = ()
+    located: Ints = field(default_factory=lambda: _NOBODY, metadata=DERIVED)
+    _everyone: Ints | None = field(default=None, metadata=DERIVED)
+    _may_skip: bool = field(default=True, metadata=DERIVED)
+    _places: tuple[Sequence[str], Sequence[str]] = field(default_factory=lambda: ((), ()), metadata=DERIVED)
+    _located_rows: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64), metadata=DERIVED)
 
     work_key, shared_offset, own_offset = _number(), _number(), _number()
     level, published, scale = _number(), _number(), _number()
     rank, incarnation, num_to_baseline, num_to_skip = _count(), _count(), _count(), _count()
     num_relapses, num_observed, num_since_change, num_settled = _count(), _count(), _count(), _count()
     has_offset, suspected, ill = _flag(), _flag(), _flag()
-
-    def __init__(self) -> None:
-        # One row an iteration, so that the window of all devices is one piece of memory.
-        self.wide: Singles = np.full((_WIDE, 0), np.nan, dtype=np.float32)
-        self.stop = WINDOW
-        self._everyone: Ints | None = None
-        self._may_skip = True
-        self.nodes: Sequence[str] = ()
-        self.devices: Sequence[str] = ()
-        self.wide_iterations: Counts = np.full(_WIDE, -1, dtype=np.int32)
-        self.numbers: Floats = np.zeros((len(NUMBERS) + 2 * NUM_TESTS, 0))
-        self.counts: Counts = np.zeros((len(COUNTS), 0), dtype=np.int32)
-        self.num_in_sums: Counts = np.zeros((2 * NUM_TESTS, 0), dtype=np.int32)
-        self.flags: Bools = np.zeros((len(FLAGS), 0), dtype=np.bool_)
-        self.located: Ints = _NOBODY
-        self._places: tuple[Sequence[str], Sequence[str]] = (), ()
-        self._located_rows: Ints = np.zeros(0, dtype=np.int64)
 
     def __len__(self) -> int:
         count: int = self.numbers.shape[1]
@@ -198,7 +194,8 @@ class DeviceBank:
         row_of = {rank: row for row, rank in enumerate(self.rank.tolist())}
         fresh = [rank for rank in frame.ranks.tolist() if rank not in row_of]
         row_of |= {rank: row for row, rank in enumerate(fresh, start=len(self))}
-        self._append(fresh)
+        if fresh:
+            self._append(fresh)
         blank = [""] * len(fresh)
         nodes, devices = [*self.nodes, *blank], [*self.devices, *blank]
         rows = np.empty(len(frame), dtype=np.int64)
@@ -218,7 +215,7 @@ class DeviceBank:
                 nodes[row] = node
                 devices[row] = device
             rows[entry] = row
-        self.located, self._located_rows = frame.integers[:2].copy(), rows
+        self.located, self._located_rows = np.stack((frame.ranks, frame.incarnations)), rows
         self._places = frame.nodes, frame.devices
         self._everyone = rows if np.array_equal(rows, np.arange(len(self))) else None
         # Shared with the frame where they are the same.
@@ -240,14 +237,10 @@ class DeviceBank:
         np.maximum(self.num_to_skip, 1, out=self.num_to_skip)
         self._may_skip = True
 
-    def may_skip(self) -> bool:
-        """Whether somebody's next observation is to be left out."""
-        self._may_skip = self._may_skip and bool(np.count_nonzero(self.num_to_skip))
-        return self._may_skip
-
     def take_skips(self, rows: Ints) -> Bools | None:
         """True for the rows whose observation is to be left out, None for none; it is counted as left out."""
-        if not self.may_skip():
+        self._may_skip = self._may_skip and bool(np.count_nonzero(self.num_to_skip))
+        if not self._may_skip:
             return None
         skipped: Bools = self.num_to_skip[rows] > 0
         self.num_to_skip[rows[skipped]] -= 1
@@ -263,7 +256,12 @@ class DeviceBank:
         Returns:
             :attr:`window`, whose last row is to be written.
         """
-        self.stop = begin_column(self.wide, self.wide_iterations, self.stop, iteration)
+        if self.stop == len(self.wide):
+            for each in (self.wide, self.wide_iterations):
+                each[: WINDOW - 1] = each[1 - WINDOW :].copy()
+            self.stop = WINDOW - 1
+        self.wide_iterations[self.stop] = iteration
+        self.stop += 1
         return self.window
 
     def clear_tests(self, rows: Ints) -> None:
@@ -290,49 +288,3 @@ class DeviceBank:
         for name, fresh in (*_FRESH.items(), *kept):
             getattr(self, name)[row] = fresh
         self.residuals[row] = np.nan
-
-    def to_state(self) -> dict[str, Any]:
-        """Everything in the bank, as plain values and arrays."""
-        columns = (*NUMBERS, *COUNTS, *FLAGS, *_TESTS, "residuals", "iterations")
-        state: dict[str, Any] = {name: getattr(self, name).copy() for name in columns}
-        return {**state, "nodes": list(self.nodes), "devices": list(self.devices)}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Takes over what ``to_state`` gave; a column that an older snapshot does not have begins afresh."""
-        count = len(state["rank"])
-        self.numbers = np.zeros((len(NUMBERS) + 2 * NUM_TESTS, count))
-        self.counts = np.zeros((len(COUNTS), count), dtype=np.int32)
-        self.flags = np.zeros((len(FLAGS), count), dtype=np.bool_)
-        self.num_in_sums = np.zeros((2 * NUM_TESTS, count), dtype=np.int32)
-        for name in (*NUMBERS, *COUNTS, *FLAGS):
-            getattr(self, name)[:] = state[name] if name in state else _FRESH.get(name, 0)
-        self.sums[:] = np.stack([state["sums_slower"].T, state["sums_faster"].T], axis=1)
-        self.ages[:] = np.stack([state["ages_slower"].T, state["ages_faster"].T], axis=1)
-        self.residuals = state["residuals"]
-        self.nodes = list(state["nodes"])
-        self.devices = list(state["devices"])
-        self.wide_iterations[:WINDOW] = state["iterations"]
-        self.located, self._everyone = _NOBODY, None
-        self._may_skip = True
-
-
-@compiled
-def begin_column(wide: Singles, iterations: Counts, stop: int, iteration: int) -> int:
-    """Begins the row of a window for an iteration, behind the others; at the end they move back to the beginning.
-
-    Args:
-        wide: One row an iteration, one column a device.
-        iterations: The iteration of each of its rows; written.
-        stop: Its first row that is not written yet.
-        iteration: The iteration.
-
-    Returns:
-        Its first row behind that of the iteration.
-    """
-    if stop == len(wide):
-        for place in range(WINDOW - 1):
-            wide[place] = wide[stop - WINDOW + 1 + place]
-            iterations[place] = iterations[stop - WINDOW + 1 + place]
-        stop = WINDOW - 1
-    iterations[stop] = iteration
-    return stop + 1

@@ -5,7 +5,7 @@ slows everybody accuses nobody), less the offset of the device's work and of the
 exp(-level), where ``level`` is the residual that a sequential test has established.
 """
 
-from typing import Any
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,7 @@ from evenkeel.services.detector.domain.device_tests import NUM_TESTS, advance
 from evenkeel.services.detector.domain.frame_centre import FrameCentre
 from evenkeel.services.detector.domain.frame_terms import few_ranks, limits, offset_memory, smallest_scale
 from evenkeel.services.detector.domain.level import INTERVAL_SCALES
+from evenkeel.services.detector.domain.memory.state import DERIVED, GIVEN
 from evenkeel.services.detector.domain.noise import Noise
 from evenkeel.services.detector.domain.wandering import Wandering
 
@@ -29,11 +30,12 @@ Bools = npt.NDArray[np.bool_]
 QUIET = 0.25
 """Share of the way to a verdict up to which a healthy device's iterations are learned from."""
 
-NOISE_EVERY = 8
+_NOISE_EVERY = 8
 """The noise is found anew in every so many frames."""
 _NONE: Ints = np.zeros(0, dtype=np.int64)
 
 
+@dataclass(slots=True, eq=False, kw_only=True)
 class DeviceHealth:
     """Judges all devices of one job, frame by frame.
 
@@ -41,35 +43,22 @@ class DeviceHealth:
         iterations_per_false_alarm: The operator's budget for the whole job.
     """
 
-    __slots__ = (
-        "_centre",
-        "_held",
-        "_num_frames",
-        "_quiet",
-        "_reached",
-        "_terms_of",
-        "_tested",
-        "_wandering",
-        "bank",
-        "iterations_per_false_alarm",
-        "noise",
+    iterations_per_false_alarm: float = field(metadata=GIVEN)
+    bank: DeviceBank = field(default_factory=DeviceBank)
+    noise: Noise = field(default_factory=Noise)
+    _centre: FrameCentre = field(default_factory=FrameCentre)
+    _wandering: Wandering = field(default_factory=Wandering)
+    _num_frames: int = 0
+    # Of a number of ranks, see :meth:`_terms`.
+    _terms_of: tuple[int, tuple[float, int, bool]] = field(
+        default_factory=lambda: (-1, (0.0, 0, False)), metadata=DERIVED
     )
-
-    def __init__(self, *, iterations_per_false_alarm: float) -> None:
-        self.iterations_per_false_alarm = iterations_per_false_alarm
-        self.bank = DeviceBank()
-        self.noise = Noise()
-        self._centre = FrameCentre()
-        self._wandering = Wandering()
-        self._num_frames = 0
-        # Of a number of ranks, see :meth:`_terms`.
-        self._terms_of = -1, (0.0, 0, False)
-        # Rows that were tested in the newest frame, which of them are quiet, and how far the farthest is.
-        self._tested: Ints | None = None
-        self._quiet: Bools | None = None
-        self._reached = np.inf
-        # Rows and shares of the model of the newest frame: as long as they are those, nobody's work has changed.
-        self._held: tuple[Ints | None, Floats | None] = None, None
+    # Rows that were tested in the newest frame, which of them are quiet, and how far the farthest is.
+    _tested: Ints | None = field(default=None, metadata=DERIVED)
+    _quiet: Bools | None = field(default=None, metadata=DERIVED)
+    _reached: float = field(default=np.inf, metadata=DERIVED)
+    # Rows and shares of the model of the newest frame: as long as they are those, nobody's work has changed.
+    _held: tuple[Ints | None, Floats | None] = field(default_factory=lambda: (None, None), metadata=DERIVED)
 
     def begin_epoch(self) -> None:
         """The layout changed: every device's next observation is left out."""
@@ -88,7 +77,10 @@ class DeviceHealth:
             self._quiet, self._reached = None, np.inf
             return []
         bank = self.bank
-        limit, memory, few = self.begin(rows, work_keys)
+        self._quiet, self._reached = None, np.inf
+        if self._held[0] is not rows or self._held[1] is not work_keys:
+            self._take_work(rows, work_keys)
+        limit, memory, few = self._terms()
         marks, residuals = np.empty((2, len(rows)), dtype=np.bool_), np.empty(len(rows))
         judged = device_frame.judge(
             bank.numbers,
@@ -100,7 +92,7 @@ class DeviceHealth:
             bank.push(iteration)[-1],
             self.noise.scale,
             self.noise.freedom,
-            self.usual_centre,
+            self._centre.value,
             limit,
             QUIET * limit,
             memory,
@@ -108,67 +100,7 @@ class DeviceHealth:
             residuals,
             marks,
         )
-        return self.conclude(rows, judged, residuals, marks, num_frames=1)
-
-    @property
-    def usual_centre(self) -> float:
-        """Where what all devices have in common usually stands, log units of time."""
-        return self._centre.value
-
-    @property
-    def num_frames(self) -> int:
-        """Frames so far."""
-        return self._num_frames
-
-    @property
-    def renewal(self) -> tuple[float, Floats, Floats] | None:
-        """What :func:`renew_and_remember` needs beside the bank; None where a job is too small for it."""
-        if self._terms()[2]:
-            return None
-        return self._wandering.most_alike, *self._wandering.memory
-
-    @property
-    def num_to_noise(self) -> int:
-        """The noise is found anew with the so-manieth frame from now on."""
-        return NOISE_EVERY - self._num_frames % NOISE_EVERY
-
-    def begin(self, rows: Ints, work_keys: Floats) -> tuple[float, int, bool]:
-        """Begins a frame of at least one entry, or several of the same entries.
-
-        Args:
-            rows: As for :meth:`observe`, like the next.
-            work_keys: The same.
-
-        Returns:
-            The evidence of a verdict, the memory of offsets, whether ranks are few.
-        """
-        self._quiet, self._reached = None, np.inf
-        if self._held[0] is not rows or self._held[1] is not work_keys:
-            self._take_work(rows, work_keys)
-        return self._terms()
-
-    def conclude(
-        self,
-        rows: Ints,
-        judged: device_frame.Judged,
-        residuals: Floats,
-        marks: Bools,
-        *,
-        num_frames: int,
-        is_renewed: bool = False,
-    ) -> list[HealthChange]:
-        """Ends the frames that were begun, with what :func:`device_frame.judge` found of the last one and wrote.
-
-        Args:
-            rows: As for :meth:`observe`.
-            judged: What it returned.
-            residuals: See there, like the next.
-            marks: The same.
-            num_frames: How many frames; nothing is to be decided in those before the last one.
-            is_renewed: The noise was found anew wherever that was due; else it was not due before the last one.
-        """
-        self._num_frames += num_frames
-        is_noise_due = not is_renewed and self._num_frames % NOISE_EVERY == 0
+        self._num_frames += 1
         self._centre.value, first, second, num_waiting, highest, num_decided, num_ill = judged
         self._centre.pair = None if first < 0 else np.array((first, second))
         ready = _NONE
@@ -181,8 +113,9 @@ class DeviceHealth:
                 changes = self._decide(rows, marks[0])
                 self._follow(rows, residuals)
             else:
-                self._reached, self._quiet = highest / self._limit(), marks[1]
+                self._reached, self._quiet = highest / limit, marks[1]
         # After the tests: what has just come under suspicion is no noise.
+        is_noise_due = self._num_frames % _NOISE_EVERY == 0
         if is_noise_due or len(ready):
             self._renew_noise(ready, is_due=is_noise_due)
         return changes
@@ -247,7 +180,7 @@ class DeviceHealth:
         )
         if is_due:
             healthy = known if np.count_nonzero(settled) == len(settled) else known[settled]
-            self._wandering.remember(healthy, scale=self.noise.scale, num_new=NOISE_EVERY, few=self._terms()[2])
+            self._wandering.remember(healthy, scale=self.noise.scale, num_new=_NOISE_EVERY, few=self._terms()[2])
 
     def _take_work(self, rows: Ints, work_keys: Floats) -> None:
         bank = self.bank
@@ -326,26 +259,3 @@ class DeviceHealth:
             calm,
         )
         self._quiet = calm
-
-    def to_state(self) -> dict[str, Any]:
-        """Everything learned, as plain values and arrays."""
-        return {
-            "bank": self.bank.to_state(),
-            "noise": {
-                "scale": self.noise.scale,
-                "freedom": self.noise.freedom,
-                "correlation": self.noise.correlation,
-            },
-            "centre": self._centre.value,
-            **self._wandering.to_state(),
-            "num_frames": self._num_frames,
-        }
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Takes over what ``to_state`` gave."""
-        self.bank.restore(state["bank"])
-        self.noise = Noise(**state["noise"])
-        self._centre.value = state["centre"]
-        self._wandering.restore(state)
-        self._num_frames = state["num_frames"]
-        self._tested, self._quiet, self._held = None, None, (None, None)

@@ -4,7 +4,7 @@ Mean squares say little of noise that comes in spells: most of the time it is qu
 come again, so what is about to be told must be well beyond that.
 """
 
-from typing import Any
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -19,13 +19,11 @@ _BEYOND = 2.0
 _OUTLYING = 3.0
 
 
+@dataclass(slots=True, eq=False)
 class Excursions:
     """The farthest means over ``LENGTHS`` iterations in a row; they fade, as spells may end for good."""
 
-    __slots__ = ("_farthest",)
-
-    def __init__(self) -> None:
-        self._farthest = np.zeros(len(LENGTHS))
+    _farthest: Floats = field(default_factory=lambda: np.zeros(len(LENGTHS)))
 
     def remember(self, residuals: Floats, *, scale: float, num_new: int) -> None:
         """Takes the oldest of some windows, as :meth:`Strays.remember` does, and with the same arguments."""
@@ -43,11 +41,3 @@ class Excursions:
         index = max(int(np.searchsorted(LENGTHS, length, side="right")) - 1, 0)
         # A mean over fewer iterations may be one outlier's.
         return _BEYOND * float(self._farthest[index]) * max(LENGTHS[0] / length, 1.0)
-
-    def to_state(self) -> dict[str, Any]:
-        """Everything remembered, as arrays."""
-        return {"farthest": self._farthest.copy()}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Takes over what ``to_state`` gave."""
-        self._farthest = state["farthest"].copy()

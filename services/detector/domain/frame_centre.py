@@ -1,5 +1,7 @@
 """What the devices of a frame have in common: how much slower or faster all of them are than was expected."""
 
+from dataclasses import dataclass, field
+
 import numpy as np
 import numpy.typing as npt
 
@@ -14,7 +16,8 @@ from evenkeel.services.detector.domain.device_tables import (
     SINCE_CHANGE,
     TO_BASELINE,
 )
-from evenkeel.services.detector.domain.middle import middle_of, selected
+from evenkeel.services.detector.domain.memory.middle import middle_of, selected
+from evenkeel.services.detector.domain.memory.state import DERIVED
 
 Floats = npt.NDArray[np.float64]
 Singles = npt.NDArray[np.float32]
@@ -28,6 +31,7 @@ _CENTRE_RATE = 1.0 / 32.0
 _SMALLEST_SLOWDOWN = 0.03
 
 
+@dataclass(slots=True, eq=False)
 class FrameCentre:
     """Remembers where what all devices have in common usually stands.
 
@@ -36,11 +40,8 @@ class FrameCentre:
         pair: Rows of the only two healthy devices of the newest frame, if there were just two.
     """
 
-    __slots__ = ("pair", "value")
-
-    def __init__(self) -> None:
-        self.value = 0.0
-        self.pair: Ints | None = None
+    value: float = 0.0
+    pair: Ints | None = field(default=None, metadata=DERIVED)
 
     def other_than(self, row: int) -> Ints:
         """The other one, if this row is one of the only two healthy devices; else none."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from evenkeel.services.detector.domain.middle import median
+from evenkeel.services.detector.domain.memory.middle import median
 
 Floats = npt.NDArray[np.float64]
 

@@ -4,7 +4,7 @@ A window of residuals is too short to tell noise that lingers from noise that do
 lingers is no illness: a jump that fades shows nothing anew in the iterations after it, a slow device does.
 """
 
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -22,13 +22,13 @@ _MOST, _DOUBT = 0.98, 1.0
 _MOST_LIKELY, _LARGER = 0.85, 1.5
 
 
+@dataclass(slots=True, eq=False)
 class Lingering:
     """Mean products of neighbouring residuals, mean squares of both, and how many they rest on."""
 
-    __slots__ = ("_count", "_products", "_squares")
-
-    def __init__(self) -> None:
-        self._products = self._squares = self._count = 0.0
+    _products: float = 0.0
+    _squares: float = 0.0
+    _count: float = 0.0
 
     def remember(self, residuals: Floats, *, scale: float, num_new: int) -> None:
         """Takes the oldest of some windows, as :meth:`Strays.remember` does, and with the same arguments."""
@@ -83,11 +83,3 @@ class Lingering:
         new = shown[1:] - share * shown[:-1]
         reach = strays * size * (1 - share**2) ** 0.5
         return len(new) == 0 or robust_level(new) * len(new) ** 0.5 < reach
-
-    def to_state(self) -> dict[str, Any]:
-        """Everything remembered, as plain values."""
-        return {"products": self._products, "squares": self._squares, "count": self._count}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Takes over what ``to_state`` gave."""
-        self._products, self._squares, self._count = state["products"], state["squares"], state["count"]

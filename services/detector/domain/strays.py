@@ -5,7 +5,7 @@ squares of such means are remembered for longer, of devices that have since turn
 """
 
 import math
-from typing import Any
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -28,14 +28,12 @@ _OUTLYING = 4.0
 _HALF = 0.5**0.5
 
 
+@dataclass(slots=True, eq=False)
 class Strays:
     """Mean squares of the means over ``LENGTHS`` iterations, and how many of them do not overlap."""
 
-    __slots__ = ("_counts", "_squares")
-
-    def __init__(self) -> None:
-        self._squares = np.zeros(len(LENGTHS))
-        self._counts = np.zeros(len(LENGTHS))
+    _squares: Floats = field(default_factory=lambda: np.zeros(len(LENGTHS)))
+    _counts: Floats = field(default_factory=lambda: np.zeros(len(LENGTHS)))
 
     def remember(self, residuals: Floats, *, scale: float, num_new: int) -> None:
         """Takes the oldest of some windows: whoever is ill has mostly been found by now, and is not taken for healthy.
@@ -47,11 +45,6 @@ class Strays:
             num_new: Iterations since it was last asked for.
         """
         remember_means(np.ascontiguousarray(residuals), scale, num_new, self._squares, self._counts)
-
-    @property
-    def memory(self) -> tuple[Floats, Floats]:
-        """What :func:`remember_means` writes."""
-        return self._squares, self._counts
 
     def over(self, length: int, *, share: float = 0.0) -> tuple[float, float]:
         """Root mean square of means over ``length`` iterations, and how many it rests on; (0.0, 0.0) for none.
@@ -86,14 +79,6 @@ class Strays:
         count += num_recent * worth_of_means(share, length)
         # Quantile of a Student-t with so many degrees of freedom (Cornish and Fisher 1938).
         return max(recent, usual, least) * strays * (1 + (strays**2 + 1) / (4 * (count - 1))) if count > 1 else np.inf
-
-    def to_state(self) -> dict[str, Any]:
-        """Everything remembered, as arrays."""
-        return {"squares": self._squares.copy(), "counts": self._counts.copy()}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Takes over what ``to_state`` gave."""
-        self._squares, self._counts = state["squares"].copy(), state["counts"].copy()
 
 
 def without_outliers(residuals: Floats, scale: float) -> Floats:

@@ -6,7 +6,7 @@ its noise is looked at more closely, and then its windows need not be feared so 
 """
 
 import math
-from typing import Any
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -21,25 +21,18 @@ Floats = npt.NDArray[np.float64]
 _STRAYS, _STRAYS_OF_YOUTH = 5.0, 1.0
 
 
+@dataclass(slots=True, eq=False)
 class Wandering:
     """What is known of how a job's healthy noise hangs together."""
 
-    __slots__ = ("_closer", "_strays")
-
-    def __init__(self) -> None:
-        self._strays = Strays()
-        self._closer: tuple[Lingering, Excursions] | None = None
+    _strays: Strays = field(default_factory=Strays)
+    _closer: tuple[Lingering, Excursions] | None = None
 
     @property
     def most_alike(self) -> float:
         """Lag-one correlation of the noise, if more is known of it than a window shows; else 1."""
         share = None if self._closer is None else self._closer[0].share
         return 1.0 if share is None else share
-
-    @property
-    def memory(self) -> tuple[Floats, Floats]:
-        """What :func:`~evenkeel.services.detector.domain.strays.remember_means` writes in a job of not so few ranks."""
-        return self._strays.memory
 
     def remember(self, residuals: Floats, *, scale: float, num_new: int, few: bool) -> None:
         """Takes the oldest of some windows: whoever is ill has mostly been found by now, and is not taken for healthy.
@@ -87,19 +80,3 @@ class Wandering:
         if level < reach:
             return True
         return level < excursions.reach(len(shown)) or lingering.could_explain(shown, noise=noise, strays=strays)
-
-    def to_state(self) -> dict[str, Any]:
-        """Everything remembered, as plain values and arrays."""
-        state = {"strays": self._strays.to_state()}
-        if self._closer is not None:
-            state |= {"lingering": self._closer[0].to_state(), "excursions": self._closer[1].to_state()}
-        return state
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Takes over what ``to_state`` gave; what an older snapshot does not have begins afresh."""
-        if "strays" in state:
-            self._strays.restore(state["strays"])
-        if "lingering" in state:
-            self._closer = Lingering(), Excursions()
-            self._closer[0].restore(state["lingering"])
-            self._closer[1].restore(state["excursions"])

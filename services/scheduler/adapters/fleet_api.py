@@ -6,6 +6,7 @@ Tokens, status codes, deadlines, logs and metrics are the interceptor's
 
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
+from functools import partial
 
 import structlog
 
@@ -17,6 +18,7 @@ from evenkeel.services.scheduler.adapters import fleet_api_codec as codec
 from evenkeel.services.scheduler.adapters import fleet_api_requests as requests
 from evenkeel.services.scheduler.adapters.fleet_api_errors import SecurityMismatchError
 from evenkeel.services.scheduler.adapters.fleet_api_explanation import explain_plan
+from evenkeel.services.scheduler.adapters.fleet_api_pages import page_of_messages
 from evenkeel.services.scheduler.adapters.fleet_port import FleetPort, HistoryPort, JobNews, JobView
 from evenkeel.services.scheduler.adapters.rank_tls import RankTls, check_security
 
@@ -37,6 +39,7 @@ class FleetApi(pb_grpc.FleetServiceServicer):
         *,
         rank_tls: RankTls | None = None,
         now: Callable[[], datetime] = _now,
+        term: Callable[[], int] = lambda: 0,
     ) -> None:
         """Keeps what it is given; does no I/O.
 
@@ -45,7 +48,9 @@ class FleetApi(pb_grpc.FleetServiceServicer):
             history: What was.
             rank_tls: How the scheduler talks to ranks; others are refused.
             now: The time, with a zone.
+            term: Of the scheduler.
         """
+        self._term = term
         self._fleet = fleet
         self._history = history
         self._rank_tls = rank_tls
@@ -60,22 +65,44 @@ class FleetApi(pb_grpc.FleetServiceServicer):
         job = await self._fleet.register_job(codec.job_from_request(request, self._now()))
         return pb.RegisterJobResponse(job=codec.job_to_proto(job))
 
-    async def RegisterRank(  # noqa: N802 - the contract's name
-        self, request: pb.RegisterRankRequest, context: object
-    ) -> pb.RegisterRankResponse:
+    async def RegisterRanks(  # noqa: N802 - the contract's name
+        self, request: pb.RegisterRanksRequest, context: object
+    ) -> pb.RegisterRanksResponse:
         """See the contract."""
-        requests.check_register_rank(request)
+        requests.check_register_ranks(request)
         self._check_security(request)
-        await self._fleet.register_rank(codec.rank_from_request(request, self._now()))
-        return pb.RegisterRankResponse()
+        await self._fleet.register_ranks(request.job_id, codec.ranks_from_request(request, self._now()))
+        return pb.RegisterRanksResponse(term=self._term())
+
+    async def ReportExits(  # noqa: N802 - the contract's name
+        self, request: pb.ReportExitsRequest, context: object
+    ) -> pb.ReportExitsResponse:
+        """See the contract."""
+        requests.check_report_exits(request)
+        await self._fleet.report_exits(request.job_id, codec.exits_from_request(request, self._now()))
+        return pb.ReportExitsResponse()
 
     async def FinishJob(  # noqa: N802 - the contract's name
         self, request: pb.FinishJobRequest, context: object
     ) -> pb.FinishJobResponse:
         """See the contract."""
         requests.check_job_id(request.job_id)
-        await self._fleet.finish_job(request.job_id)
+        requests.check_line("failure", request.failure)
+        await self._fleet.finish_job(request.job_id, request.failure)
         return pb.FinishJobResponse()
+
+    async def GetJob(  # noqa: N802 - the contract's name
+        self, request: pb.GetJobRequest, context: object
+    ) -> pb.GetJobResponse:
+        """See the contract."""
+        requests.check_job_id(request.job_id)
+        present = self._fleet.job(request.job_id)
+        if present is not None:
+            return pb.GetJobResponse(job=codec.job_to_proto(present))
+        past = await self._history.get_job(request.job_id)
+        if past is None:
+            raise UnknownJobError(request.job_id)
+        return pb.GetJobResponse(job=codec.job_status_to_proto(past))
 
     async def WatchJob(  # noqa: N802 - the contract's name
         self, request: pb.WatchJobRequest, context: object
@@ -95,48 +122,37 @@ class FleetApi(pb_grpc.FleetServiceServicer):
         self, request: pb.ListJobsRequest, context: object
     ) -> pb.ListJobsResponse:
         """See the contract. Jobs that run are shown as they are now, others as they ended."""
-        page = await self._history.list_jobs(page_size=request.page_size, page_token=request.page_token)
-        return pb.ListJobsResponse(
-            jobs=[self._job_to_proto(job) for job in page.items], next_page_token=page.next_page_token
+        jobs, token = await page_of_messages(
+            self._history.list_jobs, request.page_size, request.page_token, self._job_to_proto, most_at_once=8
         )
+        return pb.ListJobsResponse(jobs=jobs, next_page_token=token)
 
     async def ListIncidents(  # noqa: N802 - the contract's name
         self, request: pb.ListIncidentsRequest, context: object
     ) -> pb.ListIncidentsResponse:
         """See the contract."""
         await self._require_job(request.job_id)
-        page = await self._history.list_incidents(
-            job_id=request.job_id, page_size=request.page_size, page_token=request.page_token
-        )
-        return pb.ListIncidentsResponse(
-            incidents=[codec.incident_to_proto(incident) for incident in page.items],
-            next_page_token=page.next_page_token,
-        )
+        read = partial(self._history.list_incidents, job_id=request.job_id)
+        incidents, token = await page_of_messages(read, request.page_size, request.page_token, codec.incident_to_proto)
+        return pb.ListIncidentsResponse(incidents=incidents, next_page_token=token)
 
     async def ListVerdicts(  # noqa: N802 - the contract's name
         self, request: pb.ListVerdictsRequest, context: object
     ) -> pb.ListVerdictsResponse:
         """See the contract."""
         await self._require_job(request.job_id)
-        page = await self._history.list_verdicts(
-            job_id=request.job_id, page_size=request.page_size, page_token=request.page_token
-        )
-        return pb.ListVerdictsResponse(
-            verdicts=[codec.verdict_to_proto(verdict) for verdict in page.items],
-            next_page_token=page.next_page_token,
-        )
+        read = partial(self._history.list_verdicts, job_id=request.job_id)
+        verdicts, token = await page_of_messages(read, request.page_size, request.page_token, codec.verdict_to_proto)
+        return pb.ListVerdictsResponse(verdicts=verdicts, next_page_token=token)
 
     async def ListPlans(  # noqa: N802 - the contract's name
         self, request: pb.ListPlansRequest, context: object
     ) -> pb.ListPlansResponse:
         """See the contract."""
         await self._require_job(request.job_id)
-        page = await self._history.list_plans(
-            job_id=request.job_id, page_size=request.page_size, page_token=request.page_token
-        )
-        return pb.ListPlansResponse(
-            plans=[codec.plan_to_proto(status) for status in page.items], next_page_token=page.next_page_token
-        )
+        read = partial(self._history.list_plans, job_id=request.job_id)
+        plans, token = await page_of_messages(read, request.page_size, request.page_token, codec.plan_to_proto)
+        return pb.ListPlansResponse(plans=plans, next_page_token=token)
 
     async def ExplainPlan(  # noqa: N802 - the contract's name
         self, request: pb.ExplainPlanRequest, context: object
@@ -154,14 +170,15 @@ class FleetApi(pb_grpc.FleetServiceServicer):
             text=explain_plan(status, incident),
         )
 
-    def _check_security(self, request: pb.RegisterRankRequest) -> None:
-        try:
-            check_security(request.controller_security, self._rank_tls)
-        except SecurityMismatchError as error:
-            if request.job_id not in self._refused_jobs:
-                self._refused_jobs.add(request.job_id)
-                _log.warning("ranks refused", job_id=request.job_id, rank=request.rank, reason=str(error))
-            raise
+    def _check_security(self, request: pb.RegisterRanksRequest) -> None:
+        for process in request.processes:
+            try:
+                check_security(process.controller_security, self._rank_tls)
+            except SecurityMismatchError as error:
+                if request.job_id not in self._refused_jobs:
+                    self._refused_jobs.add(request.job_id)
+                    _log.warning("ranks refused", job_id=request.job_id, rank=process.rank, reason=str(error))
+                raise
         self._refused_jobs.discard(request.job_id)
 
     def _job_to_proto(self, past: JobStatus) -> pb.Job:

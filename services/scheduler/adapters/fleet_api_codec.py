@@ -13,6 +13,7 @@ from evenkeel.history.records import (
     JobRecord,
     JobStatus,
     PlanStatus,
+    RankExitRecord,
     RankRecord,
     VerdictRecord,
 )
@@ -20,6 +21,7 @@ from evenkeel.history.vocabulary import VerdictKind
 from evenkeel.layouts.codec import layout_from_proto, layout_to_proto, model_from_proto, model_to_proto
 from evenkeel.scheduler.v1 import scheduler_pb2 as pb
 from evenkeel.services.scheduler.adapters.fleet_port import JobView, RankView
+from evenkeel.services.scheduler.domain.standing import Standing
 
 
 def timestamp(at: datetime) -> Timestamp:
@@ -35,6 +37,7 @@ _VERDICT_KINDS = {
 }
 _JOB_STATES = {name.removeprefix("JOB_STATE_").lower(): number for name, number in pb.JobState.items()}
 _PLAN_STATES = {name.removeprefix("PLAN_STATE_").lower(): number for name, number in pb.PlanState.items()}
+_STUCK_REASONS = {name.removeprefix("STUCK_REASON_").lower(): number for name, number in pb.StuckReason.items()}
 _VERDICT_WORDS = {number: word for word, number in _VERDICT_KINDS.items()}
 
 
@@ -181,6 +184,27 @@ def job_to_proto(job: JobView) -> pb.Job:
         proportional_bound=job.proportional_bound,
         cannot_reshape=not job.can_reshape,
         problem=job.problem,
+        standing=_standing_to_proto(job.standing),
+    )
+
+
+def _standing_to_proto(standing: Standing) -> pb.Standing:
+    stuck = standing.stuck
+    return pb.Standing(
+        training=standing.training,
+        num_ranks=standing.num_ranks,
+        idle=[pb.IdleRanks(reason=reason, ranks=ranks) for reason, ranks in standing.idle],
+        joining=standing.joining,
+        gone=standing.gone,
+        stuck=None
+        if stuck is None
+        else pb.Stuck(
+            reason=_STUCK_REASONS[stuck.reason],
+            detail=stuck.detail,
+            since=timestamp(stuck.since),
+            frees_by=stuck.frees_by,
+        ),
+        summary=standing.summary,
     )
 
 
@@ -206,6 +230,7 @@ def job_status_to_proto(job: JobStatus) -> pb.Job:
             for rank in job.ranks
         ],
         cannot_reshape=not all(rank.can_reshape for rank in job.ranks),
+        standing=pb.Standing(num_ranks=job.num_devices + len(job.layout.standbys), summary=job.detail or job.state),
     )
 
 
@@ -226,16 +251,36 @@ def job_from_request(request: pb.RegisterJobRequest, registered_at: datetime) ->
     )
 
 
-def rank_from_request(request: pb.RegisterRankRequest, registered_at: datetime) -> RankRecord:
-    """The process that a request describes."""
-    return RankRecord(
-        job_id=request.job_id,
-        rank=request.rank,
-        incarnation=request.incarnation,
-        node=request.node,
-        device=request.device,
-        address=request.address,
-        process_id=request.process_id,
-        registered_at=registered_at,
-        can_reshape=not request.cannot_reshape,
-    )
+def ranks_from_request(request: pb.RegisterRanksRequest, registered_at: datetime) -> list[RankRecord]:
+    """The processes that a request describes."""
+    return [
+        RankRecord(
+            job_id=request.job_id,
+            rank=process.rank,
+            incarnation=process.incarnation,
+            node=process.node,
+            device=process.device,
+            address=process.address,
+            process_id=process.process_id,
+            registered_at=registered_at,
+            can_reshape=not process.cannot_reshape,
+        )
+        for process in request.processes
+    ]
+
+
+def exits_from_request(request: pb.ReportExitsRequest, now: datetime) -> list[RankExitRecord]:
+    """The ends of processes that a request tells of."""
+    return [
+        RankExitRecord(
+            job_id=request.job_id,
+            rank=one.rank,
+            incarnation=one.incarnation,
+            code=one.code,
+            signal=one.signal,
+            last_line=one.last_line,
+            lost_peer=one.lost_peer,
+            at=one.at.ToDatetime(tzinfo=UTC) if one.HasField("at") else now,
+        )
+        for one in request.exits
+    ]

@@ -3,6 +3,7 @@
 import grpc
 
 from evenkeel.history.errors import (
+    DeposedError,
     HistoryError,
     JobConflictError,
     UnknownIncidentError,
@@ -31,12 +32,18 @@ class SecurityMismatchError(Exception):
     """A rank's controller and the scheduler cannot talk; the message says who has to change what."""
 
 
+class NotInChargeError(Exception):
+    """Another scheduler is in charge, or none is yet; the message says where it is found."""
+
+
 _CODES: tuple[tuple[type[Exception], grpc.StatusCode], ...] = (
     (TokenMissingError, grpc.StatusCode.UNAUTHENTICATED),
     (TokenRefusedError, grpc.StatusCode.PERMISSION_DENIED),
     (InvalidRequestError, grpc.StatusCode.INVALID_ARGUMENT),
     (LayoutError, grpc.StatusCode.INVALID_ARGUMENT),
     (JobAwayError, grpc.StatusCode.UNAVAILABLE),
+    (NotInChargeError, grpc.StatusCode.UNAVAILABLE),
+    (DeposedError, grpc.StatusCode.UNAVAILABLE),
     (PageError, grpc.StatusCode.INVALID_ARGUMENT),
     (UnknownJobError, grpc.StatusCode.NOT_FOUND),
     (UnknownPlanError, grpc.StatusCode.NOT_FOUND),

@@ -26,6 +26,7 @@ def _cause(incident: IncidentState) -> str:
     verb = "are" if len(incident.culprits) > 1 else "is"
     finding = {
         VerdictKind.FAIL_STOP: f"{who} {verb} dead",
+        VerdictKind.PROGRAM_ERROR: f"{who} {verb} gone by an error of the program, and no device is at fault",
         VerdictKind.HANG: f"{who} {verb} stuck while others wait",
         VerdictKind.COMPUTE_SLOW: f"{who} {verb} computing at {incident.throughput:.2f} of healthy speed",
         VerdictKind.COMMUNICATION_SLOW: f"{who} {verb} communicating at {incident.throughput:.2f} of healthy speed",

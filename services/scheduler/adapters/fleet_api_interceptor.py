@@ -16,6 +16,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from evenkeel.services.common.metrics import SHORT_SECONDS_BUCKETS
 from evenkeel.services.scheduler.adapters.fleet_api_errors import status_of
+from evenkeel.services.scheduler.adapters.fleet_api_gate import Gate
 from evenkeel.services.scheduler.adapters.fleet_api_tokens import TokenGuard, bearer_token
 
 SERVICE = "evenkeel.scheduler.v1.FleetService"
@@ -47,8 +48,9 @@ class FleetApiMetrics:
 class FleetApiInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc, unused-ignore]
     """Wraps the handlers of the fleet service."""
 
-    def __init__(self, guard: TokenGuard, metrics: FleetApiMetrics) -> None:
+    def __init__(self, guard: TokenGuard, metrics: FleetApiMetrics, gate: Gate) -> None:
         self._guard = guard
+        self._gate = gate
         self._metrics = metrics
 
     async def intercept_service(
@@ -93,6 +95,7 @@ class FleetApiInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc, unu
                 deadline = asyncio.timeout(limit)
                 try:
                     async with deadline:
+                        self._gate.check()
                         await self._guard.check(method, request, bearer_token(context.invocation_metadata() or ()))
                         response = await behaviour(request, context)
                 except TimeoutError:
@@ -111,6 +114,7 @@ class FleetApiInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc, unu
             request = await self._parsed(method, parse, raw, context)
             with self._metrics.streams.track_inprogress():
                 async with self._reported(method, request, context):
+                    self._gate.check()
                     await self._guard.check(method, request, bearer_token(context.invocation_metadata() or ()))
                     async for response in behaviour(request, context):
                         yield response

@@ -1,6 +1,7 @@
 """What a request must look like before anybody acts on it: each check names the field, and says what would do."""
 
 import re
+from collections.abc import Sequence
 
 from evenkeel.layouts.schedules import SCHEDULES
 from evenkeel.scheduler.v1 import scheduler_pb2 as pb
@@ -9,6 +10,8 @@ from evenkeel.services.scheduler.adapters.fleet_api_errors import InvalidRequest
 MIN_TOKEN_CHARACTERS = 16
 _MAX_TOKEN_CHARACTERS = 4096
 _MAX_TEXT_CHARACTERS = 256
+_MAX_LINE_CHARACTERS = 1000
+_MAX_EXIT = 255
 _MAX_RANKS = 8192
 _MAX_BLOCKS = 4096
 _MAX_PASSES = 100_000
@@ -40,23 +43,60 @@ def check_register_job(request: pb.RegisterJobRequest) -> None:
     _check_model(request)
 
 
-def check_register_rank(request: pb.RegisterRankRequest) -> None:
-    """Accept a process of a rank.
+def check_register_ranks(request: pb.RegisterRanksRequest) -> None:
+    """Accept processes of a job's ranks.
 
     Raises:
-        InvalidRequestError: One of its fields cannot be.
+        InvalidRequestError: One of the fields cannot be.
     """
     _check_name("job_id", request.job_id)
-    for field, number in (("rank", request.rank), ("incarnation", request.incarnation)):
-        if not 0 <= number <= _MAX_RANK:
-            raise InvalidRequestError(f"{field} {number}: must be 0 to {_MAX_RANK}")
-    for field, text in (("node", request.node), ("device", request.device)):
-        if not text:
-            raise InvalidRequestError(f"{field}: must not be empty")
-        _check_text(field, text)
-    address = _ADDRESS.fullmatch(request.address)
-    if address is None or not 0 < int(address["port"]) < 65536:
-        raise InvalidRequestError(f"address {request.address[:80]!r}: must be host:port of the rank's controller")
+    _check_processes("processes", request.processes)
+    for process in request.processes:
+        for field, text in (("node", process.node), ("device", process.device)):
+            if not text:
+                raise InvalidRequestError(f"processes.{field}: must not be empty")
+            _check_text(f"processes.{field}", text)
+        address = _ADDRESS.fullmatch(process.address)
+        if address is None or not 0 < int(address["port"]) < 65536:
+            raise InvalidRequestError(
+                f"processes.address {process.address[:80]!r}: must be host:port of the rank's controller"
+            )
+
+
+def check_report_exits(request: pb.ReportExitsRequest) -> None:
+    """Accept ends of processes of a job's ranks.
+
+    Raises:
+        InvalidRequestError: One of the fields cannot be.
+    """
+    _check_name("job_id", request.job_id)
+    _check_processes("exits", request.exits)
+    for one in request.exits:
+        for field, number in (("code", one.code), ("signal", one.signal)):
+            if not 0 <= number <= _MAX_EXIT:
+                raise InvalidRequestError(f"exits.{field} {number}: must be 0 to {_MAX_EXIT}")
+        check_line("exits.last_line", one.last_line)
+
+
+def check_line(field: str, text: str) -> None:
+    """Accept a line that a program wrote.
+
+    Raises:
+        InvalidRequestError: It is too long, or more than a line.
+    """
+    if len(text) > _MAX_LINE_CHARACTERS or not text.isprintable():
+        raise InvalidRequestError(f"{field}: at most {_MAX_LINE_CHARACTERS} printable characters")
+
+
+def _check_processes(field: str, processes: Sequence[pb.RankProcess] | Sequence[pb.RankExit]) -> None:
+    if not 0 < len(processes) <= _MAX_RANKS:
+        raise InvalidRequestError(f"{field}: {len(processes)} of them, must be 1 to {_MAX_RANKS}")
+    for process in processes:
+        for name, number in (("rank", process.rank), ("incarnation", process.incarnation)):
+            if not 0 <= number <= _MAX_RANK:
+                raise InvalidRequestError(f"{field}.{name} {number}: must be 0 to {_MAX_RANK}")
+    if len({process.rank for process in processes}) < len(processes):
+        raise InvalidRequestError(f"{field}: each rank at most once")
 
 
 def check_job_id(job_id: str) -> None:

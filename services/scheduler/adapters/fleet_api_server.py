@@ -1,7 +1,7 @@
 """The gRPC server of the scheduler: fleet API, health, reflection, and TLS where a certificate is given."""
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from evenkeel.scheduler.v1 import scheduler_pb2 as pb
 from evenkeel.scheduler.v1 import scheduler_pb2_grpc as pb_grpc
 from evenkeel.services.common.bind_error import BindError
 from evenkeel.services.scheduler.adapters.fleet_api import FleetApi
+from evenkeel.services.scheduler.adapters.fleet_api_gate import Gate
 from evenkeel.services.scheduler.adapters.fleet_api_interceptor import SERVICE, FleetApiInterceptor, FleetApiMetrics
 from evenkeel.services.scheduler.adapters.fleet_api_tokens import TokenGuard
 from evenkeel.services.scheduler.adapters.fleet_port import FleetPort, HistoryPort
@@ -69,6 +70,8 @@ async def fleet_server(
     fleet_token: str,
     tls: TlsFiles | None = None,
     rank_tls: RankTls | None = None,
+    gate: Gate | None = None,
+    term: Callable[[], int] = lambda: 0,
 ) -> AsyncIterator[FleetServer]:
     """Serves inside the ``async with``; NOT_SERVING until :meth:`FleetServer.set_serving` says otherwise.
 
@@ -80,6 +83,8 @@ async def fleet_server(
         fleet_token: Opens everything.
         tls: Certificate and key; None = no TLS.
         rank_tls: How the scheduler talks to ranks: those that want it otherwise cannot register.
+        gate: Closed for a scheduler that stands by; None = open.
+        term: Of the scheduler, told to ranks that register.
 
     Raises:
         BindError: The address is taken or not ours.
@@ -87,9 +92,10 @@ async def fleet_server(
     """
     guard = TokenGuard(fleet_token, history)
     server = grpc.aio.server(
-        interceptors=[FleetApiInterceptor(guard, FleetApiMetrics(registry))], options=list(_OPTIONS)
+        interceptors=[FleetApiInterceptor(guard, FleetApiMetrics(registry), gate or Gate(opened=True))],
+        options=list(_OPTIONS),
     )
-    pb_grpc.add_FleetServiceServicer_to_server(FleetApi(fleet, history, rank_tls=rank_tls), server)
+    pb_grpc.add_FleetServiceServicer_to_server(FleetApi(fleet, history, rank_tls=rank_tls, term=term), server)
     status = HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(status, server)
     names = (pb.DESCRIPTOR.services_by_name["FleetService"].full_name, health.SERVICE_NAME, reflection.SERVICE_NAME)

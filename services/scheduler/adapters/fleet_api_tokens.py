@@ -23,8 +23,10 @@ class Scope(StrEnum):
 
 SCOPES = {
     "RegisterJob": Scope.FLEET,
-    "RegisterRank": Scope.JOB,
+    "RegisterRanks": Scope.JOB,
+    "ReportExits": Scope.JOB,
     "FinishJob": Scope.JOB,
+    "GetJob": Scope.JOB,
     "WatchJob": Scope.JOB,
     "ListJobs": Scope.FLEET,
     "ListIncidents": Scope.JOB,

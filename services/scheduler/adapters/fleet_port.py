@@ -3,16 +3,25 @@
 All methods run on the service's event loop.
 """
 
-from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
 from evenkeel.history.reads import Page
-from evenkeel.history.records import IncidentState, JobRecord, JobStatus, PlanStatus, RankRecord, VerdictRecord
+from evenkeel.history.records import (
+    IncidentState,
+    JobRecord,
+    JobStatus,
+    PlanStatus,
+    RankExitRecord,
+    RankRecord,
+    VerdictRecord,
+)
 from evenkeel.history.vocabulary import JobState
 from evenkeel.layouts.layout import Layout
 from evenkeel.layouts.model import ModelSpec
+from evenkeel.services.scheduler.domain.standing import Standing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +64,7 @@ class JobView:
         proportional_bound: Sum of live throughputs over the number of devices at the start.
         can_reshape: False when some rank's training loop cannot apply plans.
         problem: Why it is stuck; empty in any other state.
+        standing: What its ranks do.
     """
 
     job_id: str
@@ -69,6 +79,7 @@ class JobView:
     proportional_bound: float
     can_reshape: bool = True
     problem: str = ""
+    standing: Standing = field(default_factory=Standing)
 
 
 JobNews = JobView | VerdictRecord | PlanStatus
@@ -92,8 +103,8 @@ class FleetPort(Protocol):
         """
         ...
 
-    async def register_rank(self, rank: RankRecord) -> None:
-        """Make a process of a rank known, durably, before returning; idempotent by (job, rank, incarnation).
+    async def register_ranks(self, job_id: str, ranks: Sequence[RankRecord]) -> None:
+        """Make processes of a job's ranks known, durably, all or none; idempotent by (job, rank, incarnation).
 
         Raises:
             FinishedJobError: The job has ended.
@@ -101,8 +112,21 @@ class FleetPort(Protocol):
         """
         ...
 
-    async def finish_job(self, job_id: str) -> None:
-        """End a job; idempotent. Its watchers' iterators end."""
+    async def report_exits(self, job_id: str, exits: Sequence[RankExitRecord]) -> None:
+        """Processes of a job's ranks have ended; durable on return, and the second report of a process is dropped.
+
+        Raises:
+            UnknownRankError: The job's layout has no such rank.
+        """
+        ...
+
+    async def finish_job(self, job_id: str, failure: str = "") -> None:
+        """End a job; idempotent. Its watchers' iterators end.
+
+        Args:
+            job_id: The job.
+            failure: Why it failed; empty when it did not.
+        """
         ...
 
     def job(self, job_id: str) -> JobView | None:

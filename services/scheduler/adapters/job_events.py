@@ -1,15 +1,17 @@
-"""What the scheduler itself sees of a job's processes, as telemetry records: the detector has one stream to read."""
+"""What the scheduler itself sees of a job's processes, as batches of telemetry: the detector has one stream to read."""
 
 import time
 from collections.abc import Callable
 
+from evenkeel.contracts.columns import tell_process
 from evenkeel.contracts.headers import record_headers
 from evenkeel.contracts.speakers import NO_RANK, SCHEDULER_INCARNATION
-from evenkeel.contracts.topics import RECORDS
+from evenkeel.contracts.topics import BATCHES
 from evenkeel.services.common.kafka.ports import Producer
 from evenkeel.services.common.kafka.records import OutgoingRecord
 from evenkeel.services.scheduler.domain.suspicion import ProbeOutcome
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
+from evenkeel.telemetry.v2 import process_pb2 as pb
+from evenkeel.telemetry.v2.batch_pb2 import Batch
 
 _LONGEST_DETAIL = 500
 
@@ -18,7 +20,7 @@ class JobEvents:
     """Reports about one job, on behalf of no rank. Event loop's thread.
 
     Args:
-        producer: Where records go.
+        producer: Where batches go.
         job_id: The job.
         clock: Unix seconds.
     """
@@ -53,20 +55,18 @@ class JobEvents:
 
     async def _report(self, event: pb.ProcessEvent) -> None:
         event.at_unix_seconds = self._clock()
-        record = pb.Record(
+        batch = Batch(events=[event])
+        tell_process(
+            batch,
             job_id=self._job_id,
+            node="scheduler",
             rank=NO_RANK,
             incarnation=SCHEDULER_INCARNATION,
             sequence=self._sequence,
-            node="scheduler",
-            events=[event],
+            num_events=1,
         )
         self._sequence += 1
-        headers = record_headers(RECORDS, "evenkeel/scheduler")
+        headers, value = record_headers(BATCHES, "evenkeel/scheduler"), batch.SerializeToString()
         await self._producer.send_all(
-            [
-                OutgoingRecord(
-                    topic=RECORDS.name, key=self._job_id.encode(), value=record.SerializeToString(), headers=headers
-                )
-            ]
+            [OutgoingRecord(topic=BATCHES.name, key=self._job_id.encode(), value=value, headers=headers)]
         )

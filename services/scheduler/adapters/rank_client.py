@@ -9,7 +9,7 @@ from evenkeel.control.v1 import control_pb2 as pb
 from evenkeel.control.v1 import control_pb2_grpc
 from evenkeel.history.vocabulary import PlanMode
 from evenkeel.layouts.codec import layout_to_proto
-from evenkeel.layouts.rank_codec import rank_state_from_proto
+from evenkeel.layouts.rank_codec import ballot_from_proto, rank_state_from_proto
 from evenkeel.layouts.rank_state import RankState
 from evenkeel.services.scheduler.adapters.rank_tls import RankTls, tls_advice
 from evenkeel.services.scheduler.dispatch.protocol import (
@@ -20,10 +20,11 @@ from evenkeel.services.scheduler.dispatch.protocol import (
     RankRefusedError,
     RankTimeoutError,
     Reshape,
+    StaleBallotError,
 )
+from evenkeel.services.scheduler.leadership import Leadership
 
-# In these words since the first version of the SDK.
-_CANNOT_RESHAPE = "training loop cannot be reshaped"
+_REFUSAL_KEY = "evenkeel-refusal-bin"
 _MODES = {PlanMode.BOUNDARY: pb.APPLY_MODE_BOUNDARY, PlanMode.RECOVER: pb.APPLY_MODE_RECOVER}
 _AWAY = frozenset(
     (
@@ -57,6 +58,7 @@ def _reshape_to_proto(reshape: Reshape) -> pb.Reshape:
         epoch=reshape.epoch,
         mode=_MODES[reshape.mode],
         to_layout=layout_to_proto(reshape.to_layout),
+        term=reshape.term,
     )
 
 
@@ -64,7 +66,15 @@ class RankClient:
     """One process of a rank; see :class:`~evenkeel.services.scheduler.dispatch.protocol.RankCalls`."""
 
     def __init__(
-        self, *, job_id: str, job_token: str, rank: int, incarnation: int, address: str, tls: RankTls | None = None
+        self,
+        *,
+        job_id: str,
+        job_token: str,
+        rank: int,
+        incarnation: int,
+        address: str,
+        leadership: Leadership,
+        tls: RankTls | None = None,
     ) -> None:
         """Makes a channel, which connects when first used.
 
@@ -74,8 +84,10 @@ class RankClient:
             rank: The rank; an answer that names another one counts as no answer.
             incarnation: Its process; likewise.
             address: host:port of its controller.
+            leadership: What changes a rank is asked only by who is certainly in charge; every call tells the term.
             tls: How to talk to it; None = plain.
         """
+        self._leadership = leadership
         self.rank = rank
         self.incarnation = incarnation
         self.address = address
@@ -89,6 +101,7 @@ class RankClient:
 
     async def prepare(self, reshape: Reshape, timeout_seconds: float) -> RankState:
         """See :class:`~evenkeel.services.scheduler.dispatch.protocol.RankCalls`."""
+        self._require_leadership()
         request = pb.PrepareRequest(reshape=_reshape_to_proto(reshape))
         answer = await self._answer(self._stub.Prepare(request, timeout=timeout_seconds, metadata=self._metadata))
         return self._checked(answer.state)
@@ -110,18 +123,22 @@ class RankClient:
 
     async def abort(self, reshape: Reshape, timeout_seconds: float) -> RankState:
         """See :class:`~evenkeel.services.scheduler.dispatch.protocol.RankCalls`."""
-        request = pb.AbortRequest(job_id=self._job_id, plan_id=reshape.plan_id, epoch=reshape.epoch)
+        self._require_leadership()
+        request = pb.AbortRequest(job_id=self._job_id, plan_id=reshape.plan_id, epoch=reshape.epoch, term=reshape.term)
         answer = await self._answer(self._stub.Abort(request, timeout=timeout_seconds, metadata=self._metadata))
         return self._checked(answer.state)
 
     async def interrupt(self, epoch: int, *, leave: bool, timeout_seconds: float) -> None:
         """See :class:`~evenkeel.services.scheduler.dispatch.protocol.RankCalls`."""
-        request = pb.InterruptRequest(job_id=self._job_id, epoch=epoch, leave=leave)
+        self._require_leadership()
+        request = pb.InterruptRequest(job_id=self._job_id, epoch=epoch, leave=leave, term=self._leadership.term)
         await self._answer(self._stub.Interrupt(request, timeout=timeout_seconds, metadata=self._metadata))
 
     async def probe(self, matrix_size: int, repetitions: int, timeout_seconds: float) -> list[float]:
         """See :class:`~evenkeel.services.scheduler.dispatch.protocol.RankCalls`."""
-        request = pb.ProbeRequest(job_id=self._job_id, matrix_size=matrix_size, repetitions=repetitions)
+        request = pb.ProbeRequest(
+            job_id=self._job_id, matrix_size=matrix_size, repetitions=repetitions, term=self._leadership.term
+        )
         return await self._probed(request, timeout_seconds)
 
     async def probe_link(self, probe: LinkProbe, timeout_seconds: float) -> list[float]:
@@ -132,7 +149,9 @@ class RankClient:
             num_bytes=probe.num_bytes,
             num_ranks=probe.num_ranks,
         )
-        request = pb.ProbeRequest(job_id=self._job_id, repetitions=probe.repetitions, link=link)
+        request = pb.ProbeRequest(
+            job_id=self._job_id, repetitions=probe.repetitions, link=link, term=self._leadership.term
+        )
         return await self._probed(request, timeout_seconds)
 
     async def _probed(self, request: pb.ProbeRequest, timeout_seconds: float) -> list[float]:
@@ -143,7 +162,7 @@ class RankClient:
 
     async def status(self, timeout_seconds: float) -> RankState:
         """See :class:`~evenkeel.services.scheduler.dispatch.protocol.RankCalls`."""
-        request = pb.StatusRequest(job_id=self._job_id)
+        request = pb.StatusRequest(job_id=self._job_id, term=self._leadership.term)
         answer = await self._answer(self._stub.Status(request, timeout=timeout_seconds, metadata=self._metadata))
         return self._checked(answer.state)
 
@@ -154,7 +173,9 @@ class RankClient:
             RankAwayError: The stream broke, or could not be opened.
             RankRefusedError: The controller refuses it.
         """
-        call = self._stub.Watch(pb.WatchRequest(job_id=self._job_id), metadata=self._metadata)
+        call = self._stub.Watch(
+            pb.WatchRequest(job_id=self._job_id, term=self._leadership.term), metadata=self._metadata
+        )
         try:
             async for response in call:
                 yield self._checked(response.state)
@@ -166,6 +187,11 @@ class RankClient:
     async def close(self) -> None:
         """Close the channel; calls in hand end as cancelled."""
         await self._channel.close()
+
+    def _require_leadership(self) -> None:
+        """A decided plan may be told again by whoever it was; what is new, only by the one in charge."""
+        if not self._leadership.holds:
+            raise RankAwayError(f"rank {self.rank} is not asked: this scheduler may not be in charge any more")
 
     def _checked(self, message: pb.RankState) -> RankState:
         state = rank_state_from_proto(message)
@@ -184,9 +210,17 @@ class RankClient:
         text = f"{who}: {error.code().name}: {details}"
         if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
             return RankTimeoutError(text)
-        if error.code() is grpc.StatusCode.FAILED_PRECONDITION and details.endswith(_CANNOT_RESHAPE):
-            return CannotReshapeError(self.rank, text)
+        for key, value in error.trailing_metadata() or ():
+            if key == _REFUSAL_KEY and isinstance(value, bytes):
+                return self._refusal(pb.Refusal.FromString(value), text)
         return RankAwayError(text) if error.code() in _AWAY else RankRefusedError(text)
+
+    def _refusal(self, refusal: pb.Refusal, text: str) -> RankRefusedError:
+        if refusal.reason == pb.REFUSAL_REASON_CANNOT_RESHAPE:
+            return CannotReshapeError(self.rank, text)
+        if refusal.reason == pb.REFUSAL_REASON_STALE_BALLOT:
+            return StaleBallotError(ballot_from_proto(refusal.promised), text)
+        return RankRefusedError(text)
 
     async def _answer(self, call: Awaitable[Answer]) -> Answer:
         try:

@@ -5,9 +5,10 @@ topic of plans and the table never disagree; :mod:`evenkeel.services.scheduler.a
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import groupby
 from typing import TypeVar
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
@@ -25,6 +26,7 @@ from evenkeel.history.records import (
     PlanEventRecord,
     PlanRecord,
     PlanStatus,
+    RankExitRecord,
     RankRecord,
     RestartRecord,
     VerdictRecord,
@@ -32,7 +34,9 @@ from evenkeel.history.records import (
 from evenkeel.history.vocabulary import JobState, PlanState
 from evenkeel.services.common.backoff import Reachability, persist
 from evenkeel.services.common.database import DATABASE_AWAY, DatabaseAwayError
+from evenkeel.services.common.kafka.records import Partition
 from evenkeel.services.scheduler.adapters.fleet_api_codec import plan_to_proto
+from evenkeel.services.scheduler.adapters.group_commit import GroupCommit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,9 +49,20 @@ class JobStateRecord:
     detail: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetsRecord:
+    """How far the scheduler has read: the first offset not dealt with, by partition; at least one."""
+
+    offsets: Mapping[Partition, int]
+
+
+Fence = Callable[[AsyncConnection], Awaitable[None]]
+"""Makes a transaction commit only if this process is still in charge; raises DeposedError where it is not."""
+
 Change = (
     JobRecord
     | RankRecord
+    | RankExitRecord
     | JobStateRecord
     | VerdictRecord
     | IncidentRecord
@@ -55,17 +70,25 @@ Change = (
     | PlanRecord
     | PlanEventRecord
     | PlanDropRecord
+    | OffsetsRecord
 )
 """Anything that can be added to the history."""
 
 Result = TypeVar("Result")
 
+_READER = "scheduler"
+
 
 class Store:
-    """History of the scheduler on one engine. Safe for many tasks: each call is a transaction of its own."""
+    """History of the scheduler on one engine. Safe for many tasks: each read is a transaction of its own."""
 
     def __init__(
-        self, engine: AsyncEngine, *, timeout_seconds: float = 5.0, reachability: Reachability | None = None
+        self,
+        engine: AsyncEngine,
+        *,
+        timeout_seconds: float = 5.0,
+        reachability: Reachability | None = None,
+        fence: Fence | None = None,
     ) -> None:
         """Keeps what it is given; does no I/O.
 
@@ -73,10 +96,13 @@ class Store:
             engine: From :func:`evenkeel.services.common.database.create_engine`; the caller disposes of it.
             timeout_seconds: Longest wait for one call; after it the database counts as away.
             reachability: Told whether the database answers; None = only the log is.
+            fence: Of every transaction that writes; None = nobody else ever writes.
         """
         self._engine = engine
         self._timeout_seconds = timeout_seconds
         self._reachability = reachability or Reachability("postgres")
+        self._fence = fence
+        self._group = GroupCommit(self._write, _apply_all, together=_are_ranks)
         self.outbox_filled = asyncio.Event()
         """Set whenever records for Kafka have been committed."""
 
@@ -87,15 +113,12 @@ class Store:
             For each change whether it was new.
 
         Raises:
-            history.errors.HistoryError: A change contradicts the history, or what it refers to is missing.
+            history.errors.HistoryError: A change contradicts the history, or what it refers to is missing; or this
+                process is not in charge any more.
             OperationalError, InterfaceError, DatabaseAwayError: The database is away: nothing or everything
                 was saved; try again.
         """
-
-        async def work(connection: AsyncConnection) -> tuple[bool, ...]:
-            return tuple([await _apply(connection, change) for change in changes])
-
-        outcome = await self._transaction(work)
+        outcome = await self._group.save(changes)
         if any(isinstance(change, PlanRecord | PlanEventRecord | PlanDropRecord) for change in changes):
             self.outbox_filled.set()
         return outcome
@@ -107,6 +130,23 @@ class Store:
             history.errors.HistoryError: As for :meth:`save`.
         """
         return await persist(lambda: self.save(changes), transient=DATABASE_AWAY, reachability=self._reachability)
+
+    async def load_offsets(self) -> Mapping[Partition, int]:
+        """See :class:`evenkeel.services.common.kafka.assigned_consumer.OffsetStore`."""
+
+        async def load() -> dict[tuple[str, int], int]:
+            return await self._transaction(lambda connection: writes.load_offsets(connection, _READER))
+
+        found = await persist(load, transient=DATABASE_AWAY, reachability=self._reachability)
+        return {Partition(*each): offset for each, offset in found.items()}
+
+    async def save_offsets(self, offsets: Mapping[Partition, int]) -> bool:
+        """See :class:`evenkeel.services.common.kafka.assigned_consumer.OffsetStore`."""
+        try:
+            await self.save([OffsetsRecord(offsets=offsets)])
+        except DATABASE_AWAY:
+            return False
+        return True
 
     async def unfinished_jobs(self) -> list[str]:
         """Ids of all unfinished jobs, oldest first.
@@ -173,6 +213,14 @@ class Store:
         """One incident, or None."""
         return await self._transaction(lambda connection: reads.get_incident(connection, incident_id))
 
+    async def _write(self, work: Callable[[AsyncConnection], Awaitable[None]]) -> None:
+        async def fenced(connection: AsyncConnection) -> None:
+            if self._fence is not None:
+                await self._fence(connection)
+            await work(connection)
+
+        await self._transaction(fenced)
+
     async def _transaction(self, work: Callable[[AsyncConnection], Awaitable[Result]]) -> Result:
         try:
             async with asyncio.timeout(self._timeout_seconds), self._engine.begin() as connection:
@@ -186,12 +234,29 @@ class Store:
         return result
 
 
+def _are_ranks(changes: Sequence[Change]) -> bool:
+    return all(isinstance(change, RankRecord) for change in changes)
+
+
+async def _apply_all(connection: AsyncConnection, changes: Sequence[Change]) -> tuple[bool, ...]:
+    """Changes in the order given; processes of ranks that come together are added together."""
+    outcome: list[bool] = []
+    for are_ranks, some in groupby(changes, key=lambda change: isinstance(change, RankRecord)):
+        if are_ranks:
+            outcome += await writes.register_ranks(connection, [one for one in some if isinstance(one, RankRecord)])
+        else:
+            outcome += [await _apply(connection, change) for change in some]
+    return tuple(outcome)
+
+
 async def _apply(connection: AsyncConnection, change: Change) -> bool:
     match change:
         case JobRecord():
             return await writes.register_job(connection, change)
         case RankRecord():
-            return await writes.register_rank(connection, change)
+            return (await writes.register_ranks(connection, [change]))[0]
+        case RankExitRecord():
+            return await writes.record_exit(connection, change)
         case JobStateRecord():
             return await writes.set_job_state(connection, change.job_id, change.state, change.at, change.detail)
         case VerdictRecord():
@@ -200,6 +265,10 @@ async def _apply(connection: AsyncConnection, change: Change) -> bool:
             return await writes.open_incident(connection, change)
         case IncidentEventRecord():
             return await writes.append_incident_event(connection, change)
+        case OffsetsRecord():
+            offsets = {(each.topic, each.number): offset for each, offset in change.offsets.items()}
+            await writes.save_offsets(connection, _READER, offsets)
+            return True
         case PlanRecord():
             return await writes.record_plan(connection, change) and await _announce(connection, _proposed(change))
         case PlanEventRecord():

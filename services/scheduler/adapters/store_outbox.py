@@ -1,9 +1,9 @@
 """Sends what transactions left in the outbox to Kafka, in order, at least once."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
-from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from evenkeel.contracts.headers import record_headers
 from evenkeel.contracts.topics import TOPICS
@@ -38,6 +38,7 @@ class OutboxPublisher:
         filled: asyncio.Event,
         *,
         reachability: Reachability | None = None,
+        fence: Callable[[AsyncConnection], Awaitable[None]] | None = None,
     ) -> None:
         """Keeps what it is given; does no I/O.
 
@@ -46,7 +47,9 @@ class OutboxPublisher:
             producer: Started; the caller stops it.
             filled: Set by whoever fills the outbox, so that nothing waits for the next look.
             reachability: Told whether the database answers; None = only the log is.
+            fence: Of every transaction; raises when this process is not in charge any more.
         """
+        self._fence = fence
         self._engine = engine
         self._producer = producer
         self._filled = filled
@@ -81,6 +84,8 @@ class OutboxPublisher:
         """
         clock = asyncio.get_running_loop().time
         async with asyncio.timeout(_DATABASE_SECONDS) as limit, self._engine.begin() as connection:
+            if self._fence is not None:
+                await self._fence(connection)
             waiting = await writes.take_outbox(connection, limit=_BATCH_SIZE)
             if waiting:
                 limit.reschedule(None)

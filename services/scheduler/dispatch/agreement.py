@@ -44,8 +44,12 @@ def boundary_decision(states: Mapping[int, RankState], *, epoch: int, layout: La
 
     Raises:
         NoAgreementError: Some rank is not training under the epoch in force.
-        RecoveryNeededError: All are training under one other epoch, or a rank that is to join does not wait for a plan.
+        RecoveryNeededError: All are training under one other epoch, some rank has a later plan that it has not applied,
+            or a rank that is to join does not wait for a plan.
     """
+    pending = {rank: states[rank].pending_epoch for rank in layout.ranks if states[rank].pending_epoch > epoch}
+    if pending:
+        raise RecoveryNeededError(f"ranks have later plans that are committed and not applied, by epoch: {pending}")
     elsewhere = {
         rank: f"{states[rank].phase} in epoch {states[rank].epoch}"
         for rank in layout.ranks
@@ -59,7 +63,7 @@ def boundary_decision(states: Mapping[int, RankState], *, epoch: int, layout: La
     deaf = {
         rank: f"{states[rank].phase} in epoch {states[rank].epoch}"
         for rank in to_layout.ranks
-        if rank not in layout.ranks and states[rank].phase in (RankPhase.RESHAPING, RankPhase.PARKED)
+        if rank not in layout.ranks and not _can_join(states[rank], epoch)
     }
     if deaf:
         raise RecoveryNeededError(f"ranks {deaf} do not wait for a plan to join by: only a recovery brings them in")
@@ -70,6 +74,11 @@ def boundary_decision(states: Mapping[int, RankState], *, epoch: int, layout: La
         steps_applied=-1,
         group_handles=_handles(states, to_layout),
     )
+
+
+def _can_join(state: RankState, epoch: int) -> bool:
+    """Whether a rank takes a boundary plan as a joiner: it has no place, or others have left it behind in its epoch."""
+    return state.phase is RankPhase.JOINING or (state.phase is RankPhase.PARKED and state.epoch != epoch)
 
 
 def recovery_decision(

@@ -10,11 +10,11 @@ class StateBoard:
     """Filled by Watch streams and answers to calls. Belongs to the event loop's thread.
 
     Attributes:
-        on_post: Told each state that is taken in; None = nobody.
+        listeners: Told each state that is taken in.
     """
 
     def __init__(self) -> None:
-        self.on_post: Callable[[RankState], None] | None = None
+        self.listeners: list[Callable[[RankState], None]] = []
         self._states: dict[int, RankState] = {}
         self._changed = asyncio.Event()
 
@@ -35,15 +35,15 @@ class StateBoard:
             return
         self._states[state.rank] = state
         self._changed.set()
-        if self.on_post is not None:
-            self.on_post(state)
+        for listener in self.listeners:
+            listener(state)
 
-    def refusal(self, ranks: Iterable[int], epoch: int) -> str:
-        """Why some of ``ranks`` could not carry out the plan of ``epoch``; empty when none said so."""
+    def failure(self, ranks: Iterable[int], epoch: int) -> str:
+        """Why some of ``ranks`` could not apply the plan of ``epoch``; empty when none said so."""
         said = [
-            f"rank {rank}: {state.refusal}"
+            f"rank {rank}: {state.failed_reason}"
             for rank in ranks
-            if (state := self._states.get(rank)) is not None and state.refusal and state.refused_epoch == epoch
+            if (state := self._states.get(rank)) is not None and state.failed_epoch == epoch
         ]
         return "; ".join(said)
 

@@ -5,7 +5,7 @@ from typing import Protocol
 
 from evenkeel.history.vocabulary import PlanMode
 from evenkeel.layouts.layout import Layout
-from evenkeel.layouts.rank_state import RankState, StandIn
+from evenkeel.layouts.rank_state import Ballot, RankState, StandIn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,6 +17,7 @@ class Reshape:
     epoch: int
     mode: PlanMode
     to_layout: Layout
+    term: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +54,18 @@ class RankTimeoutError(RankAwayError):
 
 class RankRefusedError(Exception):
     """A rank's controller refuses: the plan is stale there, the token is wrong, or it cannot be reshaped."""
+
+
+class StaleBallotError(RankRefusedError):
+    """A rank is promised to a greater ballot: whoever proposes again goes beyond it.
+
+    Attributes:
+        promised: That ballot.
+    """
+
+    def __init__(self, promised: Ballot, text: str) -> None:
+        super().__init__(text)
+        self.promised = promised
 
 
 class CannotReshapeError(RankRefusedError):

@@ -4,13 +4,16 @@ A flight is one coroutine; cancelling it is how a newer plan replaces it. Before
 changed anything. After it, commits are repeated until every rank has taken one: a rank that does not answer is dead or
 will answer, and its verdict cancels the flight. Calls to ranks run concurrently, so a phase takes as long as its
 slowest rank.
+
+Every live process of the job hears of every plan, so that none is left with one that is over. Those that neither the
+layout in force nor the plan's counts on are told beside the others, and waited for in nothing.
 """
 
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 
 import structlog
 
@@ -54,6 +57,7 @@ class Flight:
         layout: Layout in force.
         layouts: Layout of every decided epoch.
         calls: Calls to each live rank of the layout in force and of the plan's.
+        others: Calls to all other live processes of the job.
         board: Newest states.
         times: Deadlines.
     """
@@ -64,6 +68,7 @@ class Flight:
     layout: Layout
     layouts: Mapping[int, Layout]
     calls: Mapping[int, RankCalls]
+    others: Mapping[int, RankCalls] = field(default_factory=dict)
     board: StateBoard
     times: FlightTimes = FlightTimes()
 
@@ -99,8 +104,13 @@ class Flight:
         Raises:
             RankRefusedError: A rank refuses the plan, or could not carry it out.
         """
-        await self._on_all(lambda calls: self._commit_patiently(calls, decision))
-        await self._until_applied()
+
+        async def commit(calls: RankCalls) -> RankState:
+            return await self._commit_patiently(calls, decision)
+
+        async with self._beside(commit):
+            await self._on_all(commit)
+            await self._until_applied()
         if decision.steps_applied >= 0:
             return decision.steps_applied
         running = [self.board.states[rank].steps_applied for rank in self.reshape.to_layout.ranks]
@@ -118,7 +128,7 @@ class Flight:
         backoff = Backoff(first_seconds=0.5, longest_seconds=5.0)
         while still_wanted():
             answers = await asyncio.gather(
-                *(calls.status(self.times.commit) for calls in self.calls.values()), return_exceptions=True
+                *(calls.status(self.times.commit) for calls in self._everybody), return_exceptions=True
             )
             states = {answer.rank: answer for answer in answers if isinstance(answer, RankState)}
             if set(self.reshape.to_layout.ranks) <= states.keys():
@@ -134,9 +144,10 @@ class Flight:
         return recovery_decision(states, layouts=self.layouts, to_layout=self.reshape.to_layout, model=self.model)
 
     async def _prepare_all(self) -> dict[int, RankState]:
-        if self.reshape.mode is PlanMode.BOUNDARY:
-            return await self._on_all(self._prepare_soon)
-        return await self._on_all(self._prepare_patiently)
+        prepare = self._prepare_soon if self.reshape.mode is PlanMode.BOUNDARY else self._prepare_patiently
+        async with self._beside(prepare) as others:
+            states = await self._on_all(prepare)
+        return {**others, **states}
 
     async def _prepare_soon(self, calls: RankCalls) -> RankState:
         """Nobody waits for a boundary plan: a rank that does not answer for a while ends it."""
@@ -186,10 +197,32 @@ class Flight:
             raise errors.exceptions[0] from errors
         return states
 
+    @contextlib.asynccontextmanager
+    async def _beside(self, call: Callable[[RankCalls], Awaitable[RankState]]) -> AsyncIterator[dict[int, RankState]]:
+        """Meanwhile the same call to the others; gives the answers that have come so far."""
+
+        async def one(rank: int, calls: RankCalls) -> None:
+            with contextlib.suppress(RankAwayError, RankRefusedError):
+                states[rank] = await call(calls)
+                self.board.post(states[rank])
+
+        states: dict[int, RankState] = {}
+        tasks = [asyncio.create_task(one(rank, calls)) for rank, calls in self.others.items()]
+        try:
+            yield states
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    @property
+    def _everybody(self) -> tuple[RankCalls, ...]:
+        return (*self.calls.values(), *self.others.values())
+
     async def _abort_all(self) -> None:
-        """Best effort: who misses it drops the plan when the next one comes. The answers say what epochs ranks know."""
+        """Best effort: who misses it drops the plan when the next one comes."""
         outcomes = await asyncio.gather(
-            *(calls.abort(self.reshape, self.times.commit) for calls in self.calls.values()), return_exceptions=True
+            *(calls.abort(self.reshape, self.times.commit) for calls in self._everybody), return_exceptions=True
         )
         states = [outcome for outcome in outcomes if isinstance(outcome, RankState)]
         for state in states:
@@ -200,9 +233,9 @@ class Flight:
         """Until every rank of the new layout runs the new epoch; streams tell, and a poll for those that do not."""
         ranks, epoch = self.reshape.to_layout.ranks, self.reshape.epoch
         while True:
-            refusal = self.board.refusal(self.calls, epoch)
-            if refusal:
-                raise RankRefusedError(refusal)
+            failure = self.board.failure(self.calls, epoch)
+            if failure:
+                raise RankRefusedError(failure)
             try:
                 async with asyncio.timeout(self.times.poll):
                     await self.board.until_running(ranks, epoch)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from evenkeel.planning.situation import Situation
+from evenkeel.services.scheduler.domain.exits import program_errors
 from evenkeel.services.scheduler.domain.job_state import HEALTHY, JobKnowledge, RankInfo
 
 _MOST_NAMED = 8
@@ -61,6 +62,12 @@ def advice_on(job: JobKnowledge, situation: Situation, min_gain: float) -> Advic
 
 def _of_the_gone(job: JobKnowledge, gone: Sequence[RankInfo], slow: Sequence[RankInfo]) -> str:
     left = len(job.layout.ranks) - len(gone)
+    errors = [one for info in gone if (one := job.exits.get((info.rank, info.incarnation))) and one.is_program_error]
+    if len(errors) == len(gone):
+        return (
+            f"{_ranks(gone)} ended by an error of the program: {'; '.join(program_errors(job)[:3])}. No device is at "
+            "fault: repair the program and start the job again."
+        )
     text = f"{_ranks(gone)} {'is' if len(gone) == 1 else 'are'} gone, and {_NO_ENGINE}. "
     if left:
         text += f"Restart it without {_ranks(gone, places=False)} ({_part(job, left)}), or with {_others(gone)}"

@@ -7,6 +7,7 @@ from datetime import datetime
 from evenkeel.history.records import VerdictRecord
 from evenkeel.history.vocabulary import VerdictKind
 from evenkeel.services.scheduler.domain.job_state import SAME_THROUGHPUT, JobKnowledge
+from evenkeel.services.scheduler.domain.replacements import GONE
 
 FLIP_MEMORY_SECONDS = 900.0
 
@@ -28,7 +29,7 @@ def flips_after(verdicts: Iterable[VerdictRecord]) -> dict[int, tuple[float, ...
             process = culprit.rank, culprit.incarnation
             if culprit.incarnation <= gone.get(culprit.rank, -1):
                 continue
-            if verdict.kind in (VerdictKind.FAIL_STOP, VerdictKind.HANG):
+            if verdict.kind in GONE:
                 gone[culprit.rank] = culprit.incarnation
             elif verdict.kind == VerdictKind.RECOVERED or (
                 verdict.kind == VerdictKind.COMPUTE_SLOW and process not in slow

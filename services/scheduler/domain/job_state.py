@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 
-from evenkeel.history.records import CulpritRecord, IncidentEventRecord
+from evenkeel.history.records import CulpritRecord, IncidentEventRecord, RankExitRecord
 from evenkeel.history.vocabulary import IncidentEventKind, JobState, PlanMode, VerdictKind
 from evenkeel.layouts.layout import Layout
 from evenkeel.layouts.model import ModelSpec
@@ -13,6 +13,7 @@ from evenkeel.planning.costs.cost_model import ASSUMED_WORKLOAD, CostModel, Work
 from evenkeel.planning.costs.links import SlowLink
 from evenkeel.planning.costs.price import TransitionCosts
 from evenkeel.planning.situation import Situation
+from evenkeel.services.scheduler.domain.stuck import Stuck, StuckReason
 from evenkeel.services.scheduler.plans.hindsight import Hindsight
 from evenkeel.services.scheduler.plans.outlook import Outlook
 
@@ -169,10 +170,11 @@ class JobKnowledge:
         answered: Throughputs that the layout in force was planned for; empty = everybody healthy.
         outlook: What its failures so far say about the next ones.
         hindsight: How far its measured plans fell short of their predictions.
-        stuck: Why no plan can keep the job going; empty = it goes on.
+        stuck: Why no plan can keep the job going; None = it goes on.
         vacant: Ranks of the layout in force that have a new process, which holds nothing of it yet.
         iteration: Newest profiled iteration.
         again_since_unix_seconds: Since when profiles are of iterations before it; 0 = they are not.
+        exits: How processes (rank, incarnation) ended, as far as that was reported.
         finished: The job has ended.
         running_since_unix_seconds: When the layout in force was seen to run; 0 = before anybody looked.
     """
@@ -201,10 +203,11 @@ class JobKnowledge:
     answered: Mapping[int, float] = field(default_factory=dict)
     outlook: Outlook = field(default_factory=Outlook)
     hindsight: Hindsight = field(default_factory=Hindsight)
-    stuck: str = ""
+    stuck: Stuck | None = None
     vacant: frozenset[int] = frozenset()
     iteration: int = -1
     again_since_unix_seconds: float = 0.0
+    exits: Mapping[tuple[int, int], RankExitRecord] = field(default_factory=dict)
     finished: bool = False
     running_since_unix_seconds: float = 0.0
 
@@ -262,7 +265,7 @@ class JobKnowledge:
     @property
     def need(self) -> PlanNeed:
         """What the state asks for."""
-        if self.finished:
+        if self.finished or (self.stuck and self.stuck.reason is StuckReason.NOT_STARTED):
             return PlanNeed.NONE
         if not self.can_reshape:
             return PlanNeed.ADVICE if self.changed and not self.at_home else PlanNeed.NONE

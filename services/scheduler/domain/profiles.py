@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from evenkeel.layouts.traffic import ring_part
 from evenkeel.planning.costs.calibration import (
     calibrated_correction,
     for_equal_work,
@@ -151,10 +152,10 @@ def _per_block(job: JobKnowledge, profile: JobProfile) -> Workload:
         recent = ()
     if profile.epoch == job.epoch:
         sharded = [
-            sum(block.max_width > 1 for block in job.model.blocks[stage.first_block : stage.stop_block])
+            ring_part(len(stage.ranks))
+            * sum(block.max_width > 1 for block in job.model.blocks[stage.first_block : stage.stop_block])
             for replica in job.layout.replicas
             for stage in replica.stages
-            if len(stage.ranks) > 1
         ]
         if sum(sharded):
             known = profile.exchange_seconds * len(job.layout.replicas) / sum(sharded)

@@ -6,8 +6,9 @@ from datetime import datetime
 from evenkeel.history.records import CulpritRecord, IncidentEventRecord, RankRecord
 from evenkeel.history.vocabulary import VerdictKind
 from evenkeel.services.scheduler.domain.job_state import JobKnowledge, Newcomer, RankInfo
+from evenkeel.services.scheduler.domain.stuck import StuckReason
 
-GONE = frozenset((VerdictKind.FAIL_STOP, VerdictKind.HANG))
+GONE = frozenset((VerdictKind.FAIL_STOP, VerdictKind.HANG, VerdictKind.PROGRAM_ERROR))
 """Kinds of verdicts after which a process does not count any more."""
 
 
@@ -37,6 +38,8 @@ def on_rank_registered(job: JobKnowledge, record: RankRecord) -> JobKnowledge:
     )
     if record.incarnation < info.incarnation:
         return job
+    if job.stuck and job.stuck.reason is StuckReason.NOT_STARTED:
+        job = replace(job, stuck=None)
     if record.incarnation == info.incarnation:
         known = replace(process, alive=info.alive, throughput=info.throughput, ended=info.ended)
         news = not info.address and (job.epoch > 0 or not record.can_reshape)
@@ -75,7 +78,7 @@ def promoted(job: JobKnowledge) -> JobKnowledge:
                 changed=True,
                 cause=_incident_of(job, rank) or job.cause,
                 vacant=job.vacant | ({rank} & counted if can_reshape else set()),
-                stuck="" if rank not in counted else job.stuck,
+                stuck=None if rank not in counted else job.stuck,
             )
         elif newcomer.announced and job.ranks[rank].alive and rank in counted:
             # The earlier process cannot be alive beside a later one: its death was not seen.

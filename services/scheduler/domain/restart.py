@@ -109,6 +109,7 @@ def resumed_job(record: RestartRecord) -> Resumed:
         else None,
         changed=True,
         cause=_cause(record),
+        exits={(one.rank, one.incarnation): one for one in record.exits},
         running_since_unix_seconds=0.0 if record.running_since is None else record.running_since.timestamp(),
     )
     job = promoted(_with_processes(job, record))

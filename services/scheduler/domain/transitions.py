@@ -316,7 +316,7 @@ def on_applied(
             workload=job.workload,
             throughputs={} if flight is None else flight.throughputs,
         ),
-        stuck="",
+        stuck=None,
         vacant=frozenset(),
         running_since_unix_seconds=at.timestamp(),
         # From a checkpoint it goes on with iterations that it had before.

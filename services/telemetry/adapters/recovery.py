@@ -8,17 +8,14 @@ from dataclasses import dataclass, field
 
 from google.protobuf.message import DecodeError
 
-from evenkeel.contracts.topics import OBSERVATIONS
+from evenkeel.contracts.frames import Frames, read_frames
+from evenkeel.contracts.topics import FRAMES
 from evenkeel.services.common.kafka import Partition
 from evenkeel.services.common.kafka.tail import Tail
-from evenkeel.services.telemetry.adapters.observation_codec import (
-    frame_from_proto,
-    input_offset_of,
-    last_frame_from_proto,
-)
-from evenkeel.services.telemetry.adapters.record_decoder import event_from_proto
-from evenkeel.services.telemetry.domain.observed import ArrivedEvent, ClosedFrame
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
+from evenkeel.services.telemetry.adapters.batch_reader import event_from_proto
+from evenkeel.services.telemetry.adapters.observation_writer import input_offset_of
+from evenkeel.services.telemetry.domain.observed import ArrivedEvent
+from evenkeel.telemetry.v2 import frames_pb2 as pb
 
 
 @dataclass(slots=True)
@@ -27,12 +24,12 @@ class JobMemory:
 
     Attributes:
         next_sequence: Number of its next observation.
-        last_frame: Its newest frame, without payloads; None if none was found.
+        last_frames: Its newest frames; None if none were found.
         events: The events that were passed on, in order.
     """
 
     next_sequence: int = 0
-    last_frame: ClosedFrame | None = None
+    last_frames: Frames | None = None
     events: list[ArrivedEvent] = field(default_factory=list)
 
 
@@ -60,7 +57,7 @@ async def remember(tail: Tail, number: int, *, from_offset: int) -> PartitionMem
         from_offset: Where reading of the input starts again.
     """
     records = await tail.read_back(
-        Partition(OBSERVATIONS.name, number), enough=lambda record: input_offset_of(record) < from_offset
+        Partition(FRAMES.name, number), enough=lambda record: input_offset_of(record) < from_offset
     )
     memory = PartitionMemory(complete=not records or records[0].offset == 0)
     for record in records:
@@ -68,15 +65,14 @@ async def remember(tail: Tail, number: int, *, from_offset: int) -> PartitionMem
             continue
         try:
             message = pb.Observation.FromString(record.value)
-        except DecodeError:  # not ours: nobody else writes here, and whoever reads it counts it
+            frames = read_frames(message.frames) if message.HasField("frames") else None
+        except (DecodeError, ValueError):  # not ours: nobody else writes here, and whoever reads it counts it
             continue
         memory.until_offset = max(memory.until_offset, input_offset_of(record))
         job = memory.jobs.setdefault(message.job_id, JobMemory())
-        job.next_sequence = max(job.next_sequence, message.sequence + max(1, len(message.run.iterations)))
-        if message.HasField("frame"):
-            job.last_frame = frame_from_proto(message.frame)
-        elif message.HasField("run"):
-            job.last_frame = last_frame_from_proto(message.run)
+        job.next_sequence = max(job.next_sequence, message.sequence + (1 if frames is None else len(frames)))
+        if frames is not None:
+            job.last_frames = frames
         elif message.liveness.HasField("event"):
             job.events.append(event_from_proto(message.liveness.event))
     return memory

@@ -1,22 +1,13 @@
 """One job's stream of observations: frames, pictures and events, numbered in the order in which they were made."""
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
-from evenkeel.numeric.arrays import Ints
-from evenkeel.services.telemetry.domain.frame_rules import FrameRules
-from evenkeel.services.telemetry.domain.frames import FrameJoiner
-from evenkeel.services.telemetry.domain.observed import (
-    ArrivedEvent,
-    ArrivedProgress,
-    ArrivedSample,
-    ClosedFrame,
-    EventKind,
-    Numbered,
-    Observed,
-)
+from evenkeel.contracts.frames import Frames
+from evenkeel.services.telemetry.domain.joiner import FrameJoiner
+from evenkeel.services.telemetry.domain.observed import Arrived, ArrivedEvent, EventKind, Numbered, Observed
+from evenkeel.services.telemetry.domain.patience import FrameRules
 from evenkeel.services.telemetry.domain.progress import ProgressWatcher, WatchRules
-from evenkeel.services.telemetry.domain.sample_block import SampleBlock
 
 RETURN_SECONDS = 12.0
 """After a long cut every rank has so long to come back; a client's longest pause and attempt are in it."""
@@ -71,7 +62,7 @@ class JobStream:
         self,
         *,
         next_sequence: int,
-        last_frame: ClosedFrame | None,
+        last_frames: Frames | None,
         events: Iterable[ArrivedEvent],
         until_offset: int,
         now_seconds: float,
@@ -80,17 +71,17 @@ class JobStream:
 
         Args:
             next_sequence: Number of the next observation.
-            last_frame: The last frame that was closed, payloads not needed; None if there was none.
+            last_frames: The last frames that were closed; None if there were none.
             events: Events that were passed on already, in order.
             until_offset: Records up to this offset may come again.
             now_seconds: Unix seconds; from here on silence counts.
         """
         self._next_sequence = next_sequence
         self.heard_at_seconds = now_seconds
-        if last_frame is not None:
-            self.frames.resume(last_frame, until_offset=until_offset)
-            for entry in last_frame.entries:
-                self.watcher.finished_iteration(entry.rank, entry.incarnation, now_seconds)
+        if last_frames is not None:
+            self.frames.resume(last_frames, until_offset=until_offset)
+            members = last_frames.members
+            self.watcher.finished_iterations(members.rank, members.incarnation, now_seconds)
         for event in events:
             self._remember(event)
             self._apply(event, now_seconds)
@@ -110,62 +101,27 @@ class JobStream:
         self.frames.wait_for_all(self._all_back_at_seconds)
         self.watcher.wait_for_all(self._all_back_at_seconds)
 
-    def heard(self, rank: int, incarnation: int, now_seconds: float) -> None:
-        """A record of a rank's process came."""
-        if self.watcher.cut_off(now_seconds):
-            self.excuse_silence(now_seconds)
-        self.heard_at_seconds = now_seconds
-        self.watcher.heard(rank, incarnation, now_seconds)
+    def take(self, arrived: Arrived, now_seconds: float) -> list[Numbered]:
+        """Takes in what came together.
 
-    def sample(self, sample: ArrivedSample, now_seconds: float) -> list[Numbered]:
-        """Takes in a sample."""
-        self.watcher.finished_iteration(sample.rank, sample.incarnation, now_seconds)
-        closed = self.frames.add(sample, now_seconds)
-        return self._number(closed) if closed else []
-
-    def records(
-        self,
-        processes: Ints,
-        num_samples: Ints,
-        progress: Sequence[tuple[int, ArrivedProgress]],
-        block: SampleBlock,
-        first: int,
-        stop: int,
-        now_seconds: float,
-    ) -> list[Numbered]:
-        """Takes in records that came together: as sample by sample and report by report, but faster.
-
-        Args:
-            processes: One row a record: rank and incarnation.
-            num_samples: Samples of each record.
-            progress: Newest progress of the records that have any, with the record's row, ascending.
-            block: Where their samples are.
-            first: Row of the first sample.
-            stop: Behind the row of the last one.
-            now_seconds: Unix seconds.
+        What a process measured comes before the news of its end, however the two came: it was there before.
         """
-        if self.watcher.cut_off(now_seconds):
-            self.excuse_silence(now_seconds)
-        if stop > first or progress:
+        batches = arrived.batches
+        if len(batches.iteration) or arrived.progress:
+            if self.watcher.cut_off(now_seconds):
+                self.excuse_silence(now_seconds)
             self.heard_at_seconds = now_seconds
-        begin = 0
-        for row, report in progress:
-            self.watcher.finished_iterations(processes[begin : row + 1], num_samples[begin : row + 1], now_seconds)
+        with_iterations = batches.num_iterations > 0
+        self.watcher.finished_iterations(
+            batches.rank[with_iterations], batches.incarnation[with_iterations], now_seconds
+        )
+        for report in arrived.progress:
             self.watcher.add(report, now_seconds)
-            begin = row + 1
-        self.watcher.finished_iterations(processes[begin:], num_samples[begin:], now_seconds)
-        closed = self.frames.add_rows(block, first, stop, now_seconds) if stop > first else []
-        return self._number(closed) if closed else []
-
-    def progress(self, progress: ArrivedProgress, now_seconds: float) -> None:
-        """Takes in a progress report; pictures are taken by :meth:`tick`."""
-        self.watcher.add(progress, now_seconds)
-
-    def event(self, event: ArrivedEvent, now_seconds: float) -> list[Numbered]:
-        """Passes an event on, once."""
-        if not self._remember(event):
-            return []
-        return self._number([event, *self._apply(event, now_seconds)])
+        numbered = self._number(self.frames.add(batches, arrived.offsets, now_seconds))
+        for event in arrived.events:
+            if self._remember(event):
+                numbered += self._number([event, *self._apply(event, now_seconds)])
+        return numbered
 
     def tick(self, now_seconds: float) -> list[Numbered]:
         """What the passing of time alone brings."""
@@ -178,9 +134,9 @@ class JobStream:
             observed.append(picture)
         return self._number(observed)
 
-    def _apply(self, event: ArrivedEvent, now_seconds: float) -> list[ClosedFrame]:
+    def _apply(self, event: ArrivedEvent, now_seconds: float) -> list[Frames]:
         self.watcher.event(event, now_seconds)
-        # Whoever finished has sent all its samples, though they may arrive after the news: only death ends the wait.
+        # Whoever finished has sent all that it measured, though it may arrive after the news: only death ends the wait.
         if event.kind is EventKind.DIED:
             return self.frames.gone(event.rank, event.incarnation, now_seconds)
         return []
@@ -197,8 +153,8 @@ class JobStream:
     def _number(self, observed: Iterable[Observed]) -> list[Numbered]:
         numbered = []
         for each in observed:
-            numbered.append(Numbered(sequence=self._next_sequence, observed=each))
-            self._next_sequence += 1
+            numbered.append(Numbered(self._next_sequence, each))
+            self._next_sequence += len(each) if isinstance(each, Frames) else 1
         return numbered
 
 

@@ -7,7 +7,7 @@ and until it has caught up its samples are in no frame: they are in the rollups,
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from evenkeel.services.telemetry.domain.observed import ArrivedSample
+from evenkeel.contracts.measured_arrays import Ints
 
 TOLD_AFTER_SAMPLES = 3
 TOLD_AFTER_SECONDS = 10.0
@@ -45,16 +45,17 @@ class Laggards:
         self._ranks: dict[int, Laggard] = {}
         self._back: list[Laggard] = []
 
-    def __contains__(self, rank: int) -> bool:
-        return rank in self._ranks
-
-    def isdisjoint(self, ranks: Iterable[int]) -> bool:
-        """Whether none of these ranks is behind."""
-        return self._ranks.keys().isdisjoint(ranks)
-
-    def late(self, sample: ArrivedSample, *, started_over: bool, behind_iteration: int, now_seconds: float) -> None:
-        """A sample came too late for its frame; arguments as in :class:`Laggard`."""
-        rank, incarnation, iteration = sample.rank, sample.incarnation, sample.iteration
+    def late(
+        self,
+        rank: int,
+        incarnation: int,
+        iteration: int,
+        *,
+        started_over: bool,
+        behind_iteration: int,
+        now_seconds: float,
+    ) -> None:
+        """An iteration came too late for its frame; arguments as in :class:`Laggard`."""
         known = self._ranks.get(rank)
         if known is None or known.incarnation < incarnation:
             known = Laggard(rank, incarnation, started_over, iteration, behind_iteration, now_seconds)
@@ -63,11 +64,12 @@ class Laggards:
         known.iteration = max(known.iteration, iteration)
         known.behind_iteration = behind_iteration
 
-    def joined(self, rank: int) -> None:
-        """A sample came in time."""
-        known = self._ranks.pop(rank, None)
-        if known is not None and known.told:
-            self._back.append(known)
+    def joined(self, ranks: Ints) -> None:
+        """Something of these ranks came in time."""
+        for rank in self._ranks.keys() & set(ranks.tolist()) if self._ranks else ():
+            known = self._ranks.pop(rank)
+            if known.told:
+                self._back.append(known)
 
     def all_started_over(self, ranks: Iterable[int]) -> bool:
         """True when each of these ranks, and at least one, is a later process that is behind: the job began again."""
@@ -81,8 +83,8 @@ class Laggards:
 
     def clear(self) -> None:
         """Joining begins anew: nobody is behind."""
-        for rank in list(self._ranks):
-            self.joined(rank)
+        self._back += [each for each in self._ranks.values() if each.told]
+        self._ranks.clear()
 
     def behind(self, now_seconds: float) -> list[Laggard]:
         """Those that have been behind for so long that it is no accident, by rank."""

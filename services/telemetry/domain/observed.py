@@ -1,53 +1,12 @@
-"""The plain values that the rules work on. Payloads are opaque: adapters put messages in and take them out again."""
+"""The plain values that the rules work on."""
 
-from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-
-class ArrivedSample(NamedTuple):
-    """What one rank measured in one iteration. A tuple, because a large job brings tens of thousands a second.
-
-    Attributes:
-        rank: Rank within the job.
-        incarnation: Which process of the rank.
-        node: Where it ran.
-        device: On which device of the node.
-        epoch: Epoch of the layout.
-        iteration: Which iteration.
-        wall_seconds: How long the iteration took.
-        offset: Offset of the record that brought it.
-        payload: The sample as it came.
-    """
-
-    rank: int
-    incarnation: int
-    node: str
-    device: str
-    epoch: int
-    iteration: int
-    wall_seconds: float
-    offset: int
-    payload: Any
-
-
-class ArrivedProgress(NamedTuple):
-    """Where one rank was inside an iteration.
-
-    Attributes:
-        rank: Rank within the job.
-        incarnation: Which process of the rank.
-        operation_count: Grows from report to report when operations were started in between.
-        seconds_in_operation: Time since the newest one was reached, by the rank's own clock.
-        payload: The progress as it came.
-    """
-
-    rank: int
-    incarnation: int
-    operation_count: int
-    seconds_in_operation: float
-    payload: Any
+from evenkeel.contracts.batches import Batches
+from evenkeel.contracts.frames import Frames
+from evenkeel.contracts.measured_arrays import Ints
 
 
 class EventKind(StrEnum):
@@ -69,7 +28,7 @@ class ArrivedEvent(NamedTuple):
         kind: What.
         rank: To which rank.
         incarnation: To which of its processes.
-        payload: The event as it came.
+        payload: The event as it came; adapters put it in and take it out again.
     """
 
     at_seconds: float
@@ -79,25 +38,46 @@ class ArrivedEvent(NamedTuple):
     payload: Any
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClosedFrame:
-    """All samples of one iteration that came in time.
+class ArrivedProgress(NamedTuple):
+    """Where one rank was inside an iteration.
 
     Attributes:
-        epoch: Epoch of all of them.
-        iteration: Iteration of all of them.
-        entries: Ascending by rank, one per rank.
-        missing_ranks: Ascending; expected, and not there.
-        closed_at_seconds: When the frame closed, Unix seconds.
-        last_sample_at_seconds: When its last sample arrived, Unix seconds.
+        rank: Rank within the job.
+        incarnation: Which process of the rank.
+        at_unix_seconds: When it read this, by its own clock.
+        iteration: Iteration in progress.
+        epoch: Epoch in force.
+        operation_count: Grows from report to report when operations were started in between.
+        operation: The newest one.
+        seconds_in_operation: Time since that was reached, by the rank's own clock.
+        waiting_for: Ranks that it waits for, if they are known.
     """
 
-    epoch: int
+    rank: int
+    incarnation: int
+    at_unix_seconds: float
     iteration: int
-    entries: Collection[ArrivedSample]
-    missing_ranks: tuple[int, ...]
-    closed_at_seconds: float
-    last_sample_at_seconds: float
+    epoch: int
+    operation_count: int
+    operation: str
+    seconds_in_operation: float
+    waiting_for: tuple[int, ...] = ()
+
+
+class Arrived(NamedTuple):
+    """What a fetch brought of one job, checked.
+
+    Attributes:
+        batches: The batches, in the order in which they came.
+        offsets: Offset of the record of each.
+        progress: Newest report of each process that reported.
+        events: In the order in which they came.
+    """
+
+    batches: Batches
+    offsets: Ints
+    progress: list[ArrivedProgress]
+    events: list[ArrivedEvent]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,14 +87,14 @@ class RankState:
     Attributes:
         rank: Rank within the job.
         incarnation: Which process of the rank.
-        payload: Its newest progress as it came; None if it never sent any.
+        progress: Its newest progress; None if it never sent any.
         seconds_since_heard: Since anything came from it.
         seconds_since_moved: Since its operation count moved.
     """
 
     rank: int
     incarnation: int
-    payload: Any
+    progress: ArrivedProgress | None
     seconds_since_heard: float
     seconds_since_moved: float
 
@@ -134,12 +114,11 @@ class Picture:
     seconds_without_progress: float
 
 
-Observed = ClosedFrame | Picture | ArrivedEvent
+Observed = Frames | Picture | ArrivedEvent
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Numbered:
-    """An observation with its place in the job's stream."""
+class Numbered(NamedTuple):
+    """An observation with its place in the job's stream; of frames, that of the first one."""
 
     sequence: int
     observed: Observed

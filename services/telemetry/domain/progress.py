@@ -12,10 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from evenkeel.numeric.arrays import Bools, Floats, Ints
-from evenkeel.numeric.compiled import compiled
+from evenkeel.contracts.measured_arrays import Bools, Floats, Ints
 from evenkeel.services.telemetry.domain.observed import ArrivedEvent, ArrivedProgress, EventKind, Picture, RankState
-from evenkeel.services.telemetry.domain.rank_columns import RankColumns
+
+_NEVER = -1
+"""Operations of a rank that has not reported."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,17 +49,18 @@ class WatchRules:
 
 
 class ProgressWatcher:
-    """The newest progress of every rank of one job."""
+    """The newest progress of every rank of one job: columns by rank, ascending."""
 
     def __init__(self, rules: WatchRules | None = None) -> None:
         """Starts knowing no rank; a rank is known from the first thing that comes from it."""
         self._rules = rules or WatchRules()
-        self._ranks = RankColumns()
+        self._rank, self._incarnation = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
+        self._heard_at_seconds: Floats = np.zeros(0)
+        self._rank_moved_at_seconds: Floats = np.zeros(0)
+        self._operation_count = np.zeros(0, dtype=np.int64)
+        self._progress: list[ArrivedProgress | None] = []
         self._ended: dict[int, int] = {}
         self._moved_at_seconds: float | None = None
-        # When the newest rank that reports was heard; kept, because it is asked for with every record.
-        self._newest_heard: float | None = None
-        self._newest_left = False
         self._picture_at_seconds: float | None = None
         self._disturbed_since_seconds: float | None = None
         self._all_back_at_seconds = 0.0
@@ -66,7 +68,7 @@ class ProgressWatcher:
     @property
     def num_ranks(self) -> int:
         """Ranks that are not known to have ended."""
-        return len(self._ranks)
+        return len(self._rank)
 
     @property
     def disturbed(self) -> bool:
@@ -95,88 +97,39 @@ class ProgressWatcher:
         """So long nothing could be heard from the job at all: it counts neither as silence nor as standing still."""
         if self._moved_at_seconds is not None:
             self._moved_at_seconds += seconds
-        if self._newest_heard is not None:
-            self._newest_heard += seconds
-        self._ranks.heard_at_seconds += seconds
-        self._ranks.moved_at_seconds += seconds
+        self._heard_at_seconds += seconds
+        self._rank_moved_at_seconds += seconds
 
-    def heard(self, rank: int, incarnation: int, now_seconds: float) -> None:
-        """Something came from a rank: it is there, which says nothing about progress."""
-        ranks, row = self._ranks, self._ranks.row_of(rank)
-        known = -1 if row < 0 else ranks.incarnations[row]
-        if known == incarnation:
-            ranks.heard_at_seconds[row] = now_seconds
-            if ranks.reported[row]:
-                self._note_heard(now_seconds)
-        elif known < incarnation and self._ended.get(rank, -1) < incarnation:
-            self._newest_left |= row >= 0 and bool(ranks.reported[row])
-            ranks.put(rank, incarnation, now_seconds)
-
-    def finished_iteration(self, rank: int, incarnation: int, now_seconds: float) -> None:
-        """A sample came: the rank has moved."""
-        self.finished_iterations(np.array([[rank, incarnation]]), np.ones(1, dtype=np.int64), now_seconds)
-
-    def finished_iterations(self, processes: Ints, num_samples: Ints, now_seconds: float) -> None:
-        """Records came: of those with samples, the ranks have moved.
-
-        Args:
-            processes: One row a record: rank and incarnation.
-            num_samples: Samples of each.
-            now_seconds: Unix seconds.
-        """
-        ranks, begin = self._ranks, 0
-        processes, num_samples = np.ascontiguousarray(processes), np.ascontiguousarray(num_samples)
-        while begin < len(processes):
-            begin, moved, reported = _note_moved(
-                processes,
-                num_samples,
-                begin,
-                ranks.rows,
-                ranks.incarnations,
-                ranks.reported,
-                ranks.heard_at_seconds,
-                ranks.moved_at_seconds,
-                now_seconds,
-            )
-            if moved:
-                self._moved_at_seconds = now_seconds
-            if reported:
-                self._note_heard(now_seconds)
-            if begin < len(processes):  # a process that is new, or that has ended
-                rank, incarnation = processes[begin].tolist()
-                self.heard(rank, incarnation, now_seconds)
-                row = ranks.row_of(rank)
-                begin += row < 0 or ranks.incarnations[row] != incarnation
+    def finished_iterations(self, ranks: Ints, incarnations: Ints, now_seconds: float) -> None:
+        """Iterations of these processes came: they have moved."""
+        rows = self._heard(ranks, incarnations, now_seconds)
+        self._rank_moved_at_seconds[rows] = now_seconds
+        if len(rows):
+            self._moved_at_seconds = now_seconds
 
     def add(self, progress: ArrivedProgress, now_seconds: float) -> None:
         """Takes in one progress report."""
-        self.heard(progress.rank, progress.incarnation, now_seconds)
-        ranks, row = self._ranks, self._ranks.row_of(progress.rank)
-        if row < 0 or ranks.incarnations[row] != progress.incarnation:
-            return
-        if progress.operation_count != ranks.operation_counts[row]:
-            # The report may be old news: trust the rank's own clock for how long it has been there.
-            moved_at_seconds = now_seconds - max(0.0, progress.seconds_in_operation)
-            if ranks.reported[row]:
-                moved_at_seconds = max(moved_at_seconds, float(ranks.moved_at_seconds[row]))
-            ranks.moved_at_seconds[row] = moved_at_seconds
-            ranks.operation_counts[row] = progress.operation_count
-            if self._moved_at_seconds is None or moved_at_seconds > self._moved_at_seconds:
-                self._moved_at_seconds = moved_at_seconds
-        ranks.payloads[row] = progress.payload
-        ranks.reported[row] = True
-        self._note_heard(now_seconds)
+        for row in self._heard(np.array([progress.rank]), np.array([progress.incarnation]), now_seconds).tolist():
+            if progress.operation_count != self._operation_count[row]:
+                # The report may be old news: trust the rank's own clock for how long it has been there.
+                moved_at_seconds = now_seconds - max(0.0, progress.seconds_in_operation)
+                if self._operation_count[row] != _NEVER:
+                    moved_at_seconds = max(moved_at_seconds, float(self._rank_moved_at_seconds[row]))
+                self._rank_moved_at_seconds[row] = moved_at_seconds
+                self._operation_count[row] = progress.operation_count
+                if self._moved_at_seconds is None or moved_at_seconds > self._moved_at_seconds:
+                    self._moved_at_seconds = moved_at_seconds
+            self._progress[row] = progress
 
     def event(self, event: ArrivedEvent, now_seconds: float) -> None:
         """Takes in a life-cycle event: who ended is in no picture, who started is."""
         if event.kind in (EventKind.DIED, EventKind.FINISHED):
             self._ended[event.rank] = max(self._ended.get(event.rank, -1), event.incarnation)
-            row = self._ranks.row_of(event.rank)
-            if row >= 0 and self._ranks.incarnations[row] <= event.incarnation:
-                self._newest_left |= bool(self._ranks.reported[row])
-                self._ranks.remove(event.rank)
+            ended = (self._rank == event.rank) & (self._incarnation <= event.incarnation)
+            for row in np.flatnonzero(ended).tolist():
+                self._remove(row)
         elif event.kind is EventKind.STARTED:
-            self.heard(event.rank, event.incarnation, now_seconds)
+            self._heard(np.array([event.rank]), np.array([event.incarnation]), now_seconds)
 
     def tick(self, now_seconds: float, *, iteration_seconds: float) -> Picture | None:
         """A picture if one is due.
@@ -186,7 +139,7 @@ class ProgressWatcher:
             iteration_seconds: The job's pace; 0 if not known yet.
         """
         rules = self._rules
-        if not len(self._ranks) or self._moved_at_seconds is None:
+        if not len(self._rank) or self._moved_at_seconds is None:
             self._disturbed_since_seconds = None
             return None
         pace_seconds = rules.still_iterations * iteration_seconds
@@ -211,88 +164,87 @@ class ProgressWatcher:
             return None
         return self._take(now_seconds)
 
-    def _newest_heard_seconds(self) -> float | None:
-        if self._newest_left:  # perhaps it was the newest one: only then all are looked at
-            self._newest_left = False
-            heard = self._ranks.heard_at_seconds[self._ranks.reported]
-            self._newest_heard = float(heard.max()) if len(heard) else None
-        return self._newest_heard
+    @property
+    def _reports(self) -> Bools:
+        """True for ranks that used to report: only those can fall silent."""
+        reports: Bools = self._operation_count != _NEVER
+        return reports
 
-    def _note_heard(self, at_seconds: float) -> None:
-        if self._newest_heard is None or at_seconds > self._newest_heard:
-            self._newest_heard = at_seconds
+    def _newest_heard_seconds(self) -> float | None:
+        heard = self._heard_at_seconds[self._reports]
+        return float(heard.max()) if len(heard) else None
 
     def _somebody_silent(self, known_seconds: float, bound_seconds: float) -> bool:
-        """Only a rank that used to report can fall silent."""
-        heard = self._ranks.heard_at_seconds[self._ranks.reported & self._are_back(known_seconds)]
+        heard = self._heard_at_seconds[self._reports & self._are_back(known_seconds)]
         return bool(len(heard)) and known_seconds - float(heard.min()) > bound_seconds
 
     def _are_back(self, now_seconds: float) -> Bools:
         """False for ranks whose silence may be that of a cut, and of which nothing is known."""
-        silent: Bools = now_seconds - self._ranks.heard_at_seconds > self._rules.back_seconds
+        silent: Bools = now_seconds - self._heard_at_seconds > self._rules.back_seconds
         return ~silent | (now_seconds >= self._all_back_at_seconds)
 
     def _take(self, now_seconds: float) -> Picture:
         self._picture_at_seconds = now_seconds
         moved_at_seconds = self._moved_at_seconds if self._moved_at_seconds is not None else now_seconds
-        ranks = self._ranks
-        back, heard, moved = (
-            each.tolist() for each in (self._are_back(now_seconds), ranks.heard_at_seconds, ranks.moved_at_seconds)
+        columns = (
+            self._rank,
+            self._incarnation,
+            self._are_back(now_seconds),
+            self._heard_at_seconds,
+            self._rank_moved_at_seconds,
         )
+        rows = zip(*(column.tolist() for column in columns), self._progress, strict=True)
         return Picture(
             at_seconds=now_seconds,
             ranks=tuple(
                 RankState(
                     rank=rank,
-                    incarnation=int(ranks.incarnations[row]),
-                    payload=ranks.payloads[row],
-                    seconds_since_heard=max(0.0, now_seconds - heard[row]),
-                    seconds_since_moved=max(0.0, now_seconds - moved[row]),
+                    incarnation=incarnation,
+                    progress=progress,
+                    seconds_since_heard=max(0.0, now_seconds - heard),
+                    seconds_since_moved=max(0.0, now_seconds - moved),
                 )
-                for rank, row in sorted(ranks.items())
-                if back[row]
+                for rank, incarnation, is_back, heard, moved, progress in rows
+                if is_back
             ),
             seconds_without_progress=max(0.0, now_seconds - moved_at_seconds),
         )
 
+    def _heard(self, ranks: Ints, incarnations: Ints, now_seconds: float) -> Ints:
+        """Something came from processes: they are there, which says nothing about progress; rows of those that live."""
+        rows, known = self._rows_of(ranks, incarnations)
+        if not known.all():
+            new = set(zip(ranks[~known].tolist(), incarnations[~known].tolist(), strict=True))
+            for rank, incarnation in sorted(new):
+                self._put(rank, incarnation, now_seconds)
+            rows, known = self._rows_of(ranks, incarnations)
+        rows = rows[known]
+        self._heard_at_seconds[rows] = now_seconds
+        return rows
 
-@compiled
-def _note_moved(
-    processes: Ints,
-    num_samples: Ints,
-    row: int,
-    rows: Ints,
-    incarnations: Ints,
-    reported: Bools,
-    heard_at_seconds: Floats,
-    moved_at_seconds: Floats,
-    now_seconds: float,
-) -> tuple[int, bool, bool]:
-    """Notes that processes have moved, up to the first one that is not known.
+    def _rows_of(self, ranks: Ints, incarnations: Ints) -> tuple[Ints, Bools]:
+        """Where processes are, and which of them are there."""
+        rows = np.searchsorted(self._rank, ranks)
+        known: Bools = rows < len(self._rank)
+        at = rows[known]
+        known[known] = (self._rank[at] == ranks[known]) & (self._incarnation[at] == incarnations[known])
+        return rows, known
 
-    Args:
-        processes: One row a record: rank and incarnation.
-        num_samples: Samples of each; without any nothing is noted.
-        row: Where to begin.
-        rows: Row in the other columns of each rank, -1 where it is not known; ranks beyond its end are not known.
-        incarnations: The process that is known of each.
-        reported: Whether it has ever reported.
-        heard_at_seconds: When it was heard.
-        moved_at_seconds: When it moved.
-        now_seconds: Unix seconds.
+    def _put(self, rank: int, incarnation: int, now_seconds: float) -> None:
+        """A process that was heard of for the first time, unless a later one of its rank was, or it has ended."""
+        row = int(np.searchsorted(self._rank, rank))
+        is_there = row < len(self._rank) and self._rank[row] == rank
+        if self._ended.get(rank, -1) >= incarnation or (is_there and self._incarnation[row] > incarnation):
+            return
+        if is_there:
+            self._remove(row)
+        self._rank, self._incarnation = np.insert(self._rank, row, rank), np.insert(self._incarnation, row, incarnation)
+        self._heard_at_seconds = np.insert(self._heard_at_seconds, row, now_seconds)
+        self._rank_moved_at_seconds = np.insert(self._rank_moved_at_seconds, row, now_seconds)
+        self._operation_count = np.insert(self._operation_count, row, _NEVER)
+        self._progress.insert(row, None)
 
-    Returns:
-        Where it came to, and whether any has moved, and any that has reported.
-    """
-    any_moved = any_reported = False
-    while row < len(processes):
-        if num_samples[row]:
-            rank = processes[row, 0]
-            at = rows[rank] if 0 <= rank < len(rows) else -1
-            if at < 0 or incarnations[at] != processes[row, 1]:
-                break
-            heard_at_seconds[at] = moved_at_seconds[at] = now_seconds
-            any_moved = True
-            any_reported |= reported[at]
-        row += 1
-    return row, any_moved, any_reported
+    def _remove(self, row: int) -> None:
+        for name in ("rank", "incarnation", "heard_at_seconds", "rank_moved_at_seconds", "operation_count"):
+            setattr(self, f"_{name}", np.delete(getattr(self, f"_{name}"), row))
+        del self._progress[row]

@@ -1,12 +1,12 @@
-"""Sums every rank's samples up over windows of iterations, for the history. Pure.
+"""Sums every rank's iterations up over windows of iterations, for the history. Pure.
 
 A window starts at a multiple of its length, so that a replay cuts the same windows and a row is never there twice. It
 ends when its rank, or its job's idleness, shows that no more is to come. A row says how many iterations went in.
 
-Samples come in blocks: a block is cut into runs, one a process and window, which one compiled step adds to the windows.
+What comes is cut into runs, one a process and window; a run goes into the window that is open, or ends it.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import repeat
@@ -14,36 +14,34 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from evenkeel.contracts.batches import Batches
+from evenkeel.contracts.columns import HAS_LOSS
+from evenkeel.contracts.measured_arrays import Bools, Floats, Ints
 from evenkeel.history.records import RollupRecord
-from evenkeel.numeric.arrays import Floats, Ints
-from evenkeel.services.telemetry.domain.rollup_windows import (
-    DEVICE,
-    EPOCH,
-    FIRST_OFFSET,
-    IS_NEW,
-    LOSS,
-    NODE,
-    NUM_ITERATIONS,
-    NUM_LOSSES,
-    OPENED_AT,
-    START,
-    STARTED_AT,
-    SUMS,
-    UPDATED_AT,
-    WALL,
-    WHOLE,
-    Runs,
-    Windows,
-    put,
-)
-from evenkeel.services.telemetry.domain.sample_block import COLUMNS, SECONDS, Names, SampleBlock
-from evenkeel.services.telemetry.domain.slots import Slots
 
-_FIRST_PROCESSES = 8
 _LAST_WORDS_SECONDS = 2.0
 """What a process sent before its end is all there so long after it."""
 
-_Place = tuple[str, str]
+_WHOLE = (
+    *("epoch", "start", "first_iteration", "newest_iteration", "num_iterations", "first_offset", "num_losses"),
+    *("tokens", "place"),
+)
+"""Columns of whole numbers; place is that of the node and device that opened the window."""
+_EPOCH, _START, _FIRST, _NEWEST, _COUNT, _OFFSET, _NUM_LOSSES, _TOKENS, _PLACE = range(len(_WHOLE))
+_ADDED = [_COUNT, _NUM_LOSSES, _TOKENS]
+
+_SECONDS = {
+    **{f"{name}_seconds": f"{name}_seconds" for name in ("wall", "forward", "backward", "optimizer")},
+    "data_seconds": "input_seconds",
+    **{f"{name}_wait_seconds": f"wait_{name}_seconds" for name in ("tensor", "pipeline", "gradient", "vote")},
+}
+"""Means of the history, and the columns that they are of."""
+_SUMS = (
+    *_SECONDS,
+    *("sum_of_squares", "loss", "wall_seconds_min", "wall_seconds_max", "peak_memory_bytes"),
+    *("started_at", "opened_at_seconds", "updated_at_seconds"),
+)
+_SQUARES, _LOSS, _MIN, _MAX, _PEAK, _STARTED_AT, _OPENED_AT, _UPDATED_AT = range(len(_SECONDS), len(_SUMS))
 
 
 class FinishedWindow(NamedTuple):
@@ -74,7 +72,7 @@ class RollupHold:
 
 
 class RollupAggregator:
-    """The open windows of one job."""
+    """The open windows of one job: one row a process."""
 
     def __init__(self, job_id: str, *, window_iterations: int = 16, idle_seconds: float = 60.0) -> None:
         """Starts without windows.
@@ -87,131 +85,162 @@ class RollupAggregator:
         self._job_id = job_id
         self._window_iterations = window_iterations
         self._idle_seconds = idle_seconds
-        self._slots = Slots()
-        self._processes: list[tuple[int, int]] = []
-        # Node and device of each window that is open.
-        self._places: list[_Place] = []
-        self._windows = Windows(_FIRST_PROCESSES)
-        self._gone = np.zeros(_FIRST_PROCESSES, dtype=np.bool_)
+        self._rows: dict[tuple[int, int], int] = {}
+        self._places: dict[tuple[str, str], int] = {}
+        self._is_open: Bools = np.zeros(0, dtype=np.bool_)
+        self._gone: Bools = np.zeros(0, dtype=np.bool_)
+        self._whole: Ints = np.zeros((0, len(_WHOLE)), dtype=np.int64)
+        self._sums: Floats = np.zeros((0, len(_SUMS)))
 
-    def add(self, block: SampleBlock, rows: Ints, now_seconds: float) -> list[FinishedWindow]:
-        """Takes in samples of this job; returns the windows that they end.
+    def add(self, batches: Batches, offsets: Ints, now_seconds: float) -> list[FinishedWindow]:
+        """Takes in iterations of this job; returns the windows that they end.
 
         Args:
-            block: Where they are.
-            rows: Which rows, in the order in which they came.
+            batches: What came.
+            offsets: Offset of the record of each batch.
             now_seconds: Unix seconds.
         """
-        if not len(rows):
+        told = zip(batches.rank.tolist(), batches.incarnation.tolist(), strict=True)
+        process = np.array([self._row(*each) for each in told], dtype=np.int64)[batches.process_of]
+        order = np.argsort(process, kind="stable")
+        order = order[self._count(process[order], batches.epoch[batches.process_of][order], batches.iteration[order])]
+        if not len(order):
             return []
-        runs, turns = self._cut(block, rows)
-        ended = put(self._windows, block, runs, now_seconds)
-        # The first windows of all processes, then the second ones: processes end theirs together.
-        order = np.argsort(turns[ended.runs], kind="stable")
-        slots, whole = ended.slots[order], ended.whole[order]
-        finished = self._finish(slots, whole, ended.sums[order], self._places_of(slots, whole, block.names))
-        new = np.flatnonzero(self._windows.whole[:, IS_NEW])
-        if len(new):
-            whole = self._windows.whole[new]
-            for slot, place in zip(new.tolist(), self._places_of(new, whole, block.names), strict=True):
-                self._places[slot] = place
-            self._windows.whole[new, IS_NEW] = 0
-        return finished
+        process, of = process[order], batches.process_of[order]
+        starts = batches.iteration[order] - batches.iteration[order] % self._window_iterations
+        key = np.column_stack((process, batches.epoch[of], starts))
+        first = np.flatnonzero(np.append(True, (key[1:] != key[:-1]).any(axis=1)))
+        whole, sums = self._summed(batches, offsets, order, first, now_seconds)
+        whole[:, _EPOCH], whole[:, _START] = key[first, 1], key[first, 2]
+        return self._put(process[first], whole, sums)
 
     def finish_idle(self, now_seconds: float) -> list[FinishedWindow]:
         """Ends the windows to which nothing came lately; to be called now and then."""
         limits = np.where(self._gone, now_seconds - _LAST_WORDS_SECONDS, now_seconds - self._idle_seconds)
-        return self._end(np.flatnonzero(self._windows.is_open & (self._windows.sums[:, UPDATED_AT] < limits)))
+        return self._end(np.flatnonzero(self._is_open & (self._sums[:, _UPDATED_AT] < limits)))
 
     def finish_process(self, rank: int, incarnation: int) -> list[FinishedWindow]:
         """Ends the window of a process that is gone, so that its last iterations are there at once.
 
         What it sent last may arrive after the news of its end: that window does not wait for long either.
         """
-        [slot] = self._slots.of(np.array([rank]), np.array([incarnation])).tolist()
-        self._make_room()
-        self._gone[slot] = True
-        return self._end(np.flatnonzero(self._windows.is_open[slot : slot + 1]) + slot)
+        row = self._row(rank, incarnation)
+        self._gone[row] = True
+        return self._end(np.flatnonzero(self._is_open[row : row + 1]) + row)
 
     def finish_all(self) -> list[FinishedWindow]:
         """Ends all windows: the job is over, or its partition goes elsewhere."""
-        slots = np.flatnonzero(self._windows.is_open)
-        self._windows.is_open[:] = False
-        return self._finish_open(slots)
+        return self._end(np.flatnonzero(self._is_open))
 
     def oldest_offset(self, hold: RollupHold) -> int | None:
         """Offset of the oldest record in an open window that a restart makes again; None if there is none."""
-        windows = self._windows
-        young = windows.sums[:, OPENED_AT] > hold.opened_after_seconds
-        first_offsets = windows.whole[:, FIRST_OFFSET]
-        offsets = first_offsets[windows.is_open & (young | (first_offsets >= hold.from_offset))]
+        first_offsets = self._whole[:, _OFFSET]
+        young = self._sums[:, _OPENED_AT] > hold.opened_after_seconds
+        offsets = first_offsets[self._is_open & (young | (first_offsets >= hold.from_offset))]
         return int(offsets.min()) if len(offsets) else None
 
-    def _end(self, slots: Ints) -> list[FinishedWindow]:
+    def _row(self, rank: int, incarnation: int) -> int:
+        row = self._rows.setdefault((rank, incarnation), len(self._rows))
+        if row >= len(self._is_open):
+            more = max(8, row)
+            self._is_open, self._gone = (np.pad(each, (0, more)) for each in (self._is_open, self._gone))
+            self._whole = np.pad(self._whole, ((0, more), (0, 0)))
+            self._sums = np.pad(self._sums, ((0, more), (0, 0)))
+            self._whole[row:, [_EPOCH, _NEWEST]] = -1
+        return row
+
+    def _count(self, process: Ints, epochs: Ints, iterations: Ints) -> Bools:
+        """Which iterations count, process by process: those beyond all that a process brought before."""
+        known = self._whole[process][:, [_EPOCH, _NEWEST]]
+        steps = np.column_stack((epochs, iterations))
+        _, place = np.unique(np.concatenate((known, steps)), axis=0, return_inverse=True)
+        before, place = place.reshape(2, -1)
+        base = process * (2 * len(process) + 1)  # processes apart, so that one running maximum does for all
+        highest = np.maximum.accumulate(base + np.maximum(before, place))
+        reached = np.maximum(base + before, np.append(-1, highest[:-1]))
+        counts: Bools = base + place > reached
+        return counts
+
+    def _summed(
+        self, batches: Batches, offsets: Ints, rows: Ints, first: Ints, now_seconds: float
+    ) -> tuple[Ints, Floats]:
+        """The columns of each run of rows, which begin at ``first``."""
+        whole, sums = np.zeros((len(first), len(_WHOLE)), dtype=np.int64), np.zeros((len(first), len(_SUMS)))
+        of = batches.process_of[rows]
+        has_loss = (batches.flags[rows] & HAS_LOSS) != 0
+        added = np.column_stack([getattr(batches, name)[rows] for name in _SECONDS.values()])
+        sums[:, : len(_SECONDS)] = np.add.reduceat(added, first)
+        sums[:, _SQUARES] = np.add.reduceat(batches.sum_of_squares[rows], first)
+        sums[:, _LOSS] = np.add.reduceat(np.where(has_loss, batches.loss[rows], 0.0), first)
+        sums[:, _MIN] = np.minimum.reduceat(batches.wall_seconds[rows], first)
+        sums[:, _MAX] = np.maximum.reduceat(batches.wall_seconds[rows], first)
+        sums[:, _PEAK] = np.maximum.reduceat(batches.peak_memory_bytes[rows], first)
+        sums[:, _STARTED_AT] = batches.started_at_unix_seconds[rows][first]
+        sums[:, [_OPENED_AT, _UPDATED_AT]] = now_seconds
+        ends = np.append(first[1:], len(rows))
+        whole[:, _FIRST], whole[:, _NEWEST] = batches.iteration[rows][first], batches.iteration[rows][ends - 1]
+        whole[:, _COUNT], whole[:, _OFFSET] = ends - first, offsets[of][first]
+        whole[:, _NUM_LOSSES] = np.add.reduceat(has_loss.astype(np.int64), first)
+        whole[:, _TOKENS] = np.add.reduceat(batches.tokens[rows], first)
+        places = [(batches.node[each], batches.device[each]) for each in of[first].tolist()]
+        whole[:, _PLACE] = [self._places.setdefault(place, len(self._places)) for place in places]
+        return whole, sums
+
+    def _put(self, process: Ints, whole: Ints, sums: Floats) -> list[FinishedWindow]:
+        """Takes in runs, process by process; the last of each is its open window, the others are over."""
+        is_first, is_last = (np.ones(len(process), dtype=np.bool_) for _ in range(2))
+        is_first[1:] = is_last[:-1] = process[1:] != process[:-1]
+        known = self._whole[process]
+        same = (known[:, [_EPOCH, _START]] == whole[:, [_EPOCH, _START]]).all(axis=1) & is_first
+        goes_on = same & self._is_open[process]
+        # A window's row begins where the window does; what comes after it was written before its time is a row of its
+        # own, or it would be taken for a repetition.
+        whole[:, _FIRST] = np.where(same & ~self._is_open[process], whole[:, _FIRST], whole[:, _START])
+        ends = process[is_first & ~goes_on & self._is_open[process]]
+        ended = [(ends, self._whole[ends], self._sums[ends])]
+        into, old = process[goes_on], self._sums[process[goes_on]]
+        merged = sums[goes_on]
+        merged[:, :_MIN] += old[:, :_MIN]
+        merged[:, _MIN] = np.minimum(merged[:, _MIN], old[:, _MIN])
+        merged[:, [_MAX, _PEAK]] = np.maximum(merged[:, [_MAX, _PEAK]], old[:, [_MAX, _PEAK]])
+        merged[:, [_STARTED_AT, _OPENED_AT]] = old[:, [_STARTED_AT, _OPENED_AT]]
+        sums[goes_on] = merged
+        for column in (_FIRST, _OFFSET, _PLACE):
+            whole[goes_on, column] = self._whole[into, column]
+        for column in _ADDED:
+            whole[goes_on, column] += self._whole[into, column]
+        ended.append((process[~is_last], whole[~is_last], sums[~is_last]))
+        stays = process[is_last]
+        self._is_open[stays], self._whole[stays], self._sums[stays] = True, whole[is_last], sums[is_last]
+        return self._finish(*(np.concatenate(columns) for columns in zip(*ended, strict=True)))
+
+    def _end(self, rows: Ints) -> list[FinishedWindow]:
         """Ends these windows before their time: what still comes for them goes to rows of its own."""
-        windows = self._windows
-        windows.is_open[slots] = False
-        windows.written[slots] = windows.whole[slots][:, (EPOCH, START)]
-        return self._finish_open(slots)
+        self._is_open[rows] = False
+        return self._finish(rows, self._whole[rows], self._sums[rows])
 
-    def _cut(self, block: SampleBlock, rows: Ints) -> tuple[Runs, Ints]:
-        """The runs, and how many of the same process come before each."""
-        slots = self._slots.of(block.ranks[rows], block.incarnations[rows])
-        self._make_room()
-        order = np.argsort(slots, kind="stable")
-        rows, slots = rows[order], slots[order]
-        epochs, iterations = block.epochs[rows], block.iterations[rows]
-        starts = iterations - iterations % self._window_iterations
-        new_slot = np.diff(slots, prepend=-1) != 0
-        firsts = np.flatnonzero(new_slot | (np.diff(starts, prepend=-1) != 0) | (np.diff(epochs, prepend=-1) != 0))
-        number = np.arange(len(firsts))
-        turns = number - np.maximum.accumulate(np.where(new_slot[firsts], number, 0))
-        runs = Runs(rows=rows, borders=np.append(firsts, len(rows)), slots=slots[firsts], starts=starts[firsts])
-        return runs, turns
-
-    def _make_room(self) -> None:
-        """For processes that are new."""
-        new = range(len(self._processes), len(self._slots))
-        self._processes.extend(map(self._slots.process, new))
-        self._places.extend(repeat(("", ""), len(new)))
-        if len(self._slots) > len(self._gone):
-            self._windows = self._windows.grown(2 * len(self._slots))
-            gone, self._gone = self._gone, np.zeros(2 * len(self._slots), dtype=np.bool_)
-            self._gone[: len(gone)] = gone
-
-    def _places_of(self, slots: Ints, whole: Ints, names: Names) -> list[_Place]:
-        """Node and device of windows: of those that a block opened by its names, else as they are known."""
-        told = zip(slots.tolist(), *whole[:, (IS_NEW, NODE, DEVICE)].T.tolist(), strict=True)
-        return [(names[node], names[device]) if new else self._places[slot] for slot, new, node, device in told]
-
-    def _finish_open(self, slots: Ints) -> list[FinishedWindow]:
-        places = [self._places[slot] for slot in slots.tolist()]
-        return self._finish(slots, self._windows.whole[slots], self._windows.sums[slots], places)
-
-    def _finish(self, slots: Ints, whole: Ints, sums: Floats, places: Sequence[_Place]) -> list[FinishedWindow]:
-        """The rows of some windows."""
-        if not len(slots):
-            return []
-        counts, num_losses = whole[:, NUM_ITERATIONS], whole[:, NUM_LOSSES]
-        processes = [self._processes[slot] for slot in slots.tolist()]
-        losses = (sums[:, LOSS] / np.maximum(num_losses, 1)).tolist()
+    def _finish(self, rows: Ints, whole: Ints, sums: Floats) -> list[FinishedWindow]:
+        processes, places = list(self._rows), list(self._places)
+        counts, num_losses = whole[:, _COUNT], whole[:, _NUM_LOSSES]
+        told = [processes[row] for row in rows.tolist()]
+        where = [places[place] for place in whole[:, _PLACE].tolist()]
+        losses = (sums[:, _LOSS] / np.maximum(num_losses, 1)).tolist()
         columns: dict[str, Iterable[Any]] = {
-            **{name: whole[:, column].tolist() for column, name in enumerate(WHOLE) if name in _RECORDED},
-            **{name: sums[:, column].tolist() for column, name in enumerate(SUMS) if name in _RECORDED},
-            **{name: (sums[:, SUMS.index(name)] / counts).tolist() for name in (*COLUMNS[SECONDS], SUMS[WALL])},
+            "epoch": whole[:, _EPOCH].tolist(),
+            "first_iteration": whole[:, _FIRST].tolist(),
+            "num_iterations": counts.tolist(),
+            "tokens": whole[:, _TOKENS].tolist(),
+            **{name: (sums[:, place] / counts).tolist() for place, name in enumerate(_SECONDS)},
+            **{_SUMS[place]: sums[:, place].tolist() for place in (_SQUARES, _MIN, _MAX)},
             "job_id": repeat(self._job_id),
-            "rank": [rank for rank, _ in processes],
-            "incarnation": [incarnation for _, incarnation in processes],
-            "stop_iteration": (whole[:, START] + self._window_iterations).tolist(),
-            "node": [node for node, _ in places],
-            "device": [device for _, device in places],
-            "started_at": [datetime.fromtimestamp(each, UTC) for each in sums[:, STARTED_AT].tolist()],
+            "rank": [rank for rank, _ in told],
+            "incarnation": [incarnation for _, incarnation in told],
+            "stop_iteration": (whole[:, _START] + self._window_iterations).tolist(),
+            "node": [node for node, _ in where],
+            "device": [device for _, device in where],
+            "started_at": [datetime.fromtimestamp(each, UTC) for each in sums[:, _STARTED_AT].tolist()],
             "loss": [loss if count else None for loss, count in zip(losses, num_losses.tolist(), strict=True)],
-            "peak_memory_bytes": sums[:, SUMS.index("peak_memory_bytes")].astype(np.int64).tolist(),
+            "peak_memory_bytes": sums[:, _PEAK].astype(np.int64).tolist(),
         }
         records = map(RollupRecord._make, zip(*(columns[name] for name in RollupRecord._fields), strict=False))
-        first_offsets, opened_at = whole[:, FIRST_OFFSET].tolist(), sums[:, OPENED_AT].tolist()
-        return list(map(FinishedWindow, records, first_offsets, opened_at))
-
-
-_RECORDED = frozenset(RollupRecord._fields)
+        return list(map(FinishedWindow, records, whole[:, _OFFSET].tolist(), sums[:, _OPENED_AT].tolist()))

@@ -1,4 +1,5 @@
 import contextlib
+import threading
 import uuid
 from collections.abc import AsyncIterator, Sequence
 
@@ -9,7 +10,6 @@ from prometheus_client import CollectorRegistry
 
 from evenkeel.services.common.kafka import (
     Batch,
-    FetchedRecords,
     KafkaClientConfig,
     KafkaConsumer,
     KafkaProducer,
@@ -17,8 +17,12 @@ from evenkeel.services.common.kafka import (
 )
 from evenkeel.services.common.kafka.ports import Consumer, Producer
 from evenkeel.services.common.metrics import KafkaMetrics
+from evenkeel.services.common.worker import Worker
 from evenkeel.stack.topics import WantedTopic, apply_topics
 from tests.fakes.kafka_contract import GROUP, Collector, KafkaContract, numbers, reading, write
+
+SESSION_SECONDS = 6.0
+"""The shortest that a broker takes unless it is told otherwise."""
 
 
 class RealHarness:
@@ -32,7 +36,12 @@ class RealHarness:
         )
 
     def config(self, instance: str) -> KafkaClientConfig:
-        return KafkaClientConfig(bootstrap_servers=self._bootstrap_servers, client_id=f"test-{instance}", security={})
+        return KafkaClientConfig(
+            bootstrap_servers=self._bootstrap_servers,
+            client_id=f"test-{instance}",
+            security={},
+            session_timeout_seconds=SESSION_SECONDS,
+        )
 
     @contextlib.asynccontextmanager
     async def producer(self) -> AsyncIterator[Producer]:
@@ -74,25 +83,26 @@ class TestRealKafka(KafkaContract):
         assert sorted(set(collector.numbers)) == list(range(20))
 
     @pytest.mark.asyncio
-    async def test_records_of_a_fetch_come_in_one_buffer_wherever_in_a_batch_reading_begins(
+    async def test_a_handler_slower_than_a_session_keeps_its_place_and_reads_nothing_twice(
         self, harness: RealHarness
     ) -> None:
-        first, second = Kinds(), Kinds()
+        worker = Worker()
+        collector = Slow(worker)
         async with harness.producer() as producer:
-            await write(harness, producer, numbers(*range(300)))
-            async with reading(harness, first, producer):
-                await first.until(lambda: len(first.numbers) == 300)
-            second.starts = dict.fromkeys(first.positions, 123)
-            async with reading(harness, second, producer):
-                await second.until(lambda: len(second.numbers) == 177)
-        assert first.kinds == second.kinds == {FetchedRecords}
-        assert second.numbers == list(range(123, 300))
+            await write(harness, producer, numbers(*range(2000)))
+            async with reading(harness, collector, producer, worker=worker):
+                await collector.until(lambda: len(collector.numbers) >= 2000)
+                await write(harness, producer, numbers(2000))  # whoever had lost its place would have joined again
+                await collector.until(lambda: collector.numbers[-1] == 2000)
+        assert collector.numbers == list(range(2001))
+        assert len(collector.assignments) == 1
+        assert collector.num_batches > 4
 
     @pytest.mark.asyncio
     async def test_of_a_transaction_only_what_was_committed_is_read(
         self, harness: RealHarness, kafka_bootstrap: str
     ) -> None:
-        collector = Kinds()
+        collector = Collector()
         async with harness.producer() as producer, reading(harness, collector, producer):
             in_transactions = AIOKafkaProducer(bootstrap_servers=kafka_bootstrap, transactional_id=harness.topic)
             await in_transactions.start()
@@ -106,13 +116,16 @@ class TestRealKafka(KafkaContract):
         assert collector.numbers == [1, 3, 4]
 
 
-class Kinds(Collector):
-    """Keeps in what kinds of sequences records come."""
+class Slow(Collector):
+    """Its work on the first batches lasts longer than the broker waits for a member that it does not hear of."""
 
-    def __init__(self) -> None:
+    def __init__(self, worker: Worker) -> None:
         super().__init__()
-        self.kinds: set[type] = set()
+        self.worker = worker
+        self.num_batches = 0
 
     async def handle(self, batch: Batch[int]) -> Sequence[Rejection]:
-        self.kinds.add(type(batch.records))
+        self.num_batches += 1
+        if self.num_batches <= 2:
+            await self.worker.run(threading.Event().wait, SESSION_SECONDS + 1.0)
         return await super().handle(batch)

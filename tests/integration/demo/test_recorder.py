@@ -7,7 +7,8 @@ from aiokafka import AIOKafkaProducer
 from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from evenkeel.contracts.topics import PLANS, PROFILES, RECORDS, VERDICTS
+from evenkeel.contracts.columns import HAS_LOSS, ITERATION, LISTED, PRESENT, tell_process
+from evenkeel.contracts.topics import BATCHES, PLANS, PROFILES, VERDICTS
 from evenkeel.demo.recorder import recording
 from evenkeel.demo.run_log import RunLog
 from evenkeel.detector.v1 import detector_pb2
@@ -15,43 +16,49 @@ from evenkeel.history.vocabulary import PlanState, VerdictKind
 from evenkeel.layouts.codec import layout_to_proto
 from evenkeel.layouts.layout import uniform_layout
 from evenkeel.scheduler.v1 import scheduler_pb2
-from evenkeel.telemetry.v1 import telemetry_pb2
+from evenkeel.telemetry.v2 import process_pb2
+from evenkeel.telemetry.v2.batch_pb2 import Batch
 
 pytestmark = pytest.mark.integration
 LAYOUT = uniform_layout(num_blocks=4, tensor=2, pipeline=2, data=1, num_micro_batches=4)
 
 
-def record(job_id: str, iteration: int) -> telemetry_pb2.Record:
-    return telemetry_pb2.Record(
+def record(job_id: str, iteration: int) -> Batch:
+    batch = Batch()
+    tell_process(
+        batch,
         job_id=job_id,
         rank=3,
         incarnation=1,
+        epoch=2,
+        replica=1,
+        shard=1,
         num_dropped=2,
-        samples=[
-            telemetry_pb2.Sample(
-                iteration=iteration,
-                epoch=2,
-                started_at_unix_seconds=100.0,
-                wall_seconds=0.5,
-                compute=telemetry_pb2.ComputeSeconds(forward=0.1, backward=0.2, optimizer=0.05),
-                micro_batches=[telemetry_pb2.MicroBatch(index=5, tokens=10, sum_of_squares=50.0)],
-                position=telemetry_pb2.Position(
-                    replica=1,
-                    stage=0,
-                    shard=1,
-                    forward_flops_per_token=7.0,
-                    forward_flops_per_squared_length=2.0,
-                    backward_multiple=2.0,
-                ),
-                loss=3.5,
-            )
-        ],
-        events=[
-            telemetry_pb2.ProcessEvent(
-                at_unix_seconds=99.0, kind=telemetry_pb2.PROCESS_EVENT_KIND_STARTED, rank=3, incarnation=1
-            )
-        ],
+        forward_flops_per_token=7.0,
+        forward_flops_per_squared_length=2.0,
+        backward_multiple=2.0,
+        num_iterations=1,
+        num_events=1,
     )
+    measured = {
+        "iteration": iteration,
+        "started_at_unix_seconds": 100.0,
+        "wall_seconds": 0.5,
+        "forward_seconds": 0.1,
+        "backward_seconds": 0.2,
+        "optimizer_seconds": 0.05,
+        "tokens": 10,
+        "sum_of_squares": 50.0,
+        "loss": 3.5,
+        "flags": PRESENT | HAS_LOSS,
+        "num_listed": 1,
+    }
+    for column in ITERATION:
+        getattr(batch, column.name).append(measured.get(column.name, 0))
+    for column, value in zip(LISTED, (5, 10, 50.0, False), strict=True):
+        getattr(batch, column.name).append(value)
+    batch.events.add(at_unix_seconds=99.0, kind=process_pb2.PROCESS_EVENT_KIND_STARTED, rank=3, incarnation=1)
+    return batch
 
 
 def verdict(job_id: str) -> detector_pb2.Verdict:
@@ -101,15 +108,15 @@ async def until(condition: Callable[[], bool]) -> None:
 async def test_everything_public_about_the_job_is_seen_and_nothing_else(kafka_bootstrap: str) -> None:
     job_id = f"demo-{uuid.uuid4().hex[:8]}"
     log = RunLog(job_id=job_id)
-    await send(kafka_bootstrap, job_id, (RECORDS.name, record(job_id, 1)))
+    await send(kafka_bootstrap, job_id, (BATCHES.name, record(job_id, 1)))
     async with recording(kafka_bootstrap, log):
         await send(
             kafka_bootstrap,
             job_id,
-            (RECORDS.name, record("somebody-else", 8)),
-            (RECORDS.name, b"\xff\xff not a record"),
-            (RECORDS.name, record(job_id, 7)),
-            (RECORDS.name, record(job_id, 7)),
+            (BATCHES.name, record("somebody-else", 8)),
+            (BATCHES.name, b"\xff\xff not a record"),
+            (BATCHES.name, record(job_id, 7)),
+            (BATCHES.name, record(job_id, 7)),
             (VERDICTS.name, verdict(job_id)),
             (PROFILES.name, detector_pb2.Profile(job_id=job_id, iteration=7, iteration_seconds=0.5)),
             (PLANS.name, plan(job_id)),

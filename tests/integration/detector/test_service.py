@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
-from evenkeel.contracts.topics import OBSERVATIONS, PROFILES, VERDICTS
+from evenkeel.contracts.topics import FRAMES, PROFILES, VERDICTS
 from evenkeel.detector.v1 import detector_pb2
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
+from evenkeel.telemetry.v2 import frames_pb2 as pb
 from tests.unit.detector.synthetic import SyntheticJob, cube, slow_from
 from tests.unit.detector.wire import death, frame_to_proto
 
@@ -110,7 +110,7 @@ async def findings_of(bootstrap: str, job_id: str) -> AsyncIterator[Findings]:
 
 async def publish(producer: AIOKafkaProducer, messages: Sequence[pb.Observation]) -> None:
     for message in messages:
-        await producer.send(OBSERVATIONS.name, message.SerializeToString(), key=message.job_id.encode())
+        await producer.send(FRAMES.name, message.SerializeToString(), key=message.job_id.encode())
     await producer.flush()
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pickle
 import signal
 import threading
 import time
@@ -15,7 +16,7 @@ import torch
 
 from evenkeel.layouts.layout import Layout
 from evenkeel.layouts.rank_state import RankState
-from evenkeel.telemetry.v1 import telemetry_pb2
+from evenkeel.telemetry.v2 import process_pb2
 from evenkeel.trainer_sdk.control.mailbox import Mailbox
 from evenkeel.trainer_sdk.control.state import ApplyMode, Commit, Reshape
 from evenkeel.trainer_sdk.devices.device import Device
@@ -24,6 +25,7 @@ from evenkeel.trainer_sdk.elastic.config import TrainingConfig
 from evenkeel.trainer_sdk.elastic.engine import Engine
 from evenkeel.trainer_sdk.elastic.model.reference import UnpacedDevice
 from evenkeel.trainer_sdk.elastic.preload import preload
+from evenkeel.trainer_sdk.emit.measured import Listed, Measured
 from tests.integration.elastic.kept_store import KeptStore, StoreFate, killing_the_store
 from tests.integration.elastic.rank_process import (
     DEADLINE_SECONDS,
@@ -44,6 +46,7 @@ class Fleet:
     Args:
         ahead: How many iterations the ranks may train beyond the newest that the test has read.
         store_fates: When ranks kill the store.
+        node_of: Node of a rank; None where nobody knows.
     """
 
     def __init__(
@@ -57,16 +60,18 @@ class Fleet:
         fates: Mapping[int, Mapping[str, Any]] | None = None,
         ahead: int = AHEAD,
         store_fates: Mapping[int, Sequence[StoreFate]] | None = None,
+        node_of: Callable[[int], str] | None = None,
     ) -> None:
         self.config = config
         self.layout = layout
         self.epoch = 0
-        self.samples: dict[int, dict[int, telemetry_pb2.Sample]] = {}
+        self.samples: dict[int, dict[int, Measured]] = {}
         self.repeated: list[tuple[int, int]] = []
-        self.events: list[telemetry_pb2.ProcessEvent] = []
+        self.events: list[process_pb2.ProcessEvent] = []
         self.reducing: set[tuple[int, int, int]] = set()
         self._make_device = make_device
         self._make_links = make_links
+        self._node_of = node_of
         self._fates = {rank: Fate(**fate) for rank, fate in (fates or {}).items()}
         self._store_fates = store_fates or {}
         self._leash = Leash(ahead)
@@ -115,6 +120,7 @@ class Fleet:
             store_address=self.store.address,
             initial_layout=layout,
             links=self._make_links(),
+            node_of=self._node_of,
             on_step=lambda step: self._leash.hold(mailbox, step),
         )
         with dying_in_a_reshape(fate, mailbox), killing_the_store(self.store, self._store_fates.get(rank, ()), mailbox):
@@ -185,9 +191,9 @@ class Fleet:
             self.reducing.add((process.rank, epoch, iteration))
             return
         if message[:1] == b"e":
-            self.events.append(telemetry_pb2.ProcessEvent.FromString(message[1:]))
+            self.events.append(process_pb2.ProcessEvent.FromString(message[1:]))
             return
-        sample = telemetry_pb2.Sample.FromString(message[1:])
+        sample = pickle.loads(message[1:])
         of_iteration = self.samples.setdefault(sample.iteration, {})
         if process.rank in of_iteration:
             self.repeated.append((process.rank, sample.iteration))
@@ -231,22 +237,22 @@ class Fleet:
     def losses(self) -> list[float]:
         """Loss of each iteration; every rank that knows it must know the same."""
         for iteration, of_iteration in self.samples.items():
-            values = {sample.loss for sample in of_iteration.values() if sample.HasField("loss")}
+            values = {sample.loss for sample in of_iteration.values() if sample.loss is not None}
             assert len(values) == 1, f"ranks disagree on iteration {iteration}: {values}"
         return [next(iter(self.samples[iteration].values())).loss for iteration in range(len(self.samples))]
 
-    def consumed(self, iteration: int) -> list[tuple[int, int, int]]:
+    def consumed(self, iteration: int) -> list[tuple[int, int, float]]:
         """What an applied step was made of, as (index, tokens, sum of squared lengths): run by a replica, or kept.
 
         Every rank of a replica that reported must have run the same ones, all ranks in the same epoch, and all ranks
         must name the same ones that were kept from before a failure.
         """
         samples = self.samples[iteration].values()
-        assert len({sample.epoch for sample in samples}) == 1, f"two epochs in iteration {iteration}"
-        by_replica: dict[int, set[tuple[tuple[int, int, int], ...]]] = {}
+        assert len({sample.place.epoch for sample in samples}) == 1, f"two epochs in iteration {iteration}"
+        by_replica: dict[int, set[tuple[tuple[int, int, float], ...]]] = {}
         for sample in samples:
-            by_replica.setdefault(sample.position.replica, set()).add(_seen(sample.micro_batches))
-            by_replica.setdefault(-1, set()).add(_seen(sample.kept_micro_batches))
+            by_replica.setdefault(sample.place.replica, set()).add(_seen(run_of(sample)))
+            by_replica.setdefault(-1, set()).add(_seen(kept_of(sample)))
         for replica, kinds in by_replica.items():
             assert len(kinds) == 1, f"ranks of replica {replica} disagree on iteration {iteration}: {kinds}"
         return sorted(batch for kinds in by_replica.values() for batches in kinds for batch in batches)
@@ -254,7 +260,7 @@ class Fleet:
     def num_executed(self, iteration: int) -> int:
         """How many micro-batches were run in the epoch in which a step was applied; the others were kept."""
         samples = self.samples[iteration].values()
-        return len({batch.index for sample in samples for batch in sample.micro_batches})
+        return len({batch.index for sample in samples for batch in run_of(sample)})
 
     # ---- scheduling
 
@@ -323,5 +329,15 @@ class Fleet:
         return max(set.intersection(*held))
 
 
-def _seen(batches: Sequence[telemetry_pb2.MicroBatch]) -> tuple[tuple[int, int, int], ...]:
-    return tuple(sorted((batch.index, batch.tokens, batch.sum_of_squares) for batch in batches))
+def run_of(measured: Measured) -> list[Listed]:
+    """Micro-batches that were run in the epoch of the step."""
+    return [batch for batch in measured.listed if not batch.kept]
+
+
+def kept_of(measured: Measured) -> list[Listed]:
+    """Those that were kept from before a failure."""
+    return [batch for batch in measured.listed if batch.kept]
+
+
+def _seen(batches: Sequence[Listed]) -> tuple[tuple[int, int, float], ...]:
+    return tuple(sorted((batch.index, batch.tokens, batch.squares) for batch in batches))

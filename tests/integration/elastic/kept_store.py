@@ -102,7 +102,7 @@ def killing_the_store(store: KeptStore, fates: Sequence[StoreFate], mailbox: Mai
 
     def deadly(name: str, method: Any) -> Any:
         def call(*arguments: Any, **options: Any) -> Any:
-            epoch = max(mailbox.state.promised_epoch, mailbox.state.epoch, 0)
+            epoch = max(mailbox.state.promised.epoch, mailbox.state.epoch, 0)
             calls[name, epoch] += 1
             due = [fate for fate in fates if (fate.method, fate.epoch, fate.nth) == (name, epoch, calls[name, epoch])]
             if any(not fate.after for fate in due):

@@ -3,6 +3,7 @@
 import json
 import mmap
 import os
+import pickle
 import signal
 import threading
 import time
@@ -14,9 +15,12 @@ from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
 
-from evenkeel.telemetry.v1 import telemetry_pb2
-from evenkeel.trainer_sdk.control.mailbox import Mailbox, StalePlanError
+from evenkeel.telemetry.v2 import process_pb2
+from evenkeel.trainer_sdk.control.mailbox import Mailbox
+from evenkeel.trainer_sdk.control.standing import StaleBallotError
 from evenkeel.trainer_sdk.elastic.engine import Step
+from evenkeel.trainer_sdk.emit.left_value import number
+from evenkeel.trainer_sdk.emit.measured import Measured
 from evenkeel.trainer_sdk.emit.progress import ProgressMark
 from evenkeel.trainer_sdk.groups.building.assembly import Assembly
 from evenkeel.trainer_sdk.groups.building.builder import StoreGroupBuilder
@@ -58,7 +62,7 @@ def dying_in_a_reshape(fate: Fate | None, mailbox: Mailbox) -> Iterator[None]:
     method = getattr(owner, name)
 
     def deadly(*arguments: Any) -> Any:
-        if mailbox.state.promised_epoch == fate.epoch:
+        if mailbox.state.promised.epoch == fate.epoch:
             os.kill(os.getpid(), fate.signal)
         return method(*arguments)
 
@@ -99,19 +103,18 @@ class FatefulMark(ProgressMark):
 
 
 class PipeEmitter:
-    """An emitter that writes samples to the test."""
+    """An emitter that gives the test what was measured."""
 
     def __init__(self, connection: Connection, fate: Fate | None) -> None:
         self.progress = FatefulMark(connection, fate)
         self._connection = connection
 
-    def emit_sample(self, sample: telemetry_pb2.Sample) -> None:
-        self._connection.send_bytes(b"s" + sample.SerializeToString())
+    def emit_later(self, build: Callable[[], Measured]) -> None:
+        measured = build()
+        measured.loss, measured.gradient_norm = number(measured.loss), number(measured.gradient_norm)
+        self._connection.send_bytes(b"s" + pickle.dumps(measured))
 
-    def emit_later(self, build: Callable[[], telemetry_pb2.Sample]) -> None:
-        self.emit_sample(build())
-
-    def emit_event(self, event: telemetry_pb2.ProcessEvent) -> None:
+    def emit_event(self, event: process_pb2.ProcessEvent) -> None:
         self._connection.send_bytes(b"e" + event.SerializeToString())
 
     def close(self, timeout_seconds: float = 1.0) -> None:
@@ -224,5 +227,5 @@ def serve(mailbox: Mailbox, commands: Connection) -> None:
             return
         try:
             commands.send(handlers[name](*arguments))
-        except (StalePlanError, TimeoutError, RuntimeError) as error:
+        except (StaleBallotError, TimeoutError, RuntimeError) as error:
             commands.send(error)

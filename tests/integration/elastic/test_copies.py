@@ -97,9 +97,9 @@ def final_losses(fleet) -> list[float]:
     """Loss of each iteration as it counts in the end: a roll back leaves samples of steps that were run again."""
     losses = []
     for iteration in range(len(fleet.samples)):
-        samples = [sample for sample in fleet.samples[iteration].values() if sample.HasField("loss")]
-        newest = max(sample.epoch for sample in samples)
-        values = {sample.loss for sample in samples if sample.epoch == newest}
+        samples = [sample for sample in fleet.samples[iteration].values() if sample.loss is not None]
+        newest = max(sample.place.epoch for sample in samples)
+        values = {sample.loss for sample in samples if sample.place.epoch == newest}
         assert len(values) == 1, f"ranks disagree on iteration {iteration}: {values}"
         losses.append(values.pop())
     return losses
@@ -149,6 +149,39 @@ def test_a_second_death_right_after_the_first_recovery_is_one_more_recovery(star
     recover(fleet, without(1, 2, 3), {0: FOUR, 1: without(1), 2: without(1, 2)})
     fleet.finish()
 
+    assert_as_if_nothing_happened(final_losses(fleet), 16)
+
+
+EIGHT = uniform_layout(num_blocks=4, tensor=2, pipeline=2, data=2, num_micro_batches=4)
+SIX = Layout(
+    num_blocks=4,
+    replicas=tuple(
+        replace(one, stages=(replace(one.stages[0], ranks=one.stages[0].ranks[1:], shares=(1,)), one.stages[1]))
+        for one in EIGHT.replicas
+    ),
+)
+
+
+@pytest.mark.parametrize("is_recovered_between", [False, True])
+def test_a_rank_and_its_twin_on_the_other_node_die_one_after_the_other_and_nothing_is_lost(
+    start_fleet: Callable, is_recovered_between: bool
+) -> None:
+    """Each was the only other holder of what the other had; with the second death the first recovery is not over."""
+    fleet = start_fleet(with_copies(1), EIGHT, node_of=lambda rank: f"node-{rank // 4}")
+    fleet.reached(4)
+    fleet.kill(0)
+    if is_recovered_between:
+        seven = replace(SIX, replicas=(SIX.replicas[0], EIGHT.replicas[1]))
+        reshape, states = fleet.prepare_recovery(seven)
+        fleet.kill(4)
+        del states[4]
+        fleet.commit_recovery(reshape, states, {0: EIGHT})
+    else:
+        fleet.kill(4)
+    commit = recover(fleet, SIX, {0: EIGHT})
+    fleet.finish()
+
+    assert {0, 4} & {one.owner for one in commit.stand_ins}
     assert_as_if_nothing_happened(final_losses(fleet), 16)
 
 
@@ -218,7 +251,7 @@ def test_a_rank_that_cannot_carry_out_a_commit_says_why_and_the_next_plan_goes_o
     assert first.steps_applied == newer
 
     def somebody_refused() -> bool:
-        return any("were written" in process.call("status").refusal for process in fleet.ranks.values())
+        return any("were written" in process.call("status").failed_reason for process in fleet.ranks.values())
 
     fleet.pump_until(somebody_refused, "a refusal")
     second = recover(fleet, without(1), {0: FOUR, 1: without(1)})

@@ -49,7 +49,7 @@ def answer(fleet: Fleet, rank: int) -> list[float]:
 
 def new_epoch(fleet: Fleet) -> bool:
     """Whether everybody has voted in the newest epoch."""
-    return any(sample.epoch == fleet.epoch for of in fleet.samples.values() for sample in of.values())
+    return any(sample.place.epoch == fleet.epoch for of in fleet.samples.values() for sample in of.values())
 
 
 def test_the_probe_tells_a_slow_link_from_a_healthy_one_and_changes_no_loss(
@@ -75,7 +75,7 @@ def test_the_probe_tells_a_slow_link_from_a_healthy_one_and_changes_no_loss(
     assert_as_if_nothing_happened(fleet, 30)
     # The probes are no operations of an iteration: every iteration has as many as the first.
     for rank in SUSPECT:
-        counts = {tuple(of[rank].traffic.num_operations) for of in fleet.samples.values()}
+        counts = {tuple(len(each.entered_seconds) for each in of[rank].channels) for of in fleet.samples.values()}
         assert len(counts) == 1
 
 

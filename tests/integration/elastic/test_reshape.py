@@ -21,6 +21,7 @@ from evenkeel.trainer_sdk.elastic.config import (
 from evenkeel.trainer_sdk.elastic.model.data import Dataset
 from evenkeel.trainer_sdk.elastic.model.reference import reference_losses
 from evenkeel.trainer_sdk.groups.building.reconfigure_builder import can_reconfigure
+from tests.integration.elastic.fleet import kept_of, run_of
 from tests.integration.elastic.rank_process import ANY
 
 pytestmark = pytest.mark.integration
@@ -101,13 +102,13 @@ def test_a_boundary_reshape_to_an_unequal_layout_and_back_changes_no_loss(start_
     fleet = start_fleet(config(17), UNIFORM)
     fleet.reached(3)
     fleet.boundary(SKEWED)
-    fleet.pump_until(lambda: any(s.epoch == 1 for of in fleet.samples.values() for s in of.values()), "epoch 1")
+    fleet.pump_until(lambda: any(s.place.epoch == 1 for of in fleet.samples.values() for s in of.values()), "epoch 1")
     fleet.reached(max(fleet.samples) + 2)
     fleet.boundary(UNIFORM)
     fleet.finish()
 
     assert_as_if_nothing_happened(fleet, 17)
-    epochs = [max(sample.epoch for sample in fleet.samples[i].values()) for i in range(17)]
+    epochs = [max(sample.place.epoch for sample in fleet.samples[i].values()) for i in range(17)]
     assert epochs == sorted(epochs)
     assert set(epochs) == {0, 1, 2}
 
@@ -122,7 +123,7 @@ def test_every_position_is_killed_and_replaced_in_turn_and_no_loss_changes(start
         fleet.start_rank(rank, incarnation, None)
         fleet.boundary(UNIFORM)
         fleet.pump_until(
-            lambda rank=rank: any(rank in of and of[rank].epoch == fleet.epoch for of in fleet.samples.values()),
+            lambda rank=rank: any(rank in of and of[rank].place.epoch == fleet.epoch for of in fleet.samples.values()),
             f"rank {rank} is back",
         )
     fleet.finish()
@@ -223,7 +224,7 @@ def test_what_survivors_had_finished_is_not_run_again(start_fleet: Callable) -> 
     fleet.finish()
 
     assert_as_if_nothing_happened(fleet, 9)
-    kept = {batch.index for sample in fleet.samples[5].values() for batch in sample.kept_micro_batches}
+    kept = {batch.index for sample in fleet.samples[5].values() for batch in kept_of(sample)}
     assert kept == {2, 3}, "replica 1 was through with its micro-batches, rank 1's gradients of the others are gone"
     assert fleet.num_executed(5) == 2
     assert all(fleet.num_executed(iteration) == 4 for iteration in range(9) if iteration != 5)
@@ -240,8 +241,8 @@ def test_ranks_that_leave_hand_over_the_sums_of_what_they_finished(start_fleet: 
 
     assert_as_if_nothing_happened(fleet, 9)
     (sample,) = fleet.samples[5].values()
-    assert {batch.index for batch in sample.kept_micro_batches} == {0, 1}
-    assert {batch.index for batch in sample.micro_batches} == {2, 3}
+    assert {batch.index for batch in kept_of(sample)} == {0, 1}
+    assert {batch.index for batch in run_of(sample)} == {2, 3}
 
 
 def test_a_death_in_the_recovery_iteration_is_one_more_and_keeps_what_is_kept(start_fleet: Callable) -> None:
@@ -284,7 +285,7 @@ def test_each_recovery_loses_one_more_rank_and_nothing_else(start_fleet: Callabl
     fleet.finish()
 
     assert_as_if_nothing_happened(fleet, 9, 0.5)
-    assert {sample.epoch for sample in fleet.samples[4].values()} == {4}
+    assert {sample.place.epoch for sample in fleet.samples[4].values()} == {4}
 
 
 def test_unequal_layouts_lose_only_what_the_dead_had(start_fleet: Callable) -> None:
@@ -328,13 +329,13 @@ def test_a_job_goes_over_to_a_split_backward_and_back_and_no_loss_changes(start_
     fleet = start_fleet(config(17), UNIFORM)
     fleet.reached(3)
     fleet.boundary(replace(SKEWED, schedule="zb-h1"))
-    fleet.pump_until(lambda: any(s.epoch == 1 for of in fleet.samples.values() for s in of.values()), "epoch 1")
+    fleet.pump_until(lambda: any(s.place.epoch == 1 for of in fleet.samples.values() for s in of.values()), "epoch 1")
     fleet.reached(max(fleet.samples) + 2)
     fleet.boundary(UNIFORM)
     fleet.finish()
 
     assert_as_if_nothing_happened(fleet, 17)
-    assert {max(sample.epoch for sample in of.values()) for of in fleet.samples.values()} == {0, 1, 2}
+    assert {max(sample.place.epoch for sample in of.values()) for of in fleet.samples.values()} == {0, 1, 2}
 
 
 def test_deaths_between_the_parts_of_a_backward_change_no_loss(start_fleet: Callable) -> None:
@@ -377,7 +378,7 @@ def test_what_another_replica_finished_is_kept_when_a_rank_dies_before_its_last_
     fleet.finish()
 
     assert_as_if_nothing_happened(fleet, 9)
-    kept = {batch.index for sample in fleet.samples[5].values() for batch in sample.kept_micro_batches}
+    kept = {batch.index for sample in fleet.samples[5].values() for batch in kept_of(sample)}
     assert kept == {2, 3}
     assert fleet.num_executed(5) == 2
 

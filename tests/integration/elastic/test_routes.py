@@ -13,7 +13,7 @@ from evenkeel.layouts.routes import Route
 from evenkeel.trainer_sdk.elastic.config import ModelConfig, OptimizerConfig, TrainingConfig, WorkloadConfig
 from evenkeel.trainer_sdk.elastic.model.data import Dataset
 from evenkeel.trainer_sdk.elastic.model.reference import reference_losses
-from tests.integration.elastic.fleet import Fleet
+from tests.integration.elastic.fleet import Fleet, kept_of, run_of
 
 pytestmark = pytest.mark.integration
 
@@ -51,10 +51,10 @@ def assert_as_if_nothing_happened(fleet: Fleet, num_iterations: int) -> None:
     dataset = Dataset(job, torch.device("cpu"))
     for iteration in range(num_iterations):
         due = [(m, dataset.documents(iteration, m).num_tokens) for m in range(WORKLOAD.num_micro_batches)]
-        (kept,) = {tuple(_named(s.kept_micro_batches)) for s in fleet.samples[iteration].values()}
+        (kept,) = {tuple(_named(kept_of(s))) for s in fleet.samples[iteration].values()}
         for stage in range(NUM_STAGES):
-            samples = [s for s in fleet.samples[iteration].values() if s.position.stage == stage]
-            run = [each for sample in samples for each in _named(sample.micro_batches)]
+            samples = [s for s in fleet.samples[iteration].values() if s.place.stage == stage]
+            run = [each for sample in samples for each in _named(run_of(sample))]
             assert sorted([*run, *kept]) == due, f"stage {stage} in iteration {iteration}"
 
 
@@ -66,7 +66,7 @@ def assert_routes_were_followed(fleet: Fleet, layout: Layout, iteration: int) ->
     paths = Paths(layout)
     for rank, sample in fleet.samples[iteration].items():
         at = layout.position_of(rank)
-        assert sorted(index for index, _ in _named(sample.micro_batches)) == list(paths.hosted(at.replica, at.stage))
+        assert sorted(index for index, _ in _named(run_of(sample))) == list(paths.hosted(at.replica, at.stage))
 
 
 @pytest.mark.parametrize("schedule", ["1f1b", "zb-h1"])
@@ -77,16 +77,16 @@ def test_a_plan_that_routes_and_one_that_ends_it_are_applied_live_and_change_no_
     fleet = start_fleet(config(17), UNIFORM)
     fleet.reached(3)
     fleet.boundary(routed)
-    fleet.pump_until(lambda: any(s.epoch == 1 for of in fleet.samples.values() for s in of.values()), "epoch 1")
+    fleet.pump_until(lambda: any(s.place.epoch == 1 for of in fleet.samples.values() for s in of.values()), "epoch 1")
     fleet.reached(max(fleet.samples) + 2)
     fleet.boundary(UNIFORM)
     fleet.finish()
 
     assert_as_if_nothing_happened(fleet, 17)
     for iteration, of_iteration in fleet.samples.items():
-        (epoch,) = {sample.epoch for sample in of_iteration.values()}
+        (epoch,) = {sample.place.epoch for sample in of_iteration.values()}
         assert_routes_were_followed(fleet, (UNIFORM, routed, UNIFORM)[epoch], iteration)
-    assert {sample.epoch for sample in fleet.samples[16].values()} == {2}
+    assert {sample.place.epoch for sample in fleet.samples[16].values()} == {2}
 
 
 # Rank 1 is the home of guests of rank 3, rank 2 of one of rank 0.
@@ -138,8 +138,8 @@ def test_what_the_host_of_a_guest_had_is_run_again_alone_and_the_rest_is_kept(
 
     losses = fleet.losses
     assert losses == pytest.approx(expected(9), rel=TOLERANCE)
-    assert {m for s in fleet.samples[5].values() for m, _ in _named(s.kept_micro_batches)} == {1}
-    assert {m for s in fleet.samples[5].values() for m, _ in _named(s.micro_batches)} == {0, 2, 3, 4, 5}
+    assert {m for s in fleet.samples[5].values() for m, _ in _named(kept_of(s))} == {1}
+    assert {m for s in fleet.samples[5].values() for m, _ in _named(run_of(s))} == {0, 2, 3, 4, 5}
 
 
 def whole(rank: int) -> Stage:

@@ -7,24 +7,34 @@ from itertools import count
 from pathlib import Path
 from typing import cast
 
+import numpy as np
 import pytest
 
-from evenkeel.contracts.topics import RECORDS, SUSPICIONS
+from evenkeel.contracts.batches import read_batches
+from evenkeel.contracts.frames import Frames
+from evenkeel.contracts.topics import BATCHES, SUSPICIONS
 from evenkeel.layouts.layout import uniform_layout
 from evenkeel.services.detector.adapters.finding_codec import record_of
-from evenkeel.services.detector.adapters.frame_codec import frame_from_proto
+from evenkeel.services.detector.adapters.frame_reader import observations_of
 from evenkeel.services.detector.adapters.observation_codec import liveness_from_proto
-from evenkeel.services.detector.domain.detector import Finding, JobDetector
-from evenkeel.services.detector.domain.suspicion import Suspicion
-from evenkeel.services.detector.domain.verdict import Evidence, Verdict, VerdictKind
+from evenkeel.services.detector.domain.findings.verdict import Evidence, Verdict, VerdictKind
+from evenkeel.services.detector.domain.frames.observation import FrameObservation
+from evenkeel.services.detector.domain.job import Finding, JobDetector
+from evenkeel.services.detector.domain.probes.desk import Suspicion
 from evenkeel.services.scheduler.adapters.findings import decode_suspicion
 from evenkeel.services.scheduler.adapters.job_events import JobEvents
 from evenkeel.services.scheduler.dispatch import protocol
 from evenkeel.services.scheduler.probing import Prober
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
+from evenkeel.services.telemetry.domain.job_stream import JobStream
+from evenkeel.services.telemetry.domain.observed import Arrived
+from evenkeel.telemetry.v2 import batch_pb2 as pb
+from evenkeel.telemetry.v2 import process_pb2
+from evenkeel.telemetry.v2.batch_pb2 import Batch
+from evenkeel.telemetry.v2.frames_pb2 import Liveness
 from evenkeel.trainer_sdk.control.probe import LinkProbe
 from evenkeel.trainer_sdk.devices.links import EmulatedLinks, LinkTable, RealLinks
 from evenkeel.trainer_sdk.elastic.config import ModelConfig, TrainingConfig, WorkloadConfig
+from evenkeel.trainer_sdk.emit.batch import BatchBuilder, Source
 from tests.fakes.kafka import FakeBroker, FakeProducer
 from tests.integration.elastic.fleet import Fleet
 from tests.integration.elastic.rank_process import RankProcess
@@ -46,18 +56,31 @@ ONSET = 40
 FACTOR = 6.0
 
 
-def frames(fleet: Fleet) -> Iterator[pb.Frame]:
-    """The samples as the telemetry service would join them; each replica on a node of its own."""
-    for iteration in sorted(fleet.samples):
-        yield frame_of(fleet, iteration)
+class Joined:
+    """What the telemetry service makes of what ranks tell; each replica on a node of its own."""
 
+    def __init__(self) -> None:
+        self._stream = JobStream(CONFIG.job_id, first_sequence=0)
+        self._builders: dict[int, BatchBuilder] = {}
+        self.sequence = count()
 
-def frame_of(fleet: Fleet, iteration: int) -> pb.Frame:
-    entries = [
-        pb.FrameEntry(rank=rank, node=f"node-{rank // 2}", device="gpu-0", sample=sample)
-        for rank, sample in sorted(fleet.samples[iteration].items())
-    ]
-    return pb.Frame(iteration=iteration, closed_at_unix_seconds=1e9 + iteration, entries=entries)
+    def frames(self, fleet: Fleet, iteration: int) -> list[FrameObservation]:
+        """The frames that close with an iteration: its own, and the first one's only with the second."""
+        of_ranks = sorted(fleet.samples[iteration].items())
+        batches = [batch for rank, one in of_ranks for batch in self._builder(rank).build(measured=[one])]
+        read = read_batches(Batch.FromString(b"".join(batch.SerializeToString() for batch in batches)))
+        offsets = np.arange(len(batches)) + len(batches) * iteration
+        told = self._stream.take(Arrived(read, offsets, [], []), 1e9 + iteration)
+        frames = [observed for _, observed in told if isinstance(observed, Frames)]
+        return [each for one in frames for each in self._observations(one)]
+
+    def _observations(self, frames: Frames) -> Iterator[FrameObservation]:
+        for each in frames.each():
+            yield from observations_of(CONFIG.job_id, next(self.sequence), each)
+
+    def _builder(self, rank: int) -> BatchBuilder:
+        source = Source(job_id=CONFIG.job_id, rank=rank, node=f"node-{rank // 2}", device="gpu-0")
+        return self._builders.setdefault(rank, BatchBuilder(source))
 
 
 def test_a_link_that_takes_six_times_as_long_is_named_as_the_slowest(
@@ -72,9 +95,10 @@ def test_a_link_that_takes_six_times_as_long_is_named_as_the_slowest(
     fleet.finish()
     found: list[Verdict] = []
     detector = JobDetector(CONFIG.job_id)
-    for frame in frames(fleet):
-        observation = frame_from_proto(CONFIG.job_id, frame.iteration, frame)
-        found += [one for one in detector.observe(observation) if isinstance(one, Verdict)]
+    joined = Joined()
+    for iteration in sorted(fleet.samples):
+        for frame in joined.frames(fleet, iteration):
+            found += [one for one in detector.observe(frame) if isinstance(one, Verdict)]
     slow = [one for one in found if one.kind is VerdictKind.COMMUNICATION_SLOW and one.first_iteration >= ONSET]
     mine = [one.throughput for one in slow if {culprit.rank for culprit in one.culprits} == {0, 1}]
     # Other work on this machine may hold up two of the ranks for a while: a slow link too, but a lesser one.
@@ -90,7 +114,7 @@ def test_loopback_is_no_link(start_fleet: Callable[..., Fleet]) -> None:
         TrainingConfig(job_id="loopback", num_iterations=2, model=CONFIG.model, workload=CONFIG.workload), LAYOUT
     )
     fleet.finish()
-    assert not any(sample.HasField("traffic") for sample in fleet.samples[1].values())
+    assert not any(sample.channels for sample in fleet.samples[1].values())
 
 
 def test_stamps_of_both_ends_agree_on_how_many_operations_there_were(start_fleet: Callable[..., Fleet]) -> None:
@@ -102,11 +126,9 @@ def test_stamps_of_both_ends_agree_on_how_many_operations_there_were(start_fleet
     fleet.finish()
     samples = fleet.samples[2]
     told = {
-        (rank, kind, party): count
+        (rank, channel.kind, channel.party): len(channel.entered_seconds)
         for rank, sample in samples.items()
-        for kind, party, count in zip(
-            sample.traffic.kinds, sample.traffic.parties, sample.traffic.num_operations, strict=True
-        )
+        for channel in sample.channels
     }
     assert told[0, pb.CHANNEL_KIND_ACTIVATION_SENT, 1] == told[1, pb.CHANNEL_KIND_ACTIVATION_RECEIVED, 0] == 2
     assert told[1, pb.CHANNEL_KIND_GRADIENT_SENT, 0] == told[0, pb.CHANNEL_KIND_GRADIENT_RECEIVED, 1] == 2
@@ -114,8 +136,9 @@ def test_stamps_of_both_ends_agree_on_how_many_operations_there_were(start_fleet
     assert len({party for _, party in exchanges}) == 2
     assert len(exchanges) == 4
     for sample in samples.values():
-        assert max(sample.traffic.entered_microseconds) < 1e6 * sample.wall_seconds
-        assert len(sample.traffic.took_microseconds) == len(sample.traffic.stamped_bytes)
+        for channel in sample.channels:
+            assert max(channel.entered_seconds) < sample.began_seconds + sample.wall_seconds
+            assert len(channel.took_seconds) in (0, len(channel.num_bytes))
 
 
 class PipedRank:
@@ -136,19 +159,19 @@ class PipedRank:
         return await asyncio.to_thread(self._process.call, "link_answer")
 
 
-def watched(fleet: Fleet, iteration: int, detector: JobDetector, sequence: Iterator[int]) -> list[Finding]:
+def watched(fleet: Fleet, iteration: int, detector: JobDetector, joined: Joined) -> list[Finding]:
     """What the detector finds in an iteration, with the answers of all probes that it asks for."""
-    frame = frame_from_proto(CONFIG.job_id, next(sequence), frame_of(fleet, iteration))
-    found = list(detector.observe(frame))
+    frames = joined.frames(fleet, iteration)
+    found = [one for frame in frames for one in detector.observe(frame)]
     for one in found.copy():
         if isinstance(one, Suspicion) and one.link is not None:
-            liveness = pb.Liveness(at_unix_seconds=frame.closed_at_unix_seconds)
+            liveness = Liveness(at_unix_seconds=frames[-1].closed_at_unix_seconds)
             liveness.event.CopyFrom(asyncio.run(answered(one, fleet)))
-            found += detector.observe(liveness_from_proto(CONFIG.job_id, next(sequence), liveness))
+            found += detector.observe(liveness_from_proto(CONFIG.job_id, next(joined.sequence), liveness))
     return found
 
 
-async def answered(suspicion: Suspicion, fleet: Fleet) -> pb.ProcessEvent:
+async def answered(suspicion: Suspicion, fleet: Fleet) -> process_pb2.ProcessEvent:
     """The event in which the scheduler tells what the probe took, with every message as it goes over the wire."""
     producer = FakeProducer(broker := FakeBroker())
     await producer.send_all([record_of(suspicion)])
@@ -156,8 +179,8 @@ async def answered(suspicion: Suspicion, fleet: Fleet) -> pb.ProcessEvent:
     calls = {rank: cast(protocol.RankCalls, PipedRank(process)) for rank, process in fleet.ranks.items()}
     outcome = await Prober(JobEvents(producer, CONFIG.job_id).probed).answer(decode_suspicion(asked), calls)
     assert outcome is not None, "the probe had no answer"
-    (told,) = broker.records(RECORDS.name)
-    return pb.Record.FromString(told.value or b"").events[0]
+    (told,) = broker.records(BATCHES.name)
+    return Batch.FromString(told.value or b"").events[0]
 
 
 def test_a_suspected_link_is_probed_while_the_job_trains_and_its_verdict_says_what_was_found(
@@ -166,14 +189,14 @@ def test_a_suspected_link_is_probed_while_the_job_trains_and_its_verdict_says_wh
     table = LinkTable.create(tmp_path / "links", 4)
     links = EmulatedLinks(bytes_per_second=1e9, latency_seconds=LATENCY_SECONDS, factor=table.factor)
     fleet = start_fleet(CONFIG, LAYOUT, make_links=lambda: links, ahead=CONFIG.num_iterations)
-    detector, sequence = JobDetector(CONFIG.job_id), count()
+    detector, joined = JobDetector(CONFIG.job_id), Joined()
     probed: list[tuple[int, int, int, int]] = []
     told: list[float] = []
     for iteration in range(CONFIG.num_iterations):
         fleet.pump_until(lambda i=iteration: len(fleet.samples.get(i, ())) == 4, f"everybody's iteration {iteration}")
         if iteration == ONSET:
             table.set_factor(0, 1, FACTOR)
-        found = watched(fleet, iteration, detector, sequence)
+        found = watched(fleet, iteration, detector, joined)
         probed += [
             (one.rank, one.link.partner_rank, one.peer_rank, one.link.peer_partner_rank)
             for one in found
@@ -196,13 +219,13 @@ def test_the_slow_link_inside_a_group_of_three_is_found_by_probes_while_the_job_
     links = EmulatedLinks(bytes_per_second=1e9, latency_seconds=LATENCY_SECONDS / 2, factor=table.factor)
     config = replace(CONFIG, num_iterations=300, workload=replace(CONFIG.workload, num_micro_batches=3))
     fleet = start_fleet(config, THREE_REPLICAS, make_links=lambda: links, ahead=config.num_iterations)
-    detector, sequence = JobDetector(CONFIG.job_id), count()
+    detector, joined = JobDetector(CONFIG.job_id), Joined()
     told: list[Evidence] = []
     for iteration in range(config.num_iterations):
         fleet.pump_until(lambda i=iteration: len(fleet.samples.get(i, ())) == 6, f"everybody's iteration {iteration}")
         if iteration == ONSET:
             table.set_factor(2, 4, FACTOR)
-        for finding in watched(fleet, iteration, detector, sequence):
+        for finding in watched(fleet, iteration, detector, joined):
             told += probe_evidence(finding, {0, 2, 4})
         if told:
             break

@@ -159,7 +159,7 @@ def test_a_store_that_dies_whenever_it_is_needed_kills_no_rank_and_changes_no_lo
     fleet.start_rank(1, 1, None)
     fleet.store.kill()  # while it joins
     fleet.boundary(UNIFORM)
-    fleet.pump_until(lambda: any(1 in of and of[1].epoch == 2 for of in fleet.samples.values()), "rank 1 is back")
+    fleet.pump_until(lambda: any(1 in of and of[1].place.epoch == 2 for of in fleet.samples.values()), "rank 1 is back")
     fleet.kill(6)
     fleet.recover(without(6))
     fleet.finish()

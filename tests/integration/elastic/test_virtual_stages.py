@@ -12,7 +12,7 @@ from evenkeel.layouts.layout import Replica, Stage, uniform_layout
 from evenkeel.trainer_sdk.elastic.config import ModelConfig, OptimizerConfig, TrainingConfig, WorkloadConfig
 from evenkeel.trainer_sdk.elastic.model.data import Dataset
 from evenkeel.trainer_sdk.elastic.model.reference import reference_losses
-from tests.integration.elastic.fleet import Fleet
+from tests.integration.elastic.fleet import Fleet, run_of
 
 pytestmark = pytest.mark.integration
 
@@ -72,20 +72,20 @@ def test_plans_lead_to_several_stages_a_rank_and_back_live_and_change_no_loss(
         fleet.reached(max(fleet.samples, default=0) + 2)
         fleet.boundary(layout)
         fleet.pump_until(
-            lambda epoch=number: any(s.epoch == epoch for of in fleet.samples.values() for s in of.values()),
+            lambda epoch=number: any(s.place.epoch == epoch for of in fleet.samples.values() for s in of.values()),
             f"epoch {number}",
         )
     fleet.finish()
 
     assert_as_if_nothing_happened(fleet, 24)
     for of_iteration in fleet.samples.values():
-        (epoch,) = {sample.epoch for sample in of_iteration.values()}
-        work = sum(sample.position.forward_flops_per_token for sample in of_iteration.values())
-        assert work == pytest.approx(sum(s.position.forward_flops_per_token for s in fleet.samples[0].values()))
+        (epoch,) = {sample.place.epoch for sample in of_iteration.values()}
+        work = sum(sample.place.forward_flops_per_token for sample in of_iteration.values())
+        assert work == pytest.approx(sum(s.place.forward_flops_per_token for s in fleet.samples[0].values()))
         for rank, sample in of_iteration.items():
             at = layouts[epoch].position_of(rank)
-            assert (sample.position.replica, sample.position.stage) == (at.replica, at.stage)
-            assert len(sample.micro_batches) == len({batch.index for batch in sample.micro_batches}) == 3
+            assert (sample.place.replica, sample.place.stage) == (at.replica, at.stage)
+            assert len(run_of(sample)) == len({batch.index for batch in run_of(sample)}) == 3
 
 
 MOMENTS = {
@@ -134,4 +134,4 @@ def test_a_death_is_answered_by_a_layout_of_one_stage_a_rank_and_what_others_had
 
     assert_as_if_nothing_happened(fleet, 15)
     assert fleet.num_executed(5) == 3, "only what the dead rank had runs again"
-    assert {sample.epoch for sample in fleet.samples[14].values()} == {2}
+    assert {sample.place.epoch for sample in fleet.samples[14].values()} == {2}

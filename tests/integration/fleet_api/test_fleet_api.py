@@ -7,6 +7,7 @@ from google.protobuf.json_format import MessageToDict
 
 from evenkeel.detector.v1 import detector_pb2
 from evenkeel.history import reads
+from evenkeel.history.reads.jobs import rank_exits
 from evenkeel.history.vocabulary import VerdictKind
 from evenkeel.layouts.codec import layout_to_proto, model_to_proto
 from evenkeel.scheduler.v1 import scheduler_pb2 as pb
@@ -29,10 +30,9 @@ def register_request(job_id: str = "job-1", *, token: str = JOB_TOKEN) -> pb.Reg
     )
 
 
-def rank_request(job_id: str = "job-1", *, number: int = 0) -> pb.RegisterRankRequest:
-    return pb.RegisterRankRequest(
-        job_id=job_id, rank=number, node="node-a", device="gpu0", address="10.0.0.1:4000", process_id=7
-    )
+def rank_request(job_id: str = "job-1", *, number: int = 0) -> pb.RegisterRanksRequest:
+    process = pb.RankProcess(rank=number, node="node-a", device="gpu0", address="10.0.0.1:4000", process_id=7)
+    return pb.RegisterRanksRequest(job_id=job_id, processes=[process])
 
 
 async def refused(call: Awaitable[object]) -> grpc.aio.AioRpcError:
@@ -96,7 +96,7 @@ async def test_a_job_token_opens_its_own_job_and_nothing_else(api: Api) -> None:
     await register(api, "job-2")
     own = bearer(JOB_TOKEN)
 
-    await api.stub.RegisterRank(rank_request(), metadata=own)
+    await api.stub.RegisterRanks(rank_request(), metadata=own)
     await api.stub.ListIncidents(pb.ListIncidentsRequest(job_id="job-1"), metadata=own)
     await api.stub.ListPlans(pb.ListPlansRequest(job_id="job-1"), metadata=own)
 
@@ -107,7 +107,7 @@ async def test_a_job_token_opens_its_own_job_and_nothing_else(api: Api) -> None:
         api.stub.ListPlans(pb.ListPlansRequest(), metadata=own),
         api.stub.ListVerdicts(pb.ListVerdictsRequest(), metadata=own),
         api.stub.FinishJob(pb.FinishJobRequest(job_id="job-1"), metadata=bearer("y" * 20)),
-        api.stub.RegisterRank(rank_request("unknown"), metadata=own),
+        api.stub.RegisterRanks(rank_request("unknown"), metadata=own),
         api.stub.ExplainPlan(pb.ExplainPlanRequest(plan_id="unknown"), metadata=own),
     ]
     for call in calls:
@@ -124,9 +124,51 @@ async def test_two_jobs_with_two_tokens_are_closed_to_one_another(api: Api) -> N
     assert api.fleet.job("job-1") is not None
 
 
+async def test_one_job_is_told_as_it_is_and_as_it_ended_and_its_own_token_opens_it(api: Api) -> None:
+    await register(api)
+    own = bearer(JOB_TOKEN)
+    exits = [pb.RankExit(rank=0, code=1, last_line="KeyError: 'loss'")]
+
+    await api.stub.ReportExits(pb.ReportExitsRequest(job_id="job-1", exits=exits), metadata=own)
+    running = await api.stub.GetJob(pb.GetJobRequest(job_id="job-1"), metadata=own)
+    await api.stub.FinishJob(pb.FinishJobRequest(job_id="job-1", failure="KeyError: 'loss'"), metadata=own)
+    ended = await api.stub.GetJob(pb.GetJobRequest(job_id="job-1"), metadata=own)
+
+    assert (running.job.state, ended.job.state) == (pb.JOB_STATE_RUNNING, pb.JOB_STATE_FINISHED)
+    assert ended.job.standing.summary == "failed: KeyError: 'loss'"
+    async with api.engine.connect() as connection:
+        (known,) = await rank_exits(connection, "job-1")
+    assert (known.rank, known.code, known.last_line) == (0, 1, "KeyError: 'loss'")
+
+
+async def test_a_page_of_huge_jobs_ends_before_grpc_refuses_it(api: Api) -> None:
+    num_jobs, num_ranks = 6, 8192
+    for number in range(num_jobs):
+        await register(api, f"huge-{number}")
+        processes = [
+            pb.RankProcess(rank=rank, node=f"node-{rank // 8}", device="gpu0", address=f"10.0.0.1:{rank + 1000}")
+            for rank in range(num_ranks)
+        ]
+        request = pb.RegisterRanksRequest(job_id=f"huge-{number}", processes=processes)
+        await api.stub.RegisterRanks(request, metadata=FLEET)
+        await api.stub.FinishJob(pb.FinishJobRequest(job_id=f"huge-{number}"), metadata=FLEET)
+
+    jobs, token, num_pages = list[pb.Job](), "", 0
+    while token or not num_pages:
+        page = await api.stub.ListJobs(pb.ListJobsRequest(page_token=token), metadata=FLEET)
+        jobs += page.jobs
+        token, num_pages = page.next_page_token, num_pages + 1
+
+    assert sorted(job.job_id for job in jobs) == [f"huge-{number}" for number in range(num_jobs)]
+    assert {len(job.ranks) for job in jobs} == {num_ranks}
+    assert num_pages > 1
+
+
 async def test_what_is_unknown_is_not_found(api: Api) -> None:
     calls: list[Awaitable[object]] = [
-        api.stub.RegisterRank(rank_request("nobody"), metadata=FLEET),
+        api.stub.GetJob(pb.GetJobRequest(job_id="nobody"), metadata=FLEET),
+        api.stub.ReportExits(pb.ReportExitsRequest(job_id="nobody", exits=[pb.RankExit()]), metadata=FLEET),
+        api.stub.RegisterRanks(rank_request("nobody"), metadata=FLEET),
         api.stub.FinishJob(pb.FinishJobRequest(job_id="nobody"), metadata=FLEET),
         api.stub.ListPlans(pb.ListPlansRequest(job_id="nobody"), metadata=FLEET),
         api.stub.ListVerdicts(pb.ListVerdictsRequest(job_id="nobody"), metadata=FLEET),

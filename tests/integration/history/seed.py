@@ -200,7 +200,7 @@ async def seed(connection: AsyncConnection) -> None:
 async def _bert(connection: AsyncConnection) -> None:
     await writes.register_job(connection, job("bert", BERT_TOKEN, tenant="research", name="BERT for the archive"))
     for number in range(8):
-        await writes.register_rank(connection, rank("bert", number, START, prefix="lab"))
+        await writes.register_ranks(connection, [rank("bert", number, START, prefix="lab")])
     at = START + timedelta(hours=3)
     slow = verdict("bert-v1", VerdictKind.COMPUTE_SLOW, rank("bert", 1, START, prefix="lab"), at, 5400, 0.8)
     await writes.record_verdict(connection, slow)
@@ -212,7 +212,7 @@ async def _bert(connection: AsyncConnection) -> None:
 async def _llama_first_week(connection: AsyncConnection) -> None:
     await writes.register_job(connection, job("llama", LLAMA_TOKEN, name="Llama 7B"))
     for number in range(8):
-        await writes.register_rank(connection, rank("llama", number, START + timedelta(seconds=number)))
+        await writes.register_ranks(connection, [rank("llama", number, START + timedelta(seconds=number))])
     await writes.insert_rollups(connection, [rollup(number) for number in range(8)])
 
     at = START + timedelta(hours=1)
@@ -255,7 +255,7 @@ async def _llama_first_week(connection: AsyncConnection) -> None:
     await record_life(connection, go_on, 1.37, first_iteration=86_000)
     replaced = died + timedelta(minutes=5)
     again = rank("llama", 2, replaced, incarnation=1)
-    await writes.register_rank(connection, again)
+    await writes.register_ranks(connection, [again])
     rejoined = verdict("v4", VerdictKind.REJOINED, again, replaced + timedelta(seconds=1), 86_210, 1.0)
     await writes.record_verdict(connection, rejoined)
     whole = plan(

@@ -174,7 +174,7 @@ async def test_losses_of_incidents_nodes_and_jobs_add_up_to_the_same_whatever_cl
     dead = verdict(
         "v21", VerdictKind.FAIL_STOP, rank("llama", 5, START), again.registered_at + timedelta(hours=1), 9, 0.0
     )
-    await writes.register_rank(seeded, again)
+    await writes.register_ranks(seeded, [again])
     await writes.record_verdict(seeded, dead)
     replaced = text(
         "SELECT seconds_to_replacement FROM rank_incarnations WHERE job_id = 'llama' AND rank = 5 AND incarnation = 0"

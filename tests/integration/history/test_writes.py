@@ -18,12 +18,13 @@ from evenkeel.history.errors import (
     UnknownPlanError,
 )
 from evenkeel.history.prune import prune_rollups
-from evenkeel.history.reads.jobs import earlier_processes
+from evenkeel.history.reads.jobs import earlier_processes, rank_exits
 from evenkeel.history.records import (
     IncidentEventRecord,
     OutboxRecord,
     PlanDropRecord,
     PlanEventRecord,
+    RankExitRecord,
     RollupRecord,
     SnapshotRecord,
 )
@@ -106,11 +107,10 @@ async def test_a_rank_gets_new_incarnations_and_is_kept_once(connection: AsyncCo
     await writes.register_job(connection, job("a", LLAMA_TOKEN))
     first = rank("a", 0, START)
 
-    assert await writes.register_rank(connection, first)
-    assert not await writes.register_rank(
-        connection, dataclasses.replace(first, registered_at=START + timedelta(hours=1))
-    )
-    assert await writes.register_rank(connection, rank("a", 0, START, incarnation=1))
+    assert await writes.register_ranks(connection, [first]) == [True]
+    later = dataclasses.replace(first, registered_at=START + timedelta(hours=1))
+    assert await writes.register_ranks(connection, [later]) == [False]
+    assert await writes.register_ranks(connection, [rank("a", 0, START, incarnation=1)]) == [True]
 
     known = await reads.get_job(connection, "a")
     assert known is not None
@@ -127,18 +127,48 @@ async def test_a_process_that_registers_from_elsewhere_is_known_where_it_is_now(
     restarted = dataclasses.replace(elsewhere, process_id=first.process_id + 1)
 
     for each in (first, other):
-        assert await writes.register_rank(connection, each)
+        assert await writes.register_ranks(connection, [each]) == [True]
     for each in (elsewhere, restarted, first, restarted):
-        assert await writes.register_rank(connection, each)
-        assert not await writes.register_rank(connection, each)
+        assert await writes.register_ranks(connection, [each]) == [True]
+        assert await writes.register_ranks(connection, [each]) == [False]
         known = await reads.get_job(connection, "a")
         assert known is not None
         assert known.ranks == (dataclasses.replace(each, registered_at=START), other)
     assert await count(connection, "ranks") == 2
     assert await count(connection, "rank_moves") == 4
 
-    assert await writes.register_rank(connection, rank("a", 0, START, incarnation=1))
+    assert await writes.register_ranks(connection, [rank("a", 0, START, incarnation=1)]) == [True]
     assert await earlier_processes(connection, "a") == (dataclasses.replace(restarted, registered_at=START),)
+
+
+async def test_processes_of_many_jobs_are_added_in_one_call(connection: AsyncConnection) -> None:
+    for job_id in ("a", "b"):
+        await writes.register_job(connection, job(job_id, LLAMA_TOKEN))
+    everybody = [rank(job_id, number, START) for job_id in ("b", "a") for number in (1, 0)]
+
+    assert await writes.register_ranks(connection, everybody[:1]) == [True]
+    moved = dataclasses.replace(everybody[0], address="elsewhere:1")
+    assert await writes.register_ranks(connection, [moved, *everybody[1:]]) == [True] * 4
+    assert await writes.register_ranks(connection, [moved, *everybody[1:]]) == [False] * 4
+
+    known = await reads.get_job(connection, "b")
+    assert known is not None
+    assert known.ranks == (everybody[1], moved)
+
+
+async def test_the_first_end_of_a_process_stands(connection: AsyncConnection) -> None:
+    await writes.register_job(connection, job("a", LLAMA_TOKEN))
+    first = RankExitRecord(job_id="a", rank=0, incarnation=0, code=1, last_line="KeyError: 'loss'", at=START)
+    killed = RankExitRecord(job_id="a", rank=1, incarnation=2, code=0, signal=9, at=START)
+
+    assert await writes.record_exit(connection, first)
+    assert not await writes.record_exit(connection, dataclasses.replace(first, code=3))
+    assert await writes.record_exit(connection, killed)
+
+    assert await rank_exits(connection, "a") == (first, killed)
+    with pytest.raises(UnknownJobError, match="'b'"):
+        async with connection.begin_nested():
+            await writes.record_exit(connection, dataclasses.replace(first, job_id="b"))
 
 
 async def test_what_refers_to_nothing_is_refused_by_name(connection: AsyncConnection) -> None:
@@ -148,7 +178,7 @@ async def test_what_refers_to_nothing_is_refused_by_name(connection: AsyncConnec
 
     with pytest.raises(UnknownJobError, match="'nobody'"):
         async with connection.begin_nested():
-            await writes.register_rank(connection, someone)
+            await writes.register_ranks(connection, [someone])
     with pytest.raises(UnknownJobError, match="'nobody'"):
         async with connection.begin_nested():
             await writes.record_verdict(connection, verdict("v", VerdictKind.HANG, someone, START, 1, 0.0))

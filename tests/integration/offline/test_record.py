@@ -7,9 +7,9 @@ from typer.testing import CliRunner
 
 from evenkeel.cli.errors import CommandError
 from evenkeel.cli.main import app
-from evenkeel.contracts.topics import OBSERVATIONS
+from evenkeel.contracts.topics import FRAMES
 from evenkeel.offline.samples_file import read_messages
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
+from evenkeel.telemetry.v2 import frames_pb2 as pb
 
 pytestmark = pytest.mark.integration
 
@@ -19,7 +19,7 @@ async def publish(bootstrap: str, observations: list[pb.Observation]) -> None:
     await producer.start()
     try:
         for one in observations:
-            await producer.send_and_wait(OBSERVATIONS.name, one.SerializeToString(), key=one.job_id.encode())
+            await producer.send_and_wait(FRAMES.name, one.SerializeToString(), key=one.job_id.encode())
     finally:
         await producer.stop()
 
@@ -28,7 +28,7 @@ def test_a_recorded_job_holds_its_own_observations_in_order(
     kafka_bootstrap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     frames = [
-        pb.Observation(job_id=job, sequence=i, frame=pb.Frame(iteration=i))
+        pb.Observation(job_id=job, sequence=i, frames=pb.Frames(iteration=[i]))
         for i in range(20)
         for job in ("recorded-job", "another-job")
     ]

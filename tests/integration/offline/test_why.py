@@ -10,7 +10,9 @@ from typer.testing import CliRunner
 from benchmarks.detection.traces import make_trace
 from evenkeel.cli.errors import CommandError
 from evenkeel.cli.main import app
-from evenkeel.contracts.topics import OBSERVATIONS
+from evenkeel.contracts.frames import write_frames
+from evenkeel.contracts.topics import FRAMES
+from evenkeel.telemetry.v2 import frames_pb2 as pb
 
 pytestmark = pytest.mark.integration
 
@@ -21,9 +23,10 @@ async def publish(bootstrap: str) -> None:
     producer = AIOKafkaProducer(bootstrap_servers=bootstrap, acks="all", max_request_size=4_000_000)
     await producer.start()
     try:
-        for one in TRACE.observations():
-            one.job_id = "slow-job"
-            await producer.send(OBSERVATIONS.name, one.SerializeToString(), key=b"slow-job")
+        for number, frame in enumerate(TRACE.frames()):
+            message = pb.Observation(job_id="slow-job", sequence=number)
+            write_frames(message.frames, frame)
+            await producer.send(FRAMES.name, message.SerializeToString(), key=b"slow-job")
         await producer.flush()
     finally:
         await producer.stop()

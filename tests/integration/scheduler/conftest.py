@@ -84,18 +84,19 @@ class World:
         return view
 
     async def register(self, toy: ToyRank) -> None:
-        await self.coordinator.register_rank(
-            RankRecord(
-                job_id=self.toys.job_id,
-                rank=toy.rank,
-                incarnation=toy.incarnation,
-                node=f"node-{toy.rank // 4}",
-                device=f"gpu-{toy.rank % 4}",
-                address=toy.server.address(),
-                process_id=1000 + toy.rank,
-                registered_at=datetime.now(UTC),
-                can_reshape=self.toys.can_reshape,
-            )
+        await self.coordinator.register_ranks(self.toys.job_id, [self.record_of(toy)])
+
+    def record_of(self, toy: ToyRank) -> RankRecord:
+        return RankRecord(
+            job_id=self.toys.job_id,
+            rank=toy.rank,
+            incarnation=toy.incarnation,
+            node=f"node-{toy.rank // 4}",
+            device=f"gpu-{toy.rank % 4}",
+            address=toy.server.address(),
+            process_id=1000 + toy.rank,
+            registered_at=datetime.now(UTC),
+            can_reshape=self.toys.can_reshape,
         )
 
     async def say(self, kind: VerdictKind, rank: int, *, incarnation: int = 0, throughput: float = 0.0) -> None:

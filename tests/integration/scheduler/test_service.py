@@ -14,9 +14,10 @@ from pathlib import Path
 import grpc
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from benchmarks.planning.small_jobs import gpt
-from evenkeel.contracts.topics import PLANS, PROFILES, RECORDS, VERDICTS
+from evenkeel.contracts.topics import BATCHES, PLANS, PROFILES, VERDICTS
 from evenkeel.detector.v1 import detector_pb2
 from evenkeel.layouts.codec import layout_to_proto, model_to_proto
 from evenkeel.scheduler.v1 import scheduler_pb2 as pb
@@ -32,9 +33,9 @@ DEADLINE_SECONDS = 200.0
 
 @asynccontextmanager
 async def service(
-    kafka: str, database_url: str, folder: Path, **settings: str
+    kafka: str, database_url: str, folder: Path, *, stands_by: bool = False, **settings: str
 ) -> AsyncIterator[tuple[asyncio.subprocess.Process, int]]:
-    """The process and the port of its fleet API; killed at the end."""
+    """The process, in charge unless it ``stands_by``, and the port of its fleet API; killed at the end."""
     ready = folder / f"ready-{uuid.uuid4().hex}.json"
     process = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -55,7 +56,11 @@ async def service(
             while not ready.exists():
                 assert process.returncode is None, "the scheduler ended"
                 await asyncio.sleep(0.02)
-        yield process, json.loads(ready.read_text())["grpc_port"]
+        port = json.loads(ready.read_text())["grpc_port"]
+        if not stands_by and "EVENKEEL_TLS_CERTIFICATE" not in settings:
+            async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+                await until_in_charge(channel)
+        yield process, port
     finally:
         if process.returncode is None:
             process.kill()
@@ -103,15 +108,19 @@ async def register(stub: scheduler_pb2_grpc.FleetServiceStub, toys: ToyJob) -> N
         timeout=100,
     )
     for toy in toys.ranks.values():
-        await stub.RegisterRank(
-            pb.RegisterRankRequest(
+        await stub.RegisterRanks(
+            pb.RegisterRanksRequest(
                 job_id=toys.job_id,
-                rank=toy.rank,
-                incarnation=0,
-                node="node-0",
-                device=f"gpu-{toy.rank}",
-                address=toy.server.address(),
-                process_id=1,
+                processes=[
+                    pb.RankProcess(
+                        rank=toy.rank,
+                        incarnation=0,
+                        node="node-0",
+                        device=f"gpu-{toy.rank}",
+                        address=toy.server.address(),
+                        process_id=1,
+                    )
+                ],
             ),
             metadata=metadata(toys.token),
             timeout=100,
@@ -178,6 +187,51 @@ async def test_a_job_survives_deaths_of_ranks_and_of_the_scheduler(
         assert toys.ranks[0].steps >= steps
         told = await read_until(kafka_bootstrap, PLANS.name, toys.job_id, lambda seen: len(applied(seen)) == 2)
         assert applied(told) == [first_epoch, job.epoch]
-        assert await read_until(kafka_bootstrap, RECORDS.name, toys.job_id, bool)
+        assert await read_until(kafka_bootstrap, BATCHES.name, toys.job_id, bool)
         process.send_signal(signal.SIGTERM)
         assert await asyncio.wait_for(process.wait(), 100) == 0
+
+
+@pytest.mark.asyncio
+async def test_a_second_scheduler_stands_by_and_takes_over_and_the_first_ends_when_it_wakes(
+    kafka_bootstrap: str, fresh_database_url: str, toys: ToyJob, tmp_path: Path
+) -> None:
+    async with (
+        service(kafka_bootstrap, fresh_database_url, tmp_path) as (first, first_port),
+        grpc.aio.insecure_channel(f"127.0.0.1:{first_port}") as channel,
+    ):
+        await register(scheduler_pb2_grpc.FleetServiceStub(channel), toys)
+        async with (
+            service(kafka_bootstrap, fresh_database_url, tmp_path, stands_by=True) as (_, second_port),
+            grpc.aio.insecure_channel(f"127.0.0.1:{second_port}") as other,
+        ):
+            stub = scheduler_pb2_grpc.FleetServiceStub(other)
+            async with asyncio.timeout(DEADLINE_SECONDS):
+                while f"in charge is at 127.0.0.1:{first_port}" not in (refusal := await refused(stub)):
+                    assert "no scheduler is in charge yet" in refusal
+            first.send_signal(signal.SIGSTOP)
+            await until_in_charge(other)
+            toys.ranks[3].kill()
+            await send(kafka_bootstrap, VERDICTS.name, toys.job_id, death(toys.job_id, 3))
+            job = await until_without(stub, toys, 3)
+            assert all(toy.mailbox.state.epoch == job.epoch for rank, toy in toys.ranks.items() if rank != 3)
+            first.send_signal(signal.SIGCONT)
+            assert await asyncio.wait_for(first.wait(), DEADLINE_SECONDS) != 0, "it knows that it is out of place"
+
+
+async def refused(stub: scheduler_pb2_grpc.FleetServiceStub) -> str:
+    """What a scheduler that is not in charge answers; empty from one that is."""
+    try:
+        await stub.ListJobs(pb.ListJobsRequest(), metadata=metadata(FLEET_TOKEN), timeout=10)
+    except grpc.aio.AioRpcError as error:
+        return f"{error.code().name}: {error.details()}"
+    return ""
+
+
+async def until_in_charge(channel: grpc.aio.Channel) -> None:
+    """Waits for what its health service says."""
+    request = health_pb2.HealthCheckRequest(service="evenkeel.scheduler.v1.FleetService")
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        async for answer in health_pb2_grpc.HealthStub(channel).Watch(request):
+            if answer.status == health_pb2.HealthCheckResponse.SERVING:
+                return

@@ -243,18 +243,17 @@ async def test_a_job_that_the_planner_trips_over_stands_alone(world: World) -> N
         )
     )
     for rank in world.toys.home.ranks:
-        await world.coordinator.register_rank(
-            RankRecord(
-                job_id=odd.job_id,
-                rank=rank,
-                incarnation=0,
-                node="node-0",
-                device=f"gpu-{rank}",
-                address=f"127.0.0.1:{rank + 1}",
-                process_id=1,
-                registered_at=odd.decided_at,
-            )
+        record = RankRecord(
+            job_id=odd.job_id,
+            rank=rank,
+            incarnation=0,
+            node="node-0",
+            device=f"gpu-{rank}",
+            address=f"127.0.0.1:{rank + 1}",
+            process_id=1,
+            registered_at=odd.decided_at,
         )
+        await world.coordinator.register_ranks(odd.job_id, [record])
     await world.coordinator.take_verdicts(odd.job_id, [odd])
     view = world.coordinator.job(odd.job_id)
     assert view is not None

@@ -12,7 +12,7 @@ from evenkeel.layouts.layout import Layout
 from evenkeel.layouts.rank_state import RankPhase, RankState
 from evenkeel.trainer_sdk.control.mailbox import Mailbox
 from evenkeel.trainer_sdk.control.server import ControlServer
-from evenkeel.trainer_sdk.control.state import ApplyMode, Commit
+from evenkeel.trainer_sdk.control.state import Commit
 from evenkeel.trainer_sdk.control.tls import ControllerTls
 
 _ITERATION_SECONDS = 0.01
@@ -110,9 +110,9 @@ class ToyRank:
                 return
             if self.layout is None or self.mailbox.interrupted():
                 self._publish(RankPhase.JOINING if self.layout is None else RankPhase.PARKED)
-                commit = self.mailbox.wait_for_commit(0.02)
-                if commit is not None:
-                    self._apply(commit)
+                with self.mailbox.switching(timeout_seconds=0.02) as commit:
+                    if commit is not None:
+                        self._apply(commit)
             else:
                 self._iterate(self.layout)
 
@@ -136,9 +136,9 @@ class ToyRank:
         self.held = (self.epoch,)
         self._publish(RankPhase.TRAINING)
         if min(votes.values()) > self.epoch:
-            commit = self.mailbox.take_commit(mode=ApplyMode.BOUNDARY)
-            if commit is not None:
-                self._apply(commit)
+            with self.mailbox.switching(min(votes.values())) as commit:
+                if commit is not None:
+                    self._apply(commit)
 
     def _apply(self, commit: Commit) -> None:
         reshape = commit.reshape
@@ -147,7 +147,7 @@ class ToyRank:
             assert self.steps in (commit.steps_applied, commit.steps_applied - 1)
         if self.rank not in members:
             self.layout, self.epoch, self.held = None, reshape.epoch, ()
-            self.mailbox.applied(reshape.epoch)
+            self._publish(RankPhase.JOINING)
             return
         while self.hold_rendezvous.is_set() and not self._stop():
             self.dead.wait(0.005)
@@ -160,7 +160,6 @@ class ToyRank:
         self.steps = max(gathered.values())
         self.held = (*(e for e in self.held if e == commit.from_epoch), reshape.epoch)
         self.epoch, self.layout = reshape.epoch, reshape.to_layout
-        self.mailbox.applied(reshape.epoch)
         self._publish(RankPhase.TRAINING)
 
 

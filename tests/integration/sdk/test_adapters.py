@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import torch.distributed as dist
 
-from evenkeel.services.detector.domain.hang import find_hangs
-from evenkeel.services.detector.domain.observation import RankProgress
+from evenkeel.services.detector.domain.frames.observation import RankProgress
+from evenkeel.services.detector.domain.processes.hang import find_hangs
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
@@ -121,6 +121,14 @@ def test_only_the_slow_rank_computes_longer_though_all_take_as_long(ranks: Ranks
     for sample in (*slow, *other):
         assert 0 < sample["backward"] < sample["compute"]
         assert sample["compute"] + sample["optimizer"] + sample["waiting"] <= sample["wall"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells waiting for a core")
+@pytest.mark.parametrize("kind", FORWARD_AND_BACKWARD)
+def test_a_sleep_in_the_forward_pass_is_blocked_time_and_no_work(ranks: Ranks, kind: str) -> None:
+    for sample in ranks.said[SLOW_RANK][kind]["watched"]["samples"]:
+        assert sample["cpu"] > 0
+        assert sample["compute"] - sample["cpu"] - sample["queued"] >= 0.1
 
 
 @pytest.mark.parametrize("kind", ["ddp", "sharded"])

@@ -92,7 +92,8 @@ def test_a_recovery_goes_from_prepare_over_parking_to_the_training_thread(
         assert answer.result(timeout=60).state.voted
     decision = Commit(reshape=recover, from_epoch=0, from_layout=LAYOUT, sources=(0,), steps_applied=8)
     stub.Commit(commit_to_proto(decision), timeout=60, metadata=METADATA)
-    assert mailbox.wait_for_commit(60.0) == decision
+    with mailbox.switching(timeout_seconds=60.0) as commit:
+        assert commit == decision
 
 
 def test_our_errors_are_status_codes(mailbox: Mailbox, stub: control_pb2_grpc.RankControlServiceStub) -> None:
@@ -113,6 +114,30 @@ def test_our_errors_are_status_codes(mailbox: Mailbox, stub: control_pb2_grpc.Ra
     assert code_of(stub.Abort, large, timeout=60, metadata=METADATA) is grpc.StatusCode.RESOURCE_EXHAUSTED
     for empty, call in ((pb.PrepareRequest(), stub.Prepare), (pb.CommitRequest(), stub.Commit)):
         assert code_of(call, empty, timeout=60, metadata=METADATA) is grpc.StatusCode.NOT_FOUND
+
+
+def refusal_in(error: grpc.RpcError) -> pb.Refusal:
+    found = dict(error.trailing_metadata())  # type: ignore[attr-defined]
+    return pb.Refusal.FromString(found["evenkeel-refusal-bin"])
+
+
+def test_whoever_is_refused_learns_the_ballot_to_go_beyond(
+    mailbox: Mailbox, stub: control_pb2_grpc.RankControlServiceStub
+) -> None:
+    mailbox.prepare(replace(plan(4, ApplyMode.BOUNDARY), term=2), 0.0)
+    for call, request in (
+        (stub.Prepare, pb.PrepareRequest(reshape=reshape_to_proto(replace(plan(3, ApplyMode.BOUNDARY), term=2)))),
+        (stub.Status, pb.StatusRequest(job_id="job", term=1)),
+        (stub.Interrupt, pb.InterruptRequest(job_id="job", epoch=3, leave=True, term=1)),
+    ):
+        with pytest.raises(grpc.RpcError) as refused:
+            call(request, timeout=60, metadata=METADATA)
+        refusal = refusal_in(refused.value)
+        assert refusal.reason == pb.REFUSAL_REASON_STALE_BALLOT
+        assert (refusal.promised.term, refusal.promised.epoch) == (2, 4)
+    assert not mailbox.leaving()
+    watch = stub.Watch(pb.WatchRequest(job_id="job", term=3), timeout=60, metadata=METADATA)
+    assert next(watch).state.promised.term == 3, "who watches is in charge from now on"
 
 
 def test_watch_sends_the_state_at_open_and_at_each_change_and_the_last_one_at_the_end(
@@ -193,7 +218,8 @@ def test_a_plan_that_the_loop_cannot_run_is_refused_with_the_reason_and_nothing_
     request = pb.PrepareRequest(reshape=reshape_to_proto(plan(1, ApplyMode.BOUNDARY)))
     with pytest.raises(grpc.RpcError, match="unknown schedule '1f1b'") as refused:
         stub.Prepare(request, timeout=60, metadata=METADATA)
-    assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+    assert refusal_in(refused.value).reason == pb.REFUSAL_REASON_UNABLE
     assert mailbox.state == TRAINING
     assert mailbox.committed_epoch() == 0
 

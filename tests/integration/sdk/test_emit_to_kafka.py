@@ -7,18 +7,21 @@ import signal
 import socket
 import uuid
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 from aiokafka import AIOKafkaConsumer, ConsumerRecord
 
 import evenkeel
-from evenkeel.contracts.topics import RECORDS
+from evenkeel.contracts.topics import BATCHES
 from evenkeel.layouts.layout import uniform_layout
 from evenkeel.stack.kafka import Kafka
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
+from evenkeel.telemetry.v2 import batch_pb2 as pb
+from evenkeel.telemetry.v2 import process_pb2
+from evenkeel.trainer_sdk.emit.batch import Source
 from evenkeel.trainer_sdk.emit.kafka_emitter import KafkaEmitter
-from evenkeel.trainer_sdk.emit.record_builder import Source
+from evenkeel.trainer_sdk.emit.measured import Measured
 from evenkeel.trainer_sdk.launcher.description.job_spec import JobSpec
 from evenkeel.trainer_sdk.launcher.launcher import Launcher
 
@@ -31,19 +34,19 @@ def job_id() -> str:
 
 
 def read_until(
-    bootstrap: str, job_id: str, enough: Callable[[list[pb.Record]], bool], timeout_seconds: float = 200.0
+    bootstrap: str, job_id: str, enough: Callable[[list[pb.Batch]], bool], timeout_seconds: float = 200.0
 ) -> list[ConsumerRecord[bytes, bytes]]:
     """The job's records from the topic's beginning on, once they are enough."""
 
     async def read() -> list[ConsumerRecord[bytes, bytes]]:
         consumer = AIOKafkaConsumer(
-            RECORDS.name, bootstrap_servers=bootstrap, auto_offset_reset="earliest", enable_auto_commit=False
+            BATCHES.name, bootstrap_servers=bootstrap, auto_offset_reset="earliest", enable_auto_commit=False
         )
         await consumer.start()
         messages: list[ConsumerRecord[bytes, bytes]] = []
         try:
             async with asyncio.timeout(timeout_seconds):
-                while not enough([pb.Record.FromString(message.value) for message in messages]):
+                while not enough([pb.Batch.FromString(message.value) for message in messages]):
                     message = await consumer.getone()
                     if message.key == job_id.encode():
                         messages.append(message)
@@ -54,15 +57,15 @@ def read_until(
     return asyncio.run(read())
 
 
-def decoded(messages: list[ConsumerRecord[bytes, bytes]]) -> list[pb.Record]:
-    return [pb.Record.FromString(message.value) for message in messages]
+def decoded(messages: list[ConsumerRecord[bytes, bytes]]) -> list[pb.Batch]:
+    return [pb.Batch.FromString(message.value) for message in messages]
 
 
-def iterations(records: list[pb.Record]) -> list[int]:
-    return [sample.iteration for record in records for sample in record.samples]
+def iterations(records: list[pb.Batch]) -> list[int]:
+    return [iteration for record in records for iteration in record.iteration]
 
 
-def events(records: list[pb.Record]) -> list[tuple[int, int, int]]:
+def events(records: list[pb.Batch]) -> list[tuple[int, int, int]]:
     return [(event.kind, event.rank, event.incarnation) for record in records for event in record.events]
 
 
@@ -70,11 +73,10 @@ def test_everything_arrives_in_order_with_key_and_headers(kafka_bootstrap: str, 
     emitter = KafkaEmitter(kafka_bootstrap, Source(job_id=job_id, rank=3, incarnation=1, node="n", device="d"))
     emitter.progress.begin_iteration(299, 0)
     emitter.progress.enter("wait:tensor", (2,))
-    for iteration in range(300):
-        emitter.emit_sample(pb.Sample(iteration=iteration))
-    emitter.emit_later(lambda: pb.Sample(iteration=300))
+    for iteration in range(301):
+        emitter.emit_later(partial(Measured, iteration=iteration))
 
-    def waits(records: list[pb.Record]) -> bool:
+    def waits(records: list[pb.Batch]) -> bool:
         reports = [report for record in records for report in record.progress]
         return any((report.operation, list(report.waiting_for)) == ("wait:tensor", [2]) for report in reports)
 
@@ -85,20 +87,20 @@ def test_everything_arrives_in_order_with_key_and_headers(kafka_bootstrap: str, 
     assert (emitter.num_dropped, emitter.num_sent) == (0, 301)
     records = decoded(messages)
     assert iterations(records) == list(range(301))
-    assert [record.sequence for record in records] == list(range(len(records)))
-    assert {(record.job_id, record.rank, record.incarnation) for record in records} == {(job_id, 3, 1)}
+    assert [number for record in records for number in record.sequence] == list(range(len(records)))
+    assert {(*record.job_id, *record.rank, *record.incarnation) for record in records} == {(job_id, 3, 1)}
     headers = dict(messages[0].headers)
     assert headers["content-type"] == b"application/protobuf"
-    assert headers["ce_type"] == RECORDS.message.encode()
+    assert headers["ce_type"] == BATCHES.message.encode()
 
 
 def test_what_was_emitted_while_kafka_was_away_arrives_when_it_is_back(own_kafka: Kafka, job_id: str) -> None:
     emitter = KafkaEmitter(own_kafka.bootstrap_servers, Source(job_id=job_id, rank=0))
-    emitter.emit_sample(pb.Sample(iteration=0))
+    emitter.emit_later(partial(Measured, iteration=0))
     read_until(own_kafka.bootstrap_servers, job_id, lambda records: iterations(records) == [0])
     own_kafka.stop(grace_seconds=0)
     for iteration in range(1, 50):
-        emitter.emit_sample(pb.Sample(iteration=iteration))
+        emitter.emit_later(partial(Measured, iteration=iteration))
     own_kafka.start()
     messages = read_until(
         own_kafka.bootstrap_servers, job_id, lambda records: set(iterations(records)) == set(range(50)), 200.0
@@ -124,19 +126,19 @@ def test_a_broker_that_never_answers_costs_the_oldest_entries_and_holds_nobody_u
     address = silent_address if state == "silent" else "127.0.0.1:1"
     emitter = KafkaEmitter(address, Source(job_id=job_id, rank=0), capacity=100)
     for iteration in range(1000):
-        emitter.emit_sample(pb.Sample(iteration=iteration))  # who waited for the broker would wait for ever
+        emitter.emit_later(partial(Measured, iteration=iteration))  # who waited for the broker would wait for ever
     assert emitter.num_dropped >= 900
     emitter.close(0.3)
     assert not emitter._thread.is_alive()
-    emitter.emit_sample(pb.Sample(iteration=1000))  # after the end: forgotten, no error
+    emitter.emit_later(partial(Measured, iteration=1000))  # after the end: forgotten, no error
 
 
 def test_a_sample_that_cannot_be_built_is_dropped_alone(kafka_bootstrap: str, job_id: str) -> None:
-    def broken() -> pb.Sample:
+    def broken() -> Measured:
         raise ZeroDivisionError
 
     emitter = KafkaEmitter(kafka_bootstrap, Source(job_id=job_id, rank=0))
-    for build in (lambda: pb.Sample(iteration=1), broken, lambda: pb.Sample(iteration=2)):
+    for build in (partial(Measured, iteration=1), broken, partial(Measured, iteration=2)):
         emitter.emit_later(build)
     emitter.close(60.0)
     assert emitter.num_dropped == 1
@@ -156,9 +158,10 @@ def test_a_plain_loop_reaches_kafka(kafka_bootstrap: str, job_id: str) -> None:
     records = decoded(
         read_until(kafka_bootstrap, job_id, lambda records: len(iterations(records)) == len(events(records)) == 2)
     )
-    losses = [sample.loss for record in records for sample in record.samples]
+    losses = [loss for record in records for loss in record.loss]
     assert losses == [3.0, 8.0]
-    assert events(records) == [(pb.PROCESS_EVENT_KIND_STARTED, 5, 0), (pb.PROCESS_EVENT_KIND_FINISHED, 5, 0)]
+    started, finished = process_pb2.PROCESS_EVENT_KIND_STARTED, process_pb2.PROCESS_EVENT_KIND_FINISHED
+    assert events(records) == [(started, 5, 0), (finished, 5, 0)]
 
 
 def test_the_launcher_reports_a_killed_rank_and_the_ranks_report_their_starts(
@@ -173,7 +176,7 @@ def test_the_launcher_reports_a_killed_rank_and_the_ranks_report_their_starts(
         kafka_bootstrap_servers=kafka_bootstrap,
         restart_delay_seconds=0.0,
     )
-    started, died = pb.PROCESS_EVENT_KIND_STARTED, pb.PROCESS_EVENT_KIND_DIED
+    started, died = process_pb2.PROCESS_EVENT_KIND_STARTED, process_pb2.PROCESS_EVENT_KIND_DIED
     exits: queue.Queue[tuple[int, int, int]] = queue.Queue()
     with Launcher(spec, on_exit=lambda *ended: exits.put(ended)) as launcher:
         both = {(started, 0, 0), (started, 1, 0)}
@@ -181,7 +184,7 @@ def test_the_launcher_reports_a_killed_rank_and_the_ranks_report_their_starts(
         os.kill(launcher.pids[1], signal.SIGKILL)
         after = both | {(died, 1, 0), (started, 1, 1)}
         messages = read_until(kafka_bootstrap, job_id, lambda records: after <= set(events(records)))
-    told = [(record.rank, event) for record in decoded(messages) for event in record.events]
+    told = [(record.rank[0], event) for record in decoded(messages) for event in record.events]
     death = next(event for speaker, event in told if event.kind == died and speaker == -1)
     back = next(event for _, event in told if (event.kind, event.rank, event.incarnation) == (started, 1, 1))
     assert death.detail == "killed by SIGKILL"

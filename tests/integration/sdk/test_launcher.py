@@ -205,7 +205,7 @@ def test_when_the_parent_of_the_ranks_is_killed_the_job_is_over_and_that_is_said
 
 def test_an_evicted_rank_leaves_although_its_device_hangs(tmp_path: Path) -> None:
     exits: queue.Queue[tuple[int, int, int]] = queue.Queue()
-    ranks: queue.Queue[scheduler_pb2.RegisterRankRequest] = queue.Queue()
+    ranks: queue.Queue[scheduler_pb2.RegisterRanksRequest] = queue.Queue()
 
     class Fleet(scheduler_pb2_grpc.FleetServiceServicer):
         def RegisterJob(  # noqa: N802
@@ -214,11 +214,11 @@ def test_an_evicted_rank_leaves_although_its_device_hangs(tmp_path: Path) -> Non
             assert ("authorization", "Bearer fleet-token") in context.invocation_metadata()
             return scheduler_pb2.RegisterJobResponse()
 
-        def RegisterRank(  # noqa: N802
-            self, request: scheduler_pb2.RegisterRankRequest, context: grpc.ServicerContext
-        ) -> scheduler_pb2.RegisterRankResponse:
+        def RegisterRanks(  # noqa: N802
+            self, request: scheduler_pb2.RegisterRanksRequest, context: grpc.ServicerContext
+        ) -> scheduler_pb2.RegisterRanksResponse:
             ranks.put(request)
-            return scheduler_pb2.RegisterRankResponse()
+            return scheduler_pb2.RegisterRanksResponse()
 
         def FinishJob(  # noqa: N802
             self, request: scheduler_pb2.FinishJobRequest, context: grpc.ServicerContext
@@ -238,7 +238,7 @@ def test_an_evicted_rank_leaves_although_its_device_hangs(tmp_path: Path) -> Non
     )
     with Launcher(spec, ModelSpec(blocks=(block, block)), on_exit=lambda *ended: exits.put(ended)) as launcher:
         assert launcher.wait_until_registered(100)
-        registered = ranks.get(timeout=100)
+        (registered,) = ranks.get(timeout=100).processes
         wait_for_ranks(launcher, f"{registered.rank}-0")
         inject.hang(tmp_path, registered.rank)
         with grpc.insecure_channel(registered.address) as channel:
@@ -345,3 +345,82 @@ def test_a_stop_does_not_wait_for_a_start_that_still_loads_its_libraries(tmp_pat
         with pytest.raises(RuntimeError, match="did not start"):
             starting.result(timeout=60)
     assert not os.path.exists(f"/proc/{zygote_pid}")
+
+
+class ListeningFleet(scheduler_pb2_grpc.FleetServiceServicer):
+    """A fleet API that takes everything in."""
+
+    def __init__(self) -> None:
+        self.exits: queue.Queue[scheduler_pb2.RankExit] = queue.Queue()
+        self.failures: queue.Queue[str] = queue.Queue()
+
+    def RegisterJob(  # noqa: N802
+        self, request: scheduler_pb2.RegisterJobRequest, context: grpc.ServicerContext
+    ) -> scheduler_pb2.RegisterJobResponse:
+        return scheduler_pb2.RegisterJobResponse()
+
+    def RegisterRanks(  # noqa: N802
+        self, request: scheduler_pb2.RegisterRanksRequest, context: grpc.ServicerContext
+    ) -> scheduler_pb2.RegisterRanksResponse:
+        return scheduler_pb2.RegisterRanksResponse()
+
+    def ReportExits(  # noqa: N802
+        self, request: scheduler_pb2.ReportExitsRequest, context: grpc.ServicerContext
+    ) -> scheduler_pb2.ReportExitsResponse:
+        assert ("authorization", "Bearer a-token-of-this-job") in context.invocation_metadata()
+        for one in request.exits:
+            self.exits.put(one)
+        return scheduler_pb2.ReportExitsResponse()
+
+    def FinishJob(  # noqa: N802
+        self, request: scheduler_pb2.FinishJobRequest, context: grpc.ServicerContext
+    ) -> scheduler_pb2.FinishJobResponse:
+        self.failures.put(request.failure)
+        return scheduler_pb2.FinishJobResponse()
+
+
+@pytest.fixture
+def listening() -> Iterator[tuple[ListeningFleet, int]]:
+    fleet, server = ListeningFleet(), grpc.server(ThreadPoolExecutor(max_workers=4))
+    scheduler_pb2_grpc.add_FleetServiceServicer_to_server(fleet, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    yield fleet, port
+    server.stop(None).wait(5)
+
+
+def registered_launcher(run_dir: Path, port: int, entry_point: str = "launched_ranks:until_told") -> Launcher:
+    block = BlockCost(forward_flops_per_token=1, forward_flops_per_squared_length=1)
+    spec = job(run_dir, job_token="a-token-of-this-job", fleet_address=f"127.0.0.1:{port}", fleet_token="fleet-token")
+    return Launcher(replace(spec, entry_point=entry_point), ModelSpec(blocks=(block, block)))
+
+
+def test_the_fleet_api_hears_how_ranks_ended_and_why_the_job_failed(
+    tmp_path: Path, listening: tuple[ListeningFleet, int]
+) -> None:
+    fleet, port = listening
+    with registered_launcher(tmp_path, port) as launcher:
+        assert launcher.wait_until_registered(100)
+        wait_for_ranks(launcher, "0-0", "1-0")
+        launcher.kill(0)
+        killed = fleet.exits.get(timeout=100)
+        assert (killed.rank, killed.incarnation, killed.code, killed.signal, killed.last_line) == (0, 0, 0, 9, "")
+        (tmp_path / "fail-1").touch()
+        failed = fleet.exits.get(timeout=100)
+        assert (failed.rank, failed.code, failed.last_line) == (1, 1, "RuntimeError: told to fail")
+        assert launcher.wait(100) == 1
+    assert fleet.failures.get(timeout=100) == "exit status 1: RuntimeError: told to fail"
+    assert not list(tmp_path.glob("last-words-*"))
+
+
+def test_a_wrong_import_is_told_for_every_rank_though_none_was_born(
+    tmp_path: Path, listening: tuple[ListeningFleet, int]
+) -> None:
+    fleet, port = listening
+    launcher = registered_launcher(tmp_path, port, "no_such_module:train")
+    with pytest.raises(RuntimeError, match="No module named 'no_such_module'"):
+        launcher.start()
+    told = [fleet.exits.get(timeout=100) for _ in range(2)]
+    assert sorted(one.rank for one in told) == [0, 1]
+    assert {one.last_line for one in told} == {"ModuleNotFoundError: No module named 'no_such_module'"}
+    assert "No module named" in fleet.failures.get(timeout=100)

@@ -19,24 +19,24 @@ IDENTITY = RankIdentity(job_id="job", rank=3, incarnation=2, node="node-1", devi
 
 
 class Fleet(scheduler_pb2_grpc.FleetServiceServicer):
-    """A fleet API that knows RegisterRank only, and refuses its first calls as told."""
+    """A fleet API that knows RegisterRanks only, and refuses its first calls as told."""
 
     def __init__(self, *refusals: grpc.StatusCode) -> None:
         self.refusals = refusals
-        self.requests: list[pb.RegisterRankRequest] = []
+        self.requests: list[pb.RegisterRanksRequest] = []
         self.tokens: list[str] = []
         self.changed = threading.Condition()
 
-    def RegisterRank(  # noqa: N802
-        self, request: pb.RegisterRankRequest, context: grpc.ServicerContext
-    ) -> pb.RegisterRankResponse:
+    def RegisterRanks(  # noqa: N802
+        self, request: pb.RegisterRanksRequest, context: grpc.ServicerContext
+    ) -> pb.RegisterRanksResponse:
         with self.changed:
             self.requests.append(request)
             self.tokens += [str(value) for key, value in context.invocation_metadata() if key == "authorization"]
             self.changed.notify_all()
             if len(self.requests) <= len(self.refusals):
                 context.abort(self.refusals[len(self.requests) - 1], "not now")
-        return pb.RegisterRankResponse()
+        return pb.RegisterRanksResponse()
 
     def wait_for(self, count: int) -> bool:
         with self.changed:
@@ -80,8 +80,9 @@ def test_a_rank_registers_as_soon_as_its_job_is_known(serve: Callable[[Fleet, in
     assert len(fleet.requests) >= 3, "one more for each call that a busy machine answers too late"
     assert set(fleet.tokens) == {"Bearer token"}
     request = fleet.requests[-1]
-    assert (request.job_id, request.rank, request.incarnation, request.node) == ("job", 3, 2, "node-1")
-    assert request.address == "127.0.0.1:5"
+    (process,) = request.processes
+    assert (request.job_id, process.rank, process.incarnation, process.node) == ("job", 3, 2, "node-1")
+    assert process.address == "127.0.0.1:5"
 
 
 def test_a_rank_that_nobody_watches_registers_again(serve: Callable[[Fleet, int], int]) -> None:

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
-from evenkeel.contracts.topics import PROFILES, RECORDS, TOPICS
+from evenkeel.contracts.topics import BATCHES, PROFILES, TOPICS
 from evenkeel.stack.databases import create_database, drop_database, unique_database_name
 from evenkeel.stack.paths import stack_folder
 from evenkeel.stack.postgres import Postgres
@@ -49,9 +49,9 @@ def test_every_consumed_topic_has_a_dead_letter_topic() -> None:
 async def test_a_record_comes_back_with_its_key(kafka_bootstrap: str) -> None:
     job_id = f"job-{uuid.uuid4().hex}".encode()
     async with AIOKafkaProducer(bootstrap_servers=kafka_bootstrap, acks="all", enable_idempotence=True) as producer:
-        await producer.send_and_wait(RECORDS.name, b"value", key=job_id)
+        await producer.send_and_wait(BATCHES.name, b"value", key=job_id)
     async with AIOKafkaConsumer(
-        RECORDS.name, bootstrap_servers=kafka_bootstrap, auto_offset_reset="earliest"
+        BATCHES.name, bootstrap_servers=kafka_bootstrap, auto_offset_reset="earliest"
     ) as consumer:
         async for record in consumer:
             if record.key == job_id:

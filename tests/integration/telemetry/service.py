@@ -13,10 +13,12 @@ from pathlib import Path
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
+from evenkeel.contracts.frames import Frames, read_frames
 from evenkeel.contracts.headers import record_headers
-from evenkeel.contracts.topics import OBSERVATIONS, RECORDS
-from evenkeel.contracts.unrolled import unrolled
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
+from evenkeel.contracts.topics import BATCHES, FRAMES
+from evenkeel.simulator.live.rank_batches import add_news, empty_batch
+from evenkeel.telemetry.v2 import batch_pb2, frames_pb2, process_pb2
+from tests.unit.telemetry.samples import Sample
 
 
 class Service:
@@ -103,51 +105,54 @@ class Ranks:
         self._job_id = job_id
         self._sequences: dict[tuple[int, int], int] = {}
 
-    async def send(self, *records: pb.Record) -> None:
+    async def send(self, *batches: batch_pb2.Batch) -> None:
         """Together: frames do not wait long for ranks that are late."""
-        await self.send_bytes(*(record.SerializeToString() for record in records))
+        await self.send_bytes(*(batch.SerializeToString() for batch in batches))
 
     async def send_bytes(self, *values: bytes) -> None:
-        key, headers = self._job_id.encode(), record_headers(RECORDS, "test")
-        sent = [await self._producer.send(RECORDS.name, value, key=key, headers=headers) for value in values]
+        key, headers = self._job_id.encode(), record_headers(BATCHES, "test")
+        sent = [await self._producer.send(BATCHES.name, value, key=key, headers=headers) for value in values]
         await asyncio.gather(*sent)
 
-    def record(self, rank: int, *, incarnation: int = 0) -> pb.Record:
-        sequence = self._sequences.get((rank, incarnation), -1) + 1
-        self._sequences[rank, incarnation] = sequence
-        return pb.Record(
-            job_id=self._job_id,
-            rank=rank,
-            incarnation=incarnation,
-            sequence=sequence,
-            node="node-0",
-            device=f"device-{rank}",
-        )
+    def told(
+        self, rank: int, *, incarnation: int = 0, events: Sequence[process_pb2.ProcessEvent] = ()
+    ) -> batch_pb2.Batch:
+        """A batch without iterations."""
+        who = {"job_id": self._job_id, "node": "node-0", "device": f"device-{rank}"}
+        batch = empty_batch(**who, rank=rank, incarnation=incarnation, sequence=self._next(rank, incarnation))
+        return add_news(batch, events=events)
 
     async def iteration(self, iteration: int, ranks: Sequence[int]) -> None:
         await self.send(*self.samples(iteration, ranks))
 
-    def samples(self, iteration: int, ranks: Sequence[int]) -> list[pb.Record]:
-        records = [self.record(rank) for rank in ranks]
-        for record in records:
-            record.samples.add(
-                iteration=iteration,
+    def samples(self, iteration: int, ranks: Sequence[int]) -> list[batch_pb2.Batch]:
+        return [
+            Sample(
+                rank,
+                iteration,
+                sequence=self._next(rank, 0),
                 started_at_unix_seconds=time.time(),
                 wall_seconds=0.05,
-                compute=pb.ComputeSeconds(forward=0.01, backward=0.02),
-                waiting=pb.WaitingSeconds(vote=0.001),
-                micro_batches=[pb.MicroBatch(index=0, tokens=100, sum_of_squares=1000.0)],
+                forward_seconds=0.01,
+                backward_seconds=0.02,
+                wait_vote_seconds=0.001,
+                tokens=100,
+                sum_of_squares=1000.0,
                 loss=2.0,
-            )
-        return records
+            ).message(self._job_id)
+            for rank in ranks
+        ]
 
-    def progress(self, iteration: int, ranks: Sequence[int], operation: str = "forward") -> list[pb.Record]:
-        records = [self.record(rank) for rank in ranks]
-        for record in records:
-            record.progress.add(
-                at_unix_seconds=time.time(), iteration=iteration, operation_count=iteration, operation=operation
-            )
-        return records
+    def progress(self, iteration: int, ranks: Sequence[int], operation: str = "forward") -> list[batch_pb2.Batch]:
+        now_seconds = time.time()
+        report = process_pb2.Progress(
+            at_unix_seconds=now_seconds, iteration=iteration, operation_count=iteration, operation=operation
+        )
+        return [add_news(self.told(rank), progress=[report]) for rank in ranks]
+
+    def _next(self, rank: int, incarnation: int) -> int:
+        sequence = self._sequences[rank, incarnation] = self._sequences.get((rank, incarnation), -1) + 1
+        return sequence
 
 
 class Observations:
@@ -156,19 +161,21 @@ class Observations:
     def __init__(self, consumer: AIOKafkaConsumer, job_id: str) -> None:
         self._consumer = consumer
         self._job_id = job_id
-        self.all: list[pb.Observation] = []
+        self.all: list[frames_pb2.Observation] = []
         self.num_runs = 0
 
     @property
-    def frames(self) -> list[pb.Frame]:
-        return [each.frame for each in self.all if each.HasField("frame")]
+    def frames(self) -> list[Frames]:
+        """One iteration each."""
+        told = [read_frames(each.frames) for each in self.all if each.HasField("frames")]
+        return [frame for frames in told for frame in frames.each()]
 
     @property
-    def pictures(self) -> list[pb.Liveness]:
+    def pictures(self) -> list[frames_pb2.Liveness]:
         return [each.liveness for each in self.all if each.HasField("liveness") and not each.liveness.HasField("event")]
 
     @property
-    def events(self) -> list[pb.ProcessEvent]:
+    def events(self) -> list[process_pb2.ProcessEvent]:
         return [each.liveness.event for each in self.all if each.liveness.HasField("event")]
 
     async def until(self, condition: Callable[[], bool]) -> None:
@@ -177,15 +184,15 @@ class Observations:
                 for records in (await self._consumer.getmany(timeout_ms=50)).values():
                     for each in records:
                         if each.key == self._job_id.encode():
-                            told = [*unrolled(pb.Observation.FromString(each.value))]
-                            self.num_runs += len(told) > 1
-                            self.all.extend(told)
+                            told = frames_pb2.Observation.FromString(each.value)
+                            self.num_runs += len(told.frames.iteration) > 1
+                            self.all.append(told)
 
 
-def ranks_in(frame: pb.Frame) -> list[int]:
-    """The ranks of a frame, in columns as the service writes them."""
-    assert not frame.entries
-    return list(frame.columns.ranks)
+def ranks_in(frame: Frames) -> list[int]:
+    """The ranks that reported a frame."""
+    present: list[int] = frame.members.rank[frame.present[0]].tolist()
+    return present
 
 
 @contextlib.asynccontextmanager
@@ -195,7 +202,7 @@ async def observations_of(bootstrap_servers: str, job_id: str) -> AsyncIterator[
     )
     await consumer.start()
     try:
-        consumer.assign([TopicPartition(OBSERVATIONS.name, number) for number in range(OBSERVATIONS.num_partitions)])
+        consumer.assign([TopicPartition(FRAMES.name, number) for number in range(FRAMES.num_partitions)])
         yield Observations(consumer, job_id)
     finally:
         await consumer.stop()

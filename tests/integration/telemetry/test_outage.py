@@ -71,7 +71,14 @@ async def test_kafka_away_at_start_and_again_later_and_no_database_at_all_lose_n
     finally:
         code = await service.stop()
     assert code == 0
-    assert [each.iteration for each in seen.frames if len(ranks_in(each)) == 3] == [0, 1, 2, 3, 4, *range(5, 10)]
+    assert [int(each.iteration[0]) for each in seen.frames if len(ranks_in(each)) == 3] == [
+        0,
+        1,
+        2,
+        3,
+        4,
+        *range(5, 10),
+    ]
     log = service.log.read_text()
     assert log.count('"unreachable, waiting for it"') <= 12
     assert "Traceback" not in log

@@ -9,10 +9,11 @@ import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from sqlalchemy import text
 
-from evenkeel.contracts.topics import RECORDS
+from evenkeel.contracts.topics import BATCHES
 from evenkeel.services.common.database import create_engine
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
+from evenkeel.telemetry.v2 import frames_pb2, process_pb2
 from tests.integration.telemetry.service import Observations, Ranks, Service, observations_of, ranks_in, ranks_of
+from tests.unit.telemetry.samples import Sample
 
 pytestmark = pytest.mark.integration
 
@@ -47,8 +48,10 @@ async def running(service: Service, bootstrap: str, job_id: str) -> AsyncIterato
 
 def assert_numbered_without_gap(seen: Observations) -> None:
     """From any first number: where the shared topic holds more than is read back, it is the clock's."""
-    numbers = [each.sequence for each in seen.all]
-    assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+    expected = seen.all[0].sequence
+    for each in seen.all:
+        assert each.sequence == expected
+        expected += max(1, len(each.frames.iteration))
 
 
 @pytest.mark.asyncio
@@ -59,11 +62,14 @@ async def test_records_become_frames_events_pictures_and_rollups(
         for iteration in range(9):
             await ranks.iteration(iteration, range(4))
         await seen.until(lambda: len(seen.frames) == 9)
-        launcher = ranks.record(-1)
-        launcher.events.add(
-            at_unix_seconds=time.time(), kind=pb.PROCESS_EVENT_KIND_DIED, rank=3, incarnation=0, detail="signal 9"
+        died = process_pb2.ProcessEvent(
+            at_unix_seconds=time.time(),
+            kind=process_pb2.PROCESS_EVENT_KIND_DIED,
+            rank=3,
+            incarnation=0,
+            detail="signal 9",
         )
-        await ranks.send(launcher)
+        await ranks.send(ranks.told(-1, events=[died]))
         await seen.until(lambda: len(seen.events) == 1)
         began_seconds = time.monotonic()
         while not (stuck := pictures_of(seen, [0, 1, 2])):
@@ -73,7 +79,7 @@ async def test_records_become_frames_events_pictures_and_rollups(
                     await seen.until(lambda: bool(pictures_of(seen, [0, 1, 2])))
             assert time.monotonic() - began_seconds < 200
         await service.until_metric('evenkeel_telemetry_rollups_total{outcome="written"}', lambda rows: rows >= 9)
-    assert [(each.epoch, each.iteration) for each in seen.frames] == [(0, iteration) for iteration in range(9)]
+    assert [(each.epoch, int(each.iteration[0])) for each in seen.frames] == [(0, iteration) for iteration in range(9)]
     assert all(ranks_in(each) == [0, 1, 2, 3] for each in seen.frames)
     assert_numbered_without_gap(seen)
     assert seen.events[0].detail == "signal 9"
@@ -97,9 +103,9 @@ async def test_records_become_frames_events_pictures_and_rollups(
     assert all(row[4] == pytest.approx(0.01) and row[5] == 2.0 for row in rows)
 
 
-def pictures_of(seen: Observations, ranks: list[int]) -> list[pb.Liveness]:
+def pictures_of(seen: Observations, ranks: list[int]) -> list[frames_pb2.Liveness]:
     """Where these ranks stand still; before the death is heard of there may be one of all."""
-    return [each for each in seen.pictures if [one.rank for one in each.progress] == ranks]
+    return [each for each in seen.pictures if [*each.rank] == ranks]
 
 
 @pytest.mark.asyncio
@@ -120,8 +126,8 @@ async def test_after_kill_9_the_stream_goes_on_without_hole_or_repetition(
         await seen.until(lambda: len(seen.frames) >= 30)
         await ranks.iteration(30, range(4))
         await seen.until(lambda: len(seen.frames) >= 31)
-    assert [each.iteration for each in seen.frames] == list(range(31))
-    assert all(len(ranks_in(each)) == 4 and not each.missing_ranks for each in seen.frames)
+    assert [int(each.iteration[0]) for each in seen.frames] == list(range(31))
+    assert all(len(ranks_in(each)) == 4 and each.present.all() for each in seen.frames)
     assert_numbered_without_gap(seen)
     print(f"ready {seconds:.2f} s after the restart")
 
@@ -146,9 +152,9 @@ async def test_killed_in_the_middle_of_runs_of_frames_it_says_each_frame_once(
         await service.start()
         await seen.until(lambda: len(seen.frames) >= num_iterations)
         await ranks.iteration(num_iterations, range(8))
-        await seen.until(lambda: seen.frames[-1].iteration == num_iterations)
-    assert [each.iteration for each in seen.frames] == list(range(num_iterations + 1))
-    assert all(len(ranks_in(each)) == 8 and not each.missing_ranks for each in seen.frames)
+        await seen.until(lambda: int(seen.frames[-1].iteration[0]) == num_iterations)
+    assert [int(each.iteration[0]) for each in seen.frames] == list(range(num_iterations + 1))
+    assert all(len(ranks_in(each)) == 8 and each.present.all() for each in seen.frames)
     assert seen.num_runs > 1
     assert_numbered_without_gap(seen)
 
@@ -159,15 +165,13 @@ async def test_hostile_records_go_to_the_dead_letters_and_the_job_goes_on(
 ) -> None:
     async with running(service, kafka_bootstrap, job_id) as (ranks, seen):
         await ranks.iteration(0, range(2))
-        good = ranks.record(0)
-        good.samples.add(iteration=1, wall_seconds=0.1)
-        hostile = {b"\xff\xfe not a record": "malformed", good.SerializeToString()[:-3]: "malformed"}
-        for bad in (float("nan"), -1.0, float("inf"), 1e300):
-            record = pb.Record(job_id=job_id, rank=0, samples=[pb.Sample(iteration=1, wall_seconds=bad)])
-            hostile[record.SerializeToString()] = "value"
-        hostile[pb.Record(job_id="somebody else's", rank=0).SerializeToString()] = "key"
-        hostile[pb.Record(job_id=job_id, rank=-7).SerializeToString()] = "value"
-        hostile[pb.Record(job_id=job_id, rank=2**31 - 1).SerializeToString()] = "value"
+        good = Sample(0, 1).message(job_id)
+        hostile = {b"\xff\xfe not a batch": "malformed", good.SerializeToString()[:-3]: "malformed"}
+        for bad in (float("nan"), -1.0, float("inf"), 1e30):
+            hostile[Sample(0, 1, wall_seconds=bad).message(job_id).SerializeToString()] = "value"
+        hostile[Sample(0, 1).message("somebody else's").SerializeToString()] = "key"
+        hostile[Sample(-7, 1).message(job_id).SerializeToString()] = "value"
+        hostile[Sample(2**31 - 1, 1).message(job_id).SerializeToString()] = "value"
         await ranks.send_bytes(*hostile)
         for iteration in range(1, 4):
             await ranks.iteration(iteration, range(2))
@@ -175,7 +179,7 @@ async def test_hostile_records_go_to_the_dead_letters_and_the_job_goes_on(
         letters = await dead_letters(kafka_bootstrap, job_id, len(hostile))
         # The topic is shared: what others left there counts too. They are counted after they have arrived.
         await service.until_metric("evenkeel_kafka_dead_letters_total", lambda letters: letters >= len(hostile))
-    assert [each.iteration for each in seen.frames] == [0, 1, 2, 3]
+    assert [int(each.iteration[0]) for each in seen.frames] == [0, 1, 2, 3]
     assert letters == hostile
 
 
@@ -186,7 +190,7 @@ async def dead_letters(bootstrap_servers: str, job_id: str, count: int) -> dict[
     await consumer.start()
     found: dict[bytes, str] = {}
     try:
-        consumer.assign([TopicPartition(RECORDS.dead_letter_name, 0)])
+        consumer.assign([TopicPartition(BATCHES.dead_letter_name, 0)])
         async with asyncio.timeout(200):
             while len(found) < count:
                 for records in (await consumer.getmany(timeout_ms=100)).values():

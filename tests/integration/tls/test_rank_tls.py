@@ -10,6 +10,7 @@ from evenkeel.services.scheduler.adapters.rank_tls import RankTls
 from evenkeel.services.scheduler.adapters.rank_watch import watch_rank
 from evenkeel.services.scheduler.dispatch.board import StateBoard
 from evenkeel.services.scheduler.dispatch.protocol import RankAwayError, RankRefusedError
+from evenkeel.services.scheduler.leadership import Alone
 from evenkeel.trainer_sdk.control.mailbox import Mailbox
 from evenkeel.trainer_sdk.control.server import ControlServer
 from evenkeel.trainer_sdk.control.tls import ControllerTls
@@ -52,7 +53,13 @@ def scheduler(trusts: Authority, *, shows: Authority | None = None, name: str = 
 
 async def phase(server: ControlServer, tls: RankTls | None) -> str:
     client = RankClient(
-        job_id="job", job_token=TOKEN, rank=0, incarnation=0, address=f"127.0.0.1:{server.port}", tls=tls
+        job_id="job",
+        job_token=TOKEN,
+        rank=0,
+        incarnation=0,
+        address=f"127.0.0.1:{server.port}",
+        leadership=Alone(),
+        tls=tls,
     )
     try:
         return (await client.status(SECONDS)).phase.name
@@ -105,6 +112,7 @@ async def test_a_stream_is_held_over_mutual_tls(serve: Serve, ours: Authority) -
         rank=0,
         incarnation=0,
         address=f"127.0.0.1:{server.port}",
+        leadership=Alone(),
         tls=scheduler(ours, shows=ours),
     )
     async for state in client.watch():
@@ -119,7 +127,13 @@ async def test_a_rank_that_cannot_be_trusted_is_said_once_and_never_reported_as_
 ) -> None:
     server = serve(controller(theirs))
     client = RankClient(
-        job_id="job", job_token=TOKEN, rank=0, incarnation=0, address=f"127.0.0.1:{server.port}", tls=scheduler(ours)
+        job_id="job",
+        job_token=TOKEN,
+        rank=0,
+        incarnation=0,
+        address=f"127.0.0.1:{server.port}",
+        leadership=Alone(),
+        tls=scheduler(ours),
     )
     broken: list[str] = []
     said = ""

@@ -20,7 +20,15 @@ from evenkeel.trainer_sdk.control.registration import RankIdentity, Registration
 from evenkeel.trainer_sdk.control.server import ControlServer
 from evenkeel.trainer_sdk.control.tls import ControllerTls
 from tests.integration.scheduler.conftest import HOME
-from tests.integration.scheduler.test_service import FLEET_TOKEN, death, metadata, send, service, until_without
+from tests.integration.scheduler.test_service import (
+    FLEET_TOKEN,
+    death,
+    metadata,
+    send,
+    service,
+    until_in_charge,
+    until_without,
+)
 from tests.integration.scheduler.toy_job import ToyJob, ToyRank
 from tests.integration.tls.conftest import Authority
 
@@ -75,6 +83,7 @@ async def test_a_plan_is_applied_over_mutual_tls(
         service(kafka_bootstrap, fresh_database_url, tmp_path, **settings) as (_, port),
         grpc.aio.secure_channel(f"localhost:{port}", credentials) as channel,
     ):
+        await until_in_charge(channel)
         stub = scheduler_pb2_grpc.FleetServiceStub(channel)
         await stub.RegisterJob(job_of(toys), metadata=metadata(FLEET_TOKEN), timeout=SECONDS)
         ranks = [registration(toy, toy.server, port, theirs.ca_file) for toy in toys.ranks.values()]
@@ -108,6 +117,7 @@ async def test_a_rank_without_tls_is_refused_and_says_which_setting_is_missing(
         service(kafka_bootstrap, fresh_database_url, tmp_path, **settings) as (_, port),
         grpc.aio.secure_channel(f"localhost:{port}", credentials) as channel,
     ):
+        await until_in_charge(channel)
         stub = scheduler_pb2_grpc.FleetServiceStub(channel)
         await stub.RegisterJob(job_of(toys), metadata=metadata(FLEET_TOKEN), timeout=SECONDS)
         rank = registration(toys.ranks[0], plain, port, theirs.ca_file)

@@ -7,11 +7,17 @@ from evenkeel.scheduler.v1 import scheduler_pb2 as pb
 
 
 def job(
-    *, epoch: int = 0, state: pb.JobState = pb.JOB_STATE_RUNNING, data: int = 2, problem: str = ""
+    *, epoch: int = 0, state: pb.JobState = pb.JOB_STATE_RUNNING, data: int = 2, standing: str = ""
 ) -> pb.WatchJobResponse:
     layout = uniform_layout(num_blocks=2, tensor=1, pipeline=1, data=data, num_micro_batches=4)
     return pb.WatchJobResponse(
-        job=pb.Job(state=state, epoch=epoch, proportional_bound=1.0, layout=layout_to_proto(layout), problem=problem)
+        job=pb.Job(
+            state=state,
+            epoch=epoch,
+            proportional_bound=1.0,
+            layout=layout_to_proto(layout),
+            standing=pb.Standing(summary=standing),
+        )
     )
 
 
@@ -47,8 +53,8 @@ def test_a_job_is_told_when_it_changed_and_its_layout_when_that_did() -> None:
     assert first == "running, epoch 0, bound 1.000, 2x 0-1[0] | 2x 0-1[1]"
     assert lines.line(job()) == ""
     assert lines.line(job(state=pb.JOB_STATE_RESHAPING)) == "reshaping, epoch 0, bound 1.000"
-    stuck = job(state=pb.JOB_STATE_STUCK, problem="nobody is left")
-    assert [lines.line(stuck), lines.line(stuck)] == ["stuck, epoch 0, bound 1.000, nobody is left", ""]
+    stuck = job(state=pb.JOB_STATE_STUCK, standing="training 0 of 2, stuck")
+    assert [lines.line(stuck), lines.line(stuck)] == ["stuck, epoch 0, bound 1.000, training 0 of 2, stuck", ""]
     assert lines.line(job(epoch=1, data=1)) == "running, epoch 1, bound 1.000, 4x 0-1[0]"
 
 

@@ -4,9 +4,10 @@ from google.protobuf import symbol_database
 
 import evenkeel.detector.v1.detector_pb2
 import evenkeel.scheduler.v1.scheduler_pb2
-import evenkeel.telemetry.v1.telemetry_pb2  # noqa: F401 - importing registers the messages
+import evenkeel.telemetry.v2.batch_pb2
+import evenkeel.telemetry.v2.frames_pb2  # noqa: F401 - importing registers the messages
 from evenkeel.contracts.headers import record_headers
-from evenkeel.contracts.topics import RECORDS, TOPICS
+from evenkeel.contracts.topics import BATCHES, TOPICS
 
 
 def test_topic_names_follow_the_convention_and_are_unique():
@@ -22,8 +23,8 @@ def test_every_topic_carries_a_message_that_exists():
 
 
 def test_headers_name_type_and_keep_the_natural_id():
-    headers = dict(record_headers(RECORDS, "evenkeel/test", event_id="job/3"))
+    headers = dict(record_headers(BATCHES, "evenkeel/test", event_id="job/3"))
     assert headers["content-type"] == b"application/protobuf"
     assert headers["ce_id"] == b"job/3"
-    assert headers["ce_type"] == b"evenkeel.telemetry.v1.Record"
+    assert headers["ce_type"] == b"evenkeel.telemetry.v2.Batch"
     assert headers["ce_specversion"] == b"1.0"

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from evenkeel.services.detector.domain.detector import JobDetector
-from evenkeel.services.detector.domain.observation import FrameObservation
-from evenkeel.services.detector.domain.profile import Profile
-from evenkeel.services.detector.domain.verdict import REPORT_ONLY, Verdict, VerdictKind
+from evenkeel.services.detector.domain.findings.verdict import REPORT_ONLY, Verdict, VerdictKind
+from evenkeel.services.detector.domain.frames.observation import FrameObservation
+from evenkeel.services.detector.domain.job import JobDetector
+from evenkeel.services.detector.domain.profile.profile import Profile
 
 Noise = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
 Throughput = Callable[[int, int], float]
@@ -118,7 +118,7 @@ class SyntheticJob:
             )
             seconds = seconds * factor / speed * np.exp(noise[number] + self.drift(iteration))
             wall = np.full(count, seconds.max() + 0.01)
-            yield FrameObservation.of_columns(
+            yield FrameObservation(
                 job_id="job",
                 sequence=self.epoch * 10_000_000 + iteration,
                 iteration=iteration,

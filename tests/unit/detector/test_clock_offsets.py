@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evenkeel.services.detector.domain.clock_offsets import ClockOffsets
+from evenkeel.services.detector.domain.links.transfers.clocks import ClockOffsets
 
 PAIR = [("a", "b")]
 
@@ -66,13 +66,3 @@ def test_no_estimate_says_that_a_message_arrived_before_it_was_sent(seed, offset
         backward = np.array([rng.exponential(1e-2) - offset])
         found = clocks.observe(float(iteration), clocks.rows_of(PAIR), forward, backward)
         assert -backward[0] <= found[0] <= forward[0]
-
-
-def test_a_restored_one_goes_on_as_if_it_had_run_through() -> None:
-    through, killed = ClockOffsets(), ClockOffsets()
-    run(through, np.random.default_rng(2), offset=0.3, skew=2e-5, count=12)
-    run(killed, np.random.default_rng(2), offset=0.3, skew=2e-5, count=12)
-    again = ClockOffsets()
-    again.restore(killed.to_state())
-    results = [run(one, np.random.default_rng(3), offset=0.3, skew=2e-5, first=12, count=5) for one in (through, again)]
-    assert results[0] == results[1]

@@ -35,9 +35,3 @@ def test_a_spell_fades_once_it_is_long_ago() -> None:
 def test_iterations_that_shall_not_count_leave_no_trace() -> None:
     assert remembered(np.full((WINDOW, 2), np.nan)).reach(8) == 0.0
     assert remembered(np.zeros((WINDOW, 0))).reach(8) == 0.0
-
-
-def test_what_is_remembered_survives_its_stored_form() -> None:
-    excursions, other = remembered(np.random.default_rng(4).normal(0, 0.02, (200, 4))), Excursions()
-    other.restore(excursions.to_state())
-    assert [other.reach(length) for length in (2, 4, 9, 40)] == [excursions.reach(length) for length in (2, 4, 9, 40)]

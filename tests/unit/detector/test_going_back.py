@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evenkeel.services.detector.adapters.finding_codec import record_of
-from evenkeel.services.detector.domain.detector import Finding, JobDetector
-from evenkeel.services.detector.domain.observation import FrameObservation
-from evenkeel.services.detector.domain.state import state_from_bytes, state_to_bytes
-from evenkeel.services.detector.domain.suspicion import Suspicion
-from evenkeel.services.detector.domain.verdict import Verdict, VerdictKind
+from evenkeel.services.detector.adapters.snapshot import dump, load
+from evenkeel.services.detector.domain.findings.verdict import Verdict, VerdictKind
+from evenkeel.services.detector.domain.frames.observation import FrameObservation
+from evenkeel.services.detector.domain.job import Finding, JobDetector
+from evenkeel.services.detector.domain.probes.desk import Suspicion
 from tests.unit.detector.synthetic import SyntheticJob, Throughput, cube, slow_from, student
 
 PERIOD = 9
@@ -35,7 +35,7 @@ def run_of(
     for number, (start, stop) in enumerate(parts):
         for frame in job.frames(start, stop):
             processes = np.full(len(frame), number if new_processes else 0)
-            frames.append(replace(frame, sequence=len(frames)).with_columns(incarnations=processes))
+            frames.append(replace(frame, sequence=len(frames), incarnations=processes))
     return frames
 
 
@@ -44,11 +44,11 @@ def found_in(frames: Sequence[FrameObservation], *, at_once: int = 1) -> list[tu
     detector, found = JobDetector("job"), []
     for start in range(0, len(frames), at_once):
         block = frames[start : start + at_once]
-        found += [(block[-1].iteration, one) for one in detector.observe_all(block)]
+        found += [(block[-1].iteration, one) for each in block for one in detector.observe(each)]
         if start % 7 == 0:
-            state = state_to_bytes(detector.to_state())
+            state = dump(detector)
             detector = JobDetector("job")
-            detector.restore(state_from_bytes(state))
+            load(detector, state)
     return found
 
 

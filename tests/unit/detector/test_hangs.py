@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from evenkeel.services.detector.domain.detector import JobDetector
-from evenkeel.services.detector.domain.hang import find_hangs
-from evenkeel.services.detector.domain.observation import LivenessObservation, RankProgress
-from evenkeel.services.detector.domain.verdict import Verdict, VerdictKind
+from evenkeel.services.detector.domain.findings.verdict import Verdict, VerdictKind
+from evenkeel.services.detector.domain.frames.observation import LivenessObservation, RankProgress
+from evenkeel.services.detector.domain.job import JobDetector
+from evenkeel.services.detector.domain.processes.hang import find_hangs
 from tests.unit.detector.synthetic import SyntheticJob, cube, verdicts_of
 
 

@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 
 from benchmarks.detection.frames import frames_of
+from benchmarks.detection.iteration_time import IterationTime
 from benchmarks.detection.prediction import predict_trace
 from benchmarks.detection.traces import make_trace
 from evenkeel.layouts.schedules import one_f_one_b, zero_bubble_h1
-from evenkeel.services.detector.adapters.frame_codec import frame_from_proto
-from evenkeel.services.detector.domain.iteration_time import IterationTime
 
 
 def test_the_longest_path_of_equal_micro_batches_is_the_closed_form_of_1f1b() -> None:
@@ -36,8 +35,7 @@ def test_healthy_runs_are_foretold_and_intervals_hold() -> None:
 
 def test_frames_made_directly_are_those_that_the_messages_become() -> None:
     trace = make_trace(3, shape="4x2x2", num_iterations=5)
-    for made, message in zip(frames_of(trace), trace.observations(), strict=True):
-        decoded = frame_from_proto(message.job_id, message.sequence, message.frame)
+    for made, decoded in zip(frames_of(trace), trace.observations(), strict=True):
         for field in fields(made):
             one, other = getattr(made, field.name), getattr(decoded, field.name)
             if isinstance(one, np.ndarray):

@@ -5,13 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from evenkeel.services.detector.domain.detector import Finding, JobDetector
-from evenkeel.services.detector.domain.frame_layout import FrameLayout
-from evenkeel.services.detector.domain.frame_table import table_of
-from evenkeel.services.detector.domain.job_profile import JobProfile
-from evenkeel.services.detector.domain.observation import FrameObservation
-from evenkeel.services.detector.domain.profile import Profile
-from evenkeel.services.detector.domain.verdict import Verdict
+from evenkeel.services.detector.adapters.snapshot import dump, load
+from evenkeel.services.detector.domain.findings.verdict import Verdict
+from evenkeel.services.detector.domain.frames.layout import FrameLayout
+from evenkeel.services.detector.domain.frames.observation import FrameObservation
+from evenkeel.services.detector.domain.frames.table import table_of
+from evenkeel.services.detector.domain.job import Finding, JobDetector
+from evenkeel.services.detector.domain.profile.job_profile import JobProfile
+from evenkeel.services.detector.domain.profile.profile import Profile
 from tests.unit.detector.synthetic import SyntheticJob, VerdictKind, cube, slow_from
 
 ONSET, RECOVERY = 60, 90
@@ -33,8 +34,8 @@ def test_what_ran_before_devices_changed_is_in_no_profile_after_it(restarted: bo
     detector = JobDetector("job")
     before = [one for one in findings(detector, 0, ONSET) if isinstance(one, Profile)][-1]
     if restarted:
-        state, detector = detector.to_state(), JobDetector("job")
-        detector.restore(state)
+        state, detector = dump(detector), JobDetector("job")
+        load(detector, state)
     after = findings(detector, ONSET, RECOVERY + 20)
     for kind, first in ((VerdictKind.COMPUTE_SLOW, ONSET), (VerdictKind.RECOVERED, RECOVERY)):
         place = next(n for n, one in enumerate(after) if isinstance(one, Verdict) and one.kind == kind)
@@ -52,7 +53,7 @@ def test_who_begins_an_iteration_first_waits_for_the_others_and_that_is_no_trans
         profile = JobProfile()
         for frame in JOB.frames(0, 16):
             walls = np.full(len(frame.ranks), frame.wall_seconds.max()) + early_seconds * np.isin(frame.ranks, early)
-            one = frame.with_columns(wall_seconds=walls)
+            one = replace(frame, wall_seconds=walls)
             profile.observe(one, table_of(one).numbers, FrameLayout(one), usable=None, healthy=None)
         found = profile.profile("job", 15, ())
         assert found is not None

@@ -5,10 +5,10 @@ import pytest
 
 from benchmarks.detection.frames import frames_of
 from benchmarks.detection.kinds import WANTED, kind_trace, score_kind
-from evenkeel.services.detector.domain.detector import JobDetector
-from evenkeel.services.detector.domain.kind_board import known_kinds
-from evenkeel.services.detector.domain.state import state_from_bytes, state_to_bytes
-from evenkeel.services.detector.domain.verdict import REPORT_ONLY, Verdict, VerdictKind
+from evenkeel.services.detector.adapters.snapshot import dump, load
+from evenkeel.services.detector.domain.findings.verdict import REPORT_ONLY, Verdict, VerdictKind
+from evenkeel.services.detector.domain.job import JobDetector
+from evenkeel.services.detector.domain.kinds.board import known_kinds
 from evenkeel.simulator.afflictions import Affliction
 from tests.unit.detector.synthetic import SyntheticJob, cube, slow_from, verdicts_of
 
@@ -83,9 +83,9 @@ def test_a_device_that_came_and_went_and_stays_slow_is_told_as_slow_as_it_is(res
     for frame in job.frames(0, 340):
         found += [one for one in detector.observe(frame) if isinstance(one, Verdict)]
         if frame.iteration == restored_at:
-            state = state_to_bytes(detector.to_state())
+            state = dump(detector)
             detector = JobDetector("job")
-            detector.restore(state_from_bytes(state))
+            load(detector, state)
     told = [verdict for verdict in found if verdict.first_iteration >= 134]
     assert [verdict.kind.value for verdict in told] == ["compute_slow", "recovered"]
     assert told[0].throughput == pytest.approx(0.6, abs=0.02)
@@ -120,7 +120,7 @@ def test_a_restart_changes_nothing_about_what_the_kinds_say(what: Affliction, ki
     through = reports(trace.name, frames)
     first, second = JobDetector(trace.name), JobDetector(trace.name)
     found = verdicts_of(first, iter(frames[:killed_at]), everything=True)
-    second.restore(state_from_bytes(state_to_bytes(first.to_state())))
+    load(second, dump(first))
     found += verdicts_of(second, iter(frames[killed_at:]), everything=True)
     assert found == through
 

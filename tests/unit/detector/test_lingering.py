@@ -50,10 +50,3 @@ def test_while_little_is_known_noise_may_linger_more_than_it_seems() -> None:
     noise = Noise(scale=0.03, correlation=0.2)
     assert Lingering().could_explain(np.full(6, 0.1), noise=noise, strays=6.0)
     assert not Lingering().could_explain(np.full(6, 0.6), noise=noise, strays=6.0)
-
-
-def test_what_is_remembered_survives_its_stored_form() -> None:
-    lingering, other = remembered(wandering(0.02, 0.6)(np.random.default_rng(4), (600, 2))), Lingering()
-    other.restore(lingering.to_state())
-    assert other.share == lingering.share
-    assert other.to_state() == lingering.to_state()

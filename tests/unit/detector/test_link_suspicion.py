@@ -8,18 +8,18 @@ import pytest
 from benchmarks.detection.link_traces import Victim, make_link_trace
 from evenkeel.detector.v1 import detector_pb2
 from evenkeel.services.detector.adapters.finding_codec import record_of
-from evenkeel.services.detector.adapters.frame_codec import frame_from_proto
 from evenkeel.services.detector.adapters.observation_codec import liveness_from_proto
-from evenkeel.services.detector.domain.detector import Finding, JobDetector
-from evenkeel.services.detector.domain.link_suspicion import LinkDesk, LinkProbeReport, LinkStanding
-from evenkeel.services.detector.domain.observation import (
+from evenkeel.services.detector.adapters.snapshot import dump, load
+from evenkeel.services.detector.domain.findings.verdict import Verdict, VerdictKind
+from evenkeel.services.detector.domain.frames.observation import (
     FrameObservation,
     Observation,
 )
-from evenkeel.services.detector.domain.state import state_from_bytes, state_to_bytes
-from evenkeel.services.detector.domain.suspicion import ITERATIONS_BETWEEN_PROBES, Suspicion
-from evenkeel.services.detector.domain.verdict import Verdict, VerdictKind
-from evenkeel.telemetry.v1 import telemetry_pb2
+from evenkeel.services.detector.domain.frames.probe_reports import LinkProbeReport
+from evenkeel.services.detector.domain.job import Finding, JobDetector
+from evenkeel.services.detector.domain.probes.desk import ITERATIONS_BETWEEN_PROBES, Suspicion
+from evenkeel.services.detector.domain.probes.link_probes import LinkDesk, LinkStanding
+from evenkeel.telemetry.v2 import frames_pb2, process_pb2
 from tests.unit.detector.probed_run import probed_run
 
 ENDS = ((0, 1), (1, 2), (2, 3), (4, 5), (6, 7))
@@ -95,7 +95,7 @@ def test_of_an_endpoint_that_was_called_slow_one_link_is_probed_once() -> None:
 
 def story(victim: Victim) -> tuple[FrameObservation, ...]:
     trace = make_link_trace(5, shape="4x2x2", victim=victim, slowdown_percent=50.0, num_iterations=130)
-    return tuple(frame_from_proto(one.job_id, one.sequence, one.frame) for one in trace.observations())
+    return tuple(trace.observations())
 
 
 @cache
@@ -141,9 +141,7 @@ def test_a_device_that_is_probed_again_and_again_leaves_links_their_probes() -> 
     detector = JobDetector("job")
     found: list[Finding] = []
     for frame in story(Victim.LINK):
-        state = detector.to_state()
-        state["desk"]["asked_at"] = frame.iteration - 1
-        detector.restore(state)
+        detector._probing._desk._asked_at = frame.iteration - 1
         found += detector.observe(frame)
     assert any(isinstance(one, Suspicion) and one.link is not None for one in found)
 
@@ -153,17 +151,9 @@ def test_a_detector_that_is_restored_asks_and_tells_what_one_that_ran_through_do
     observations, found = told(Victim.LINK, 9)
     killed, again = JobDetector("job"), JobDetector("job")
     before = [one for observation in observations[:stop] for one in killed.observe(observation)]
-    again.restore(state_from_bytes(state_to_bytes(killed.to_state())))
+    load(again, dump(killed))
     after = [one for observation in observations[stop:] for one in again.observe(observation)]
     assert tuple(before + after) == found
-
-
-def test_a_snapshot_from_before_there_were_probes_of_links_is_read() -> None:
-    state = JobDetector("job").to_state()
-    without = {name: value for name, value in state.items() if name != "link_desk"}
-    restored = JobDetector("job")
-    restored.restore(without)
-    assert state_to_bytes(restored.to_state()) == state_to_bytes(state)
 
 
 def test_what_is_asked_of_links_and_what_is_answered_come_out_as_they_went_in() -> None:
@@ -172,15 +162,15 @@ def test_what_is_asked_of_links_and_what_is_answered_come_out_as_they_went_in() 
     sent = detector_pb2.Suspicion.FromString(record_of(asked).value or b"")
     assert (sent.rank, sent.link.partner_rank, sent.peer_rank, sent.link.peer_partner_rank) == (1, 2, 6, 7)
     assert (sent.incarnation, sent.link.partner_incarnation, sent.link.num_bytes) == (1, 0, 1000)
-    probe = telemetry_pb2.ProbeReport(
+    probe = process_pb2.ProbeReport(
         peer_rank=6,
         seconds=0.003,
         peer_seconds=0.002,
         iteration=7,
-        link=telemetry_pb2.LinkProbeReport(partner_rank=2, partner_incarnation=4, peer_partner_rank=7, num_bytes=1000),
+        link=process_pb2.LinkProbeReport(partner_rank=2, partner_incarnation=4, peer_partner_rank=7, num_bytes=1000),
     )
-    event = telemetry_pb2.ProcessEvent(kind=telemetry_pb2.PROCESS_EVENT_KIND_PROBED, rank=1, incarnation=3, probe=probe)
-    heard = liveness_from_proto("job", 0, telemetry_pb2.Liveness(event=event)).event
+    event = process_pb2.ProcessEvent(kind=process_pb2.PROCESS_EVENT_KIND_PROBED, rank=1, incarnation=3, probe=probe)
+    heard = liveness_from_proto("job", 0, frames_pb2.Liveness(event=event)).event
     assert heard is not None
     assert heard.probe == LinkProbeReport(
         ends=(1, 2),

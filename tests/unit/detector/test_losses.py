@@ -1,20 +1,21 @@
 """Losses that are no number or jump are reported once, and lead to nobody's eviction."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from evenkeel.services.detector.domain.detector import JobDetector
-from evenkeel.services.detector.domain.observation import FrameObservation
-from evenkeel.services.detector.domain.verdict import VerdictKind
+from evenkeel.services.detector.domain.findings.verdict import VerdictKind
+from evenkeel.services.detector.domain.frames.observation import FrameObservation
+from evenkeel.services.detector.domain.job import JobDetector
 from tests.unit.detector.synthetic import SyntheticJob, cube, verdicts_of
 
 
 def frames_with(losses: dict[int, float], stop: int = 120) -> list[FrameObservation]:
     frames = SyntheticJob(places=cube()).frames(0, stop)
     return [
-        frame.with_columns(losses=np.full(8, losses[frame.iteration])) if frame.iteration in losses else frame
+        replace(frame, losses=np.full(8, losses[frame.iteration])) if frame.iteration in losses else frame
         for frame in frames
     ]
 
@@ -59,7 +60,7 @@ def frames_with_norms(jumps: dict[int, float]) -> list[FrameObservation]:
     for frame in SyntheticJob(places=cube()).frames(0, 120):
         norm = 0.5 * math.exp(0.15 * math.sin(7 * frame.iteration)) * jumps.get(frame.iteration, 1.0)
         frames.append(
-            frame.with_columns(gradient_norms=np.full(8, norm), has_gradient_norm=np.ones(8, dtype=np.bool_)),
+            replace(frame, gradient_norms=np.full(8, norm), has_gradient_norm=np.ones(8, dtype=np.bool_)),
         )
     return frames
 

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from evenkeel.services.detector.domain.pauses import Pauses, set_apart
+from evenkeel.services.detector.domain.series.pauses import Pauses, set_apart
 
 
 @example(0.2042643210213177, [0.0, 3.8666473790638757e-17])  # the last bit of a sum may go down

@@ -4,15 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from evenkeel.services.detector.domain.detector import JobDetector
-from evenkeel.services.detector.domain.observation import (
+from evenkeel.services.detector.adapters.snapshot import dump, load
+from evenkeel.services.detector.domain.findings.verdict import Verdict, VerdictKind
+from evenkeel.services.detector.domain.frames.observation import (
     LivenessObservation,
     ProcessEvent,
     ProcessEventKind,
     RankProgress,
 )
-from evenkeel.services.detector.domain.profile import Profile
-from evenkeel.services.detector.domain.verdict import Verdict, VerdictKind
+from evenkeel.services.detector.domain.job import JobDetector
+from evenkeel.services.detector.domain.profile.profile import Profile
 from tests.unit.detector.synthetic import SyntheticJob, cube, verdicts_of
 
 
@@ -186,7 +187,7 @@ def test_a_replacement_and_its_death_carry_the_place_that_its_own_start_told() -
     for number, event in enumerate(events):
         if number:
             restarted = JobDetector("job")
-            restarted.restore(story.detector.to_state())
+            load(restarted, dump(story.detector))
             story.detector = restarted
         observation = LivenessObservation(
             job_id="job", sequence=20_000 + number, at_unix_seconds=2_001.0 + number, event=event

@@ -1,6 +1,7 @@
 import numpy as np
 
-from evenkeel.services.detector.domain.recent_iterations import RecentIterations
+from evenkeel.services.detector.adapters.snapshot import dump, load
+from evenkeel.services.detector.domain.profile.recent import RecentIterations
 
 
 def rows(*micro_batches: tuple[int, int, int]) -> np.ndarray:
@@ -48,10 +49,10 @@ def test_a_restored_one_goes_on_as_if_nothing_had_happened() -> None:
         through.append(iteration, 1.0, rows(*named))
         killed.append(iteration, 1.0, rows(*named))
         restored = RecentIterations()
-        restored.restore(killed.to_state())
+        load(restored, dump(killed))
         killed = restored
         assert killed.iterations() == through.iterations()
-        assert killed.to_state() == through.to_state()
+        assert dump(killed) == dump(through)
 
 
 def test_what_was_told_stays_as_it_was_when_more_iterations_come() -> None:

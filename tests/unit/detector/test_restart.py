@@ -2,21 +2,21 @@
 
 from dataclasses import replace
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evenkeel.services.detector.domain.detector import Finding, JobDetector
-from evenkeel.services.detector.domain.observation import (
+from evenkeel.services.detector.adapters.snapshot import dump, load
+from evenkeel.services.detector.domain.findings.verdict import Verdict
+from evenkeel.services.detector.domain.frames.observation import (
     LivenessObservation,
     Observation,
     ProcessEvent,
     ProcessEventKind,
 )
-from evenkeel.services.detector.domain.profile import Profile
-from evenkeel.services.detector.domain.state import StateError, state_from_bytes, state_to_bytes
-from evenkeel.services.detector.domain.suspicion import ProbeReport, Suspicion
-from evenkeel.services.detector.domain.verdict import Verdict
+from evenkeel.services.detector.domain.frames.probe_reports import ProbeReport
+from evenkeel.services.detector.domain.job import Finding, JobDetector
+from evenkeel.services.detector.domain.probes.desk import Suspicion
+from evenkeel.services.detector.domain.profile.profile import Profile
 from tests.unit.detector.synthetic import SyntheticJob, cube
 
 
@@ -71,10 +71,10 @@ def test_killed_anywhere_it_finds_the_same_and_nothing_twice(data: st.DataObject
         snapshot_at = data.draw(st.integers(position, len(STORY)))
         killed_at = data.draw(st.integers(snapshot_at, len(STORY)))
         found += run(STORY[position:snapshot_at], detector)
-        stored = state_to_bytes(detector.to_state())
+        stored = dump(detector)
         found += run(STORY[snapshot_at:killed_at], detector)
         detector = JobDetector("job")
-        detector.restore(state_from_bytes(stored))
+        load(detector, stored)
         position = data.draw(st.integers(0, snapshot_at))
     found += run(STORY[position:], detector)
     unique = {_identity(one): one for one in found}
@@ -85,12 +85,6 @@ def test_observations_that_were_taken_before_find_nothing() -> None:
     detector = JobDetector("job")
     assert run(STORY, detector) == THROUGH
     assert run(STORY, detector) == []
-
-
-@pytest.mark.parametrize("stored", [b"", b"garbage", state_to_bytes({"a": 1})[:-4]])
-def test_a_damaged_snapshot_is_refused(stored: bytes) -> None:
-    with pytest.raises(StateError, match="snapshot"):
-        state_from_bytes(stored)
 
 
 def _identity(found: Finding) -> object:

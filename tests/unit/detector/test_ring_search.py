@@ -8,14 +8,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.detection.link_traces import Victim, make_link_trace
-from evenkeel.services.detector.adapters.frame_codec import frame_from_proto
-from evenkeel.services.detector.domain.detector import Finding, JobDetector
-from evenkeel.services.detector.domain.link_suspicion import LinkDesk, LinkProbeReport, LinkStanding
-from evenkeel.services.detector.domain.observation import (
+from evenkeel.services.detector.adapters.snapshot import dump, load
+from evenkeel.services.detector.domain.findings.verdict import Verdict, VerdictKind
+from evenkeel.services.detector.domain.frames.observation import (
     FrameObservation,
     Observation,
 )
-from evenkeel.services.detector.domain.ring_search import (
+from evenkeel.services.detector.domain.frames.probe_reports import LinkProbeReport
+from evenkeel.services.detector.domain.job import Finding, JobDetector
+from evenkeel.services.detector.domain.probes.desk import Suspicion
+from evenkeel.services.detector.domain.probes.link_probes import LinkDesk, LinkStanding
+from evenkeel.services.detector.domain.probes.ring import (
     LONG_RING,
     STANDS_OUT,
     GroupStanding,
@@ -23,9 +26,6 @@ from evenkeel.services.detector.domain.ring_search import (
     RingSearch,
     ring_of,
 )
-from evenkeel.services.detector.domain.state import state_from_bytes, state_to_bytes
-from evenkeel.services.detector.domain.suspicion import Suspicion
-from evenkeel.services.detector.domain.verdict import Verdict, VerdictKind
 from tests.unit.detector.probed_run import probed_run
 
 Ends = tuple[int, int]
@@ -218,7 +218,7 @@ def story() -> tuple[tuple[int, ...], tuple[FrameObservation, ...]]:
     """Transfers of a run in which one link of a tensor parallel group of four is slow: the group as a whole is."""
     trace = make_link_trace(SEED, shape="4x2x2", victim=Victim.GROUP, slowdown_percent=100.0, num_iterations=150)
     assert trace.fault is not None
-    frames = tuple(frame_from_proto(one.job_id, one.sequence, one.frame) for one in trace.observations())
+    frames = tuple(trace.observations())
     return tuple(sorted(trace.fault.ranks)), frames
 
 
@@ -257,6 +257,6 @@ def test_a_detector_that_is_restored_in_a_search_asks_and_tells_what_one_that_ra
     stop = int(0.55 * len(observations))
     killed, again = JobDetector("job"), JobDetector("job")
     before = [one for observation in observations[:stop] for one in killed.observe(observation)]
-    again.restore(state_from_bytes(state_to_bytes(killed.to_state())))
+    load(again, dump(killed))
     after = [one for observation in observations[stop:] for one in again.observe(observation)]
     assert tuple(before + after) == found

@@ -11,10 +11,11 @@ from evenkeel.layouts.layout import Layout, uniform_layout
 from evenkeel.layouts.paths import Paths
 from evenkeel.layouts.routes import Route
 from evenkeel.layouts.timeline import timeline_of
-from evenkeel.services.detector.domain.detector import JobDetector
-from evenkeel.services.detector.domain.observation import FrameObservation
-from evenkeel.services.detector.domain.profile import Profile
-from evenkeel.services.detector.domain.verdict import Verdict, VerdictKind
+from evenkeel.services.detector.adapters.snapshot import dump, load
+from evenkeel.services.detector.domain.findings.verdict import Verdict, VerdictKind
+from evenkeel.services.detector.domain.frames.observation import FrameObservation
+from evenkeel.services.detector.domain.job import JobDetector
+from evenkeel.services.detector.domain.profile.profile import Profile
 
 HOME = uniform_layout(num_blocks=4, tensor=1, pipeline=2, data=3, num_micro_batches=12)
 # Rank 1 (replica 0, stage 1) gives two of four away, rank 4 (replica 2, stage 0) one.
@@ -62,7 +63,7 @@ def frames(
         counts = np.array([len(hosted[rank]) for rank in ranks])
         sums = np.array([squares[list(hosted[rank])].sum() for rank in ranks])
         count = len(ranks)
-        yield FrameObservation.of_columns(
+        yield FrameObservation(
             job_id="job",
             sequence=iteration,
             iteration=iteration,
@@ -150,7 +151,7 @@ def test_stalls_of_routed_pipelines_are_no_transfers() -> None:
     assert _TRANSFER < before[-1].transfer_seconds < 3 * _TRANSFER, "an upper bound"
     assert after[-1].transfer_seconds == pytest.approx(before[-1].transfer_seconds, rel=0.05)
     again = JobDetector("job")
-    again.restore(detector.to_state())
+    load(again, dump(detector))
     _, restarted = observed(again, frames(ROUTED, 120, 160, epoch=1))
     assert restarted[-1].transfer_seconds == after[-1].transfer_seconds
 

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from evenkeel.services.detector.domain import sequential_test
 from evenkeel.services.detector.domain.noise import Noise
-from evenkeel.services.detector.domain.pauses import Pauses
-from evenkeel.services.detector.domain.series_evidence import SeriesEvidence
+from evenkeel.services.detector.domain.series.evidence import SeriesEvidence
+from evenkeel.services.detector.domain.series.pauses import Pauses
 
 SLOWER, FASTER, ONE_STEP = 15.0, 8.0, 0.36
 

@@ -6,12 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from evenkeel.services.detector.domain.detector import JobDetector
+from evenkeel.services.detector.adapters.snapshot import dump, load
 from evenkeel.services.detector.domain.device_health import DeviceHealth
 from evenkeel.services.detector.domain.device_levels import HealthChange
-from evenkeel.services.detector.domain.plain_pass import Outcome
-from evenkeel.services.detector.domain.state import state_to_bytes
-from tests.unit.detector.synthetic import Noise, Place, SyntheticJob, Verdict, cube, gaussian, slow_from, student
+from evenkeel.services.detector.domain.job import JobDetector
+from tests.unit.detector.synthetic import Noise, SyntheticJob, cube, gaussian, student
 
 NUM_DEVICES = 8
 
@@ -31,7 +30,7 @@ def judged(log_ratios: np.ndarray, rows_of: Callable[[np.ndarray], np.ndarray]) 
     for iteration, row in enumerate(log_ratios):
         rows = health.bank.locate(frame, num_to_baseline=5, num_to_skip=0)
         found += health.observe(iteration, rows_of(rows), row, np.ones(NUM_DEVICES))
-    return found, state_to_bytes(health.to_state())
+    return found, dump(health)
 
 
 @pytest.mark.parametrize("noise", [gaussian(0.01), student(0.02, 2.5)], ids=["gaussian", "heavy"])
@@ -64,37 +63,11 @@ def test_terms_that_lasted_end_when_a_device_gets_other_work() -> None:
         second = SyntheticJob(places=cube(), quotas=(5, 3), seed=5, epoch=1).frames(160, 230)
         for number, frame in enumerate([*first, *second]):
             if number == restored_at:
-                state = detector.to_state()
+                state = dump(detector)
                 detector = JobDetector("job")
-                detector.restore(state)
+                load(detector, state)
             detector.observe(frame)
-        return state_to_bytes(detector.to_state())
+        return dump(detector)
 
     through = run(None)
     assert all(run(restored_at) == through for restored_at in (150, 161, 166, 200))
-
-
-class StepByStep:
-    """Takes no frame in place of those who watch a job, so that all go the way that others go."""
-
-    def over(self, *_: object, **__: object) -> Outcome:
-        return Outcome(0, None, {})
-
-
-@pytest.mark.parametrize("places", [cube(), cube(1, 1, 2), cube(1, 2, 1)], ids=["eight", "two alike", "two stages"])
-@pytest.mark.parametrize("noise", [gaussian(0.01), student(0.02, 2.5)], ids=["gaussian", "heavy"])
-def test_a_plain_frame_in_one_call_and_step_by_step_is_the_same(places: list[Place], noise: Noise) -> None:
-    quotas = (4,) * (1 + max(place.replica for place in places))
-    throughput = slow_from(len(places) - 1, 120, 0.7, 150)
-    frames = list(SyntheticJob(places=places, noise=noise, quotas=quotas, throughput=throughput).frames(0, 240))
-
-    def run(*, step_by_step: bool) -> tuple[list[str], bytes]:
-        detector = JobDetector("job")
-        if step_by_step:
-            detector._pass = StepByStep()  # type: ignore[assignment]
-        found = [repr(one) for frame in frames for one in detector.observe(frame) if isinstance(one, Verdict)]
-        return found, state_to_bytes(detector.to_state())
-
-    in_one_call = run(step_by_step=False)
-    assert in_one_call == run(step_by_step=True)
-    assert any("COMPUTE_SLOW" in verdict for verdict in in_one_call[0])

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from evenkeel.services.detector.domain.detector import JobDetector
 from evenkeel.services.detector.domain.device_bank import DeviceBank
-from evenkeel.services.detector.domain.profile import Profile
-from evenkeel.services.detector.domain.verdict import REPORT_ONLY, Verdict
+from evenkeel.services.detector.domain.findings.verdict import REPORT_ONLY, Verdict
+from evenkeel.services.detector.domain.job import JobDetector
+from evenkeel.services.detector.domain.profile.profile import Profile
 from tests.unit.detector.synthetic import Place, SyntheticJob, VerdictKind, cube, slow_from, student, verdicts_of
 
 

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from benchmarks.detection.link_traces import Victim, make_link_trace
-from evenkeel.services.detector.adapters.frame_codec import frame_from_proto
-from evenkeel.services.detector.domain.link_bank import LinkBank
-from evenkeel.services.detector.domain.link_health import REFERENCE_OBSERVATIONS, LinkChange, LinkHealth
-from evenkeel.services.detector.domain.link_watch import LinkFinding, LinkWatch
-from evenkeel.services.detector.domain.observation import FrameObservation
-from evenkeel.services.detector.domain.state import state_from_bytes, state_to_bytes
-from evenkeel.services.detector.domain.ties import Tie
+from evenkeel.services.detector.adapters.snapshot import dump, load
+from evenkeel.services.detector.domain.frames.observation import FrameObservation
+from evenkeel.services.detector.domain.links.bank import LinkBank
+from evenkeel.services.detector.domain.links.complaint import LinkChange, LinkFinding
+from evenkeel.services.detector.domain.links.health import REFERENCE_OBSERVATIONS, LinkHealth
+from evenkeel.services.detector.domain.links.ties import Tie
+from evenkeel.services.detector.domain.links.watch import LinkWatch
 
 ITERATIONS = 130
 
@@ -21,7 +21,7 @@ ITERATIONS = 130
 def frames(seed: int, victim: Victim, percent: float) -> tuple[tuple[FrameObservation, ...], tuple[int, ...], int]:
     """The frames of a run, the victim's ranks and the onset."""
     trace = make_link_trace(seed, shape="4x2x2", victim=victim, slowdown_percent=percent, num_iterations=ITERATIONS)
-    observed = tuple(frame_from_proto(one.job_id, one.sequence, one.frame) for one in trace.observations())
+    observed = tuple(trace.observations())
     fault = trace.fault
     return observed, fault.ranks if fault else (), fault.onset if fault else ITERATIONS
 
@@ -65,11 +65,7 @@ def test_an_endpoint_is_over_soon_after_most_that_shares_it_is_though_one_of_its
     trace = make_link_trace(6, shape="4x2x4", victim=Victim.ENDPOINT, slowdown_percent=25.0)
     fault = trace.fault
     assert fault is not None
-    observed = tuple(
-        frame_from_proto(one.job_id, one.sequence, one.frame)
-        for one in trace.observations()
-        if one.sequence < fault.stop + 8
-    )
+    observed = tuple(one for one in trace.observations() if one.sequence < fault.stop + 8)
     found = found_in(observed)
     assert [(finding.ranks, finding.recovered) for _, finding in found] == [(fault.ranks, False), (fault.ranks, True)]
     assert found[-1][1].first_iteration >= fault.stop
@@ -91,7 +87,7 @@ def test_a_watch_that_is_restored_says_what_one_that_ran_through_says(stop: int)
     killed = LinkWatch(iterations_per_false_alarm=100_000.0)
     before = found_in(observed[:stop], killed)
     again = LinkWatch(iterations_per_false_alarm=100_000.0)
-    again.restore(state_from_bytes(state_to_bytes(killed.to_state())))
+    load(again, dump(killed))
     assert before + found_in(observed[stop:], again) == found_in(observed)
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from evenkeel.services.detector.domain.spell_course import SpellCourse
+from evenkeel.services.detector.domain.kinds.spell_course import SpellCourse
 
 
 def course_of(*spells: tuple[float, float]) -> SpellCourse:

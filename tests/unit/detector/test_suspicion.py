@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from evenkeel.services.detector.domain.suspicion import (
+from evenkeel.services.detector.domain.frames.probe_reports import ProbeReport
+from evenkeel.services.detector.domain.probes.desk import (
     ITERATIONS_BETWEEN_PROBES,
     LARGEST_MATRIX,
     USUAL_MATRIX,
     Accusation,
-    ProbeReport,
     Standing,
     Suspicion,
     SuspicionDesk,
@@ -110,13 +110,3 @@ def test_a_report_that_comes_after_the_verdict_names_the_accusation_it_belongs_t
     assert desk.take(report(11, incarnation=1)) is None
     desk.recovered([11])
     assert desk.take(report(11)) is None
-
-
-def test_a_restored_desk_goes_on_where_the_other_was() -> None:
-    desk, other = SuspicionDesk(), SuspicionDesk()
-    consider(desk, standing(evidence=[0.0, 0.9]), 7)
-    desk.take(report(11))
-    desk.accuse(11, Accusation(incarnation=0, first_iteration=3, confidence=0.99))
-    other.restore(desk.to_state())
-    assert other.to_state() == desk.to_state()
-    assert consider(other, standing(evidence=[0.0, 0.9]), 8) is None

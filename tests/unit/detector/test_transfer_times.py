@@ -5,36 +5,57 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evenkeel.services.detector.adapters.frame_codec import frame_from_proto
-from evenkeel.services.detector.domain.transfer_times import Transfers, TransferTimes
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
+from evenkeel.contracts.frames import Frames, frames_of, members_of
+from evenkeel.services.detector.adapters.frame_reader import observations_of
+from evenkeel.services.detector.domain.frames.observation import FrameObservation
+from evenkeel.services.detector.domain.links.transfers.times import Transfers, TransferTimes
+from evenkeel.telemetry.v2 import batch_pb2 as pb
 
 START = 1_700_000_000.0
 TRANSFER = 2e-3
 
-
-def sample(ahead: float, channels: list[tuple[int, int, int, list[float], list[float]]], at: float) -> pb.Sample:
-    """A rank's sample on a clock that is ``ahead``; channels are kind, party, members, entered, took."""
-    traffic = pb.Traffic()
-    for kind, party, members, entered, took in channels:
-        traffic.kinds.append(pb.ChannelKind.ValueType(kind))
-        traffic.parties.append(party)
-        traffic.num_members.append(members)
-        traffic.num_operations.append(max(len(entered), len(took)))
-        traffic.num_bytes.append(1000)
-        traffic.num_stamped.append(max(len(entered), len(took)))
-        traffic.entered_microseconds.extend(round(1e6 * value) for value in entered)
-        traffic.took_microseconds.extend(round(1e6 * value) for value in took)
-        traffic.stamped_bytes.extend(1000 for _ in took)
-    return pb.Sample(started_at_unix_seconds=START + at + ahead, traffic=traffic)
+Channel = tuple[int, int, int, list[float], list[float]]
+Sample = tuple[float, list[Channel]]
 
 
-def frame(iteration: int, samples: dict[int, pb.Sample], nodes: dict[int, str]) -> pb.Frame:
-    entries = [pb.FrameEntry(rank=rank, node=nodes[rank], sample=one) for rank, one in samples.items()]
-    return pb.Frame(iteration=iteration, closed_at_unix_seconds=1.0, entries=entries)
+def sample(ahead: float, channels: list[Channel], at: float) -> Sample:
+    """A rank's iteration on a clock that is ``ahead``; channels are kind, party, members, entered, took."""
+    return START + at + ahead, channels
 
 
-def pair_frame(iteration: int, rng: np.random.Generator, ahead: float, *, transfer: float = TRANSFER) -> pb.Frame:
+def frame(iteration: int, samples: dict[int, Sample], nodes: dict[int, str]) -> Frames:
+    channels = [channel for _, told in samples.values() for channel in told]
+    counts = [max(len(entered), len(took)) for *_, entered, took in channels]
+    stamps = [
+        (round(1e6 * entered), round(1e6 * took))
+        for count, (*_, all_entered, all_took) in zip(counts, channels, strict=True)
+        for entered, took in zip(all_entered or [0.0] * count, all_took or [0.0] * count, strict=True)
+    ]
+    return frames_of(
+        members_of(list(samples), nodes=[nodes[rank] for rank in samples], devices=["gpu"] * len(samples)),
+        [iteration],
+        closed_at_unix_seconds=[1.0],
+        started_at_unix_seconds=[started for started, _ in samples.values()],
+        num_channels=[len(told) for _, told in samples.values()],
+        channel_kind=[channel[0] for channel in channels],
+        channel_party=[channel[1] for channel in channels],
+        channel_num_members=[channel[2] for channel in channels],
+        channel_num_operations=counts,
+        channel_bytes=[1000] * len(channels),
+        channel_wait_microseconds=[0] * len(channels),
+        channel_num_stamped=counts,
+        stamp_entered_microseconds=[entered for entered, _ in stamps],
+        stamp_took_microseconds=[took for _, took in stamps],
+        stamp_bytes=[1000] * len(stamps),
+    )
+
+
+def observed(one: Frames) -> FrameObservation:
+    [observation] = observations_of("job", 0, one)
+    return observation
+
+
+def pair_frame(iteration: int, rng: np.random.Generator, ahead: float, *, transfer: float = TRANSFER) -> Frames:
     """Ranks 0 and 1 on two nodes send each other four tensors; now one is late, now the other."""
     at = 2.0 * iteration
     sent, received = np.sort(rng.uniform(0.0, 1.0, (2, 2, 4)), axis=2)
@@ -60,8 +81,8 @@ def pair_frame(iteration: int, rng: np.random.Generator, ahead: float, *, transf
     return frame(iteration, {0: first, 1: second}, {0: "a", 1: "b"})
 
 
-def measured(times: TransferTimes, one: pb.Frame) -> Transfers:
-    found = times.measure(frame_from_proto("job", one.iteration, one))
+def measured(times: TransferTimes, one: Frames) -> Transfers:
+    found = times.measure(observed(one))
     assert found is not None
     return found
 
@@ -101,19 +122,7 @@ def test_a_group_that_lacks_a_member_and_a_transfer_that_lacks_an_end_are_left_o
     assert len(found.seconds) == 0
 
 
-def test_columns_that_do_not_fit_spoil_their_own_sample_only() -> None:
-    one = pair_frame(0, np.random.default_rng(0), 0.0)
-    third = sample(0.0, [(pb.CHANNEL_KIND_COLLECTIVE, 77, 2, [], [0.5])], 0.0)
-    third.traffic.took_microseconds.append(5)
-    one.entries.add(rank=2, node="c", sample=third)
-    fourth = sample(0.0, [(pb.CHANNEL_KIND_COLLECTIVE, 77, 2, [], [0.5])], 0.0)
-    fourth.traffic.parties.append(5)
-    one.entries.add(rank=3, node="c", sample=fourth)
-    found = measured(TransferTimes(), one)
-    assert [tie.ranks for tie in found.ties] == [(0, 1)]
-
-
 def test_frames_of_ranks_that_measure_nothing_have_no_transfers() -> None:
-    observation = frame_from_proto("job", 0, frame(0, {0: pb.Sample()}, {0: "a"}))
+    observation = observed(frame(0, {0: sample(0.0, [], 0.0)}, {0: "a"}))
     assert observation.traffic is None
     assert TransferTimes().measure(observation) is None

@@ -6,8 +6,8 @@ import pytest
 
 from evenkeel.layouts.interleaved import interleaved_orders
 from evenkeel.layouts.layout import Replica, Stage
-from evenkeel.services.detector.domain.detector import JobDetector
-from evenkeel.services.detector.domain.verdict import VerdictKind
+from evenkeel.services.detector.domain.findings.verdict import VerdictKind
+from evenkeel.services.detector.domain.job import JobDetector
 from tests.unit.detector.test_routed_frames import HOME, frames, observed
 
 

@@ -1,58 +1,23 @@
 """What the service runs before its first frame reaches what is compiled, as the service will call it."""
 
+import importlib
+import pkgutil
+
 from numba.core.dispatcher import Dispatcher
 
-from evenkeel.services.detector.adapters import frame_codec, frame_columns, run_codec
-from evenkeel.services.detector.domain import (
-    bank_noise,
-    device_bank,
-    device_frame,
-    device_offsets,
-    device_tests,
-    frame_centre,
-    frame_table,
-    job_profile,
-    least_squares,
-    loss_watch,
-    middle,
-    noise,
-    pipeline_grid,
-    plain_loop,
-    recent_iterations,
-    reported,
-    rolling,
-    strays,
-    workload,
-)
-from evenkeel.services.detector.domain.kinds import jitter, periodic_pause, sequence_imbalance, stage_imbalance
+from evenkeel.services import detector
 from evenkeel.services.detector.warm_up import warm_up
 
-MODULES = (
-    *(
-        bank_noise,
-        device_bank,
-        device_frame,
-        device_offsets,
-        device_tests,
-        frame_centre,
-        frame_table,
-        job_profile,
-        least_squares,
-        loss_watch,
-        middle,
-        noise,
-        recent_iterations,
-    ),
-    *(frame_codec, frame_columns, run_codec),
-    *(pipeline_grid, plain_loop, reported, rolling, strays, workload),
-    *(jitter, periodic_pause, sequence_imbalance, stage_imbalance),
-)
+MODULES = [
+    importlib.import_module(each.name)
+    for each in pkgutil.walk_packages(detector.__path__, f"{detector.__name__}.")
+    if not each.name.endswith("__main__")
+]
 # Called by others that are compiled, and so a part of them.
 INNER = {
     *("_centre_of", "_log_ratio", "_ninetieth", "_quantile", "range_of", "_scored", "_sizes", "_sizes_of", "_spread"),
-    *("_estimate", "_flat", "_leave_out", "_middle", "learn_healthy", "recentre", "renew_and_remember"),
-    *("_are_alike", "_count", "_is_news", "_look_at", "_value_of", "_write_range"),
-    *("_correlation", "_tip", "advance", "between_ranks", "middle_distance", "place", "radix_sorted", "selected"),
+    *("_estimate", "_leave_out", "_middle", "recentre"),
+    *("_correlation", "_tip", "advance", "between_ranks", "middle_distance", "place", "selected"),
 }
 
 

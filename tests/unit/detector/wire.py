@@ -1,51 +1,60 @@
 """Synthetic frames as they cross Kafka."""
 
-from evenkeel.contracts.topics import OBSERVATIONS
+from typing import Any
+
+import numpy as np
+
+from evenkeel.contracts.columns import HAS_FLOPS, HAS_INPUT, HAS_LOSS
+from evenkeel.contracts.frames import Frames, frames_of, members_of, write_frames
+from evenkeel.contracts.topics import FRAMES
 from evenkeel.services.common.kafka import OutgoingRecord
-from evenkeel.services.detector.domain.observation import FrameObservation
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
+from evenkeel.services.detector.domain.frames.observation import FrameObservation
+from evenkeel.telemetry.v2 import frames_pb2 as pb
+from evenkeel.telemetry.v2 import process_pb2
 from tests.unit.detector.synthetic import TOKENS
 
 BACKWARD_MULTIPLE = 2.0
 
 
-def frame_to_proto(frame: FrameObservation, job_id: str, sequence: int) -> pb.Observation:
+def frames_from(frame: FrameObservation, **others: Any) -> Frames:
+    """The frame that is looked at so; some columns may be others."""
+    counts, passes = frame.num_micro_batches, 1 + BACKWARD_MULTIPLE
+    members = members_of(
+        frame.ranks.tolist(),
+        nodes=frame.nodes,
+        devices=frame.devices,
+        incarnation=frame.incarnations,
+        replica=frame.replicas,
+        stage=frame.stages,
+        shard=frame.shards,
+        forward_flops_per_token=frame.token_flops / (TOKENS * counts * passes),
+        forward_flops_per_squared_length=frame.square_flops / (frame.sums_of_squares * passes),
+        backward_multiple=[BACKWARD_MULTIPLE] * len(frame),
+    )
+    columns = {
+        "flags": HAS_LOSS | HAS_FLOPS | HAS_INPUT,
+        "wall_seconds": frame.wall_seconds,
+        "forward_seconds": frame.compute_seconds / 3,
+        "backward_seconds": frame.compute_seconds * 2 / 3,
+        "tokens": TOKENS * counts,
+        "sum_of_squares": frame.sums_of_squares,
+        "num_micro_batches": counts,
+        "loss": frame.losses,
+        "num_listed": counts,
+        "listed_index": np.concatenate([np.arange(count) for count in counts]),
+        "listed_tokens": np.full(counts.sum(), TOKENS),
+        "listed_squares": np.repeat(frame.sums_of_squares / counts, counts),
+        "listed_kept": np.zeros(counts.sum()),
+    }
+    closed_at = [frame.closed_at_unix_seconds]
+    return frames_of(
+        members, [frame.iteration], epoch=frame.epoch, closed_at_unix_seconds=closed_at, **(columns | others)
+    )
+
+
+def frame_to_proto(frame: FrameObservation, job_id: str, sequence: int, **others: Any) -> pb.Observation:
     message = pb.Observation(job_id=job_id, sequence=sequence)
-    message.frame.iteration = frame.iteration
-    message.frame.epoch = frame.epoch
-    message.frame.closed_at_unix_seconds = frame.closed_at_unix_seconds
-    message.frame.last_sample_at_unix_seconds = frame.closed_at_unix_seconds
-    for entry, rank in enumerate(frame.ranks.tolist()):
-        count = int(frame.num_micro_batches[entry])
-        squares = float(frame.sums_of_squares[entry])
-        passes = 1 + BACKWARD_MULTIPLE
-        sample = pb.Sample(
-            iteration=frame.iteration,
-            epoch=frame.epoch,
-            wall_seconds=float(frame.wall_seconds[entry]),
-            compute=pb.ComputeSeconds(
-                forward=float(frame.compute_seconds[entry]) / 3, backward=float(frame.compute_seconds[entry]) * 2 / 3
-            ),
-            micro_batches=[
-                pb.MicroBatch(index=index, tokens=TOKENS, sum_of_squares=squares / count) for index in range(count)
-            ],
-            position=pb.Position(
-                replica=int(frame.replicas[entry]),
-                stage=int(frame.stages[entry]),
-                shard=int(frame.shards[entry]),
-                forward_flops_per_token=float(frame.token_flops[entry]) / (TOKENS * count * passes),
-                forward_flops_per_squared_length=float(frame.square_flops[entry]) / (squares * passes),
-                backward_multiple=BACKWARD_MULTIPLE,
-            ),
-            loss=float(frame.losses[entry]),
-        )
-        message.frame.entries.add(
-            rank=rank,
-            incarnation=int(frame.incarnations[entry]),
-            node=frame.nodes[entry],
-            device=frame.devices[entry],
-            sample=sample,
-        )
+    write_frames(message.frames, frames_from(frame, **others))
     return message
 
 
@@ -53,10 +62,10 @@ def death(job_id: str, sequence: int, *, rank: int, at_unix_seconds: float) -> p
     message = pb.Observation(job_id=job_id, sequence=sequence)
     message.liveness.at_unix_seconds = at_unix_seconds
     message.liveness.event.at_unix_seconds = at_unix_seconds
-    message.liveness.event.kind = pb.PROCESS_EVENT_KIND_DIED
+    message.liveness.event.kind = process_pb2.PROCESS_EVENT_KIND_DIED
     message.liveness.event.rank = rank
     return message
 
 
 def to_record(message: pb.Observation) -> OutgoingRecord:
-    return OutgoingRecord(topic=OBSERVATIONS.name, key=message.job_id.encode(), value=message.SerializeToString())
+    return OutgoingRecord(topic=FRAMES.name, key=message.job_id.encode(), value=message.SerializeToString())

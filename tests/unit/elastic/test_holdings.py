@@ -15,7 +15,6 @@ from evenkeel.trainer_sdk.elastic.model.model import parameter_specs
 from evenkeel.trainer_sdk.elastic.state.holdings import Holdings
 from evenkeel.trainer_sdk.elastic.state.ownership import OwnershipMap
 from evenkeel.trainer_sdk.elastic.state.shard_state import ShardState, initial_state
-from evenkeel.trainer_sdk.elastic.state.transfers import MissingSliceError
 
 
 def layout_of(config: TrainingConfig) -> Layout:
@@ -81,9 +80,3 @@ def test_a_rank_that_is_no_source_is_not_read_and_sums_of_another_iteration_are_
     state, sums = holdings.readable(later)
     assert state is not None
     assert sums is None
-
-
-def test_a_rank_whose_state_does_not_fit_the_plan_says_so(holdings: Holdings, small_config: TrainingConfig) -> None:
-    assert holdings.go_back(plan(small_config, 1, 0, 3, (0, 1)), 3) == 3
-    with pytest.raises(MissingSliceError, match="says 2 steps are applied, but rank 0 is at 3"):
-        holdings.go_back(plan(small_config, 1, 0, 2, (0, 1)), 3)

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evenkeel.layouts.copies import place_copies
 from evenkeel.layouts.layout import Layout, uniform_layout
+from evenkeel.layouts.model import BlockCost, ModelSpec
 from evenkeel.trainer_sdk.elastic.config import ModelConfig, TrainingConfig
-from evenkeel.trainer_sdk.elastic.copies.copy_placement import place_copies
 from evenkeel.trainer_sdk.elastic.gradients.exchange import plan_exchange
 from evenkeel.trainer_sdk.elastic.model.model import parameter_specs
 from evenkeel.trainer_sdk.elastic.model.parameters import ParameterSpec
@@ -138,6 +139,9 @@ def _the_long_way(
     return copies
 
 
+MANY_BLOCKS = ModelSpec(blocks=(BlockCost(forward_flops_per_token=1.0, forward_flops_per_squared_length=0.0),) * 64)
+
+
 @pytest.mark.parametrize(("tensor", "pipeline", "data"), [(8, 8, 16), (8, 1, 128)])
 def test_at_1024_ranks_each_rank_knows_in_less_than_a_million_calls_what_a_joiner_needs(
     tensor: int, pipeline: int, data: int
@@ -156,7 +160,7 @@ def test_at_1024_ranks_each_rank_knows_in_less_than_a_million_calls_what_a_joine
     try:
         copies = plan_transfers(specs, layout, layout, set(layout.ranks) - {5})
         plan_exchange(specs, layout)
-        place_copies(specs, layout)
+        place_copies(MANY_BLOCKS, layout, {rank: f"node-{rank // 8}" for rank in layout.ranks})
     finally:
         sys.setprofile(None)
     assert {copy.destination for copy in copies} == {5}

@@ -13,7 +13,7 @@ from evenkeel.layouts.model import BlockCost, ModelSpec
 from evenkeel.scheduler.v1 import scheduler_pb2 as pb
 from evenkeel.services.scheduler.adapters.fleet_api_codec import (
     job_status_to_proto,
-    rank_from_request,
+    ranks_from_request,
     verdict_from_proto,
     verdict_kind_from_proto,
     verdict_kind_to_proto,
@@ -73,7 +73,8 @@ def test_a_time_that_no_calendar_knows_is_refused(seconds: float) -> None:
 
 @pytest.mark.parametrize("cannot_reshape", [False, True])
 def test_a_rank_whose_loop_cannot_be_reshaped_is_known_as_such(cannot_reshape: bool) -> None:
-    record = rank_from_request(pb.RegisterRankRequest(job_id="a", cannot_reshape=cannot_reshape), datetime.now(UTC))
+    request = pb.RegisterRanksRequest(job_id="a", processes=[pb.RankProcess(cannot_reshape=cannot_reshape)])
+    (record,) = ranks_from_request(request, datetime.now(UTC))
     assert record.can_reshape is not cannot_reshape
     status = JobStatus(
         job_id="a",

@@ -14,7 +14,8 @@ from evenkeel.services.scheduler.adapters.fleet_api_requests import (
     check_job_id,
     check_plan_id,
     check_register_job,
-    check_register_rank,
+    check_register_ranks,
+    check_report_exits,
 )
 
 
@@ -33,14 +34,23 @@ def cost_nothing(block: layout_pb2.BlockCost) -> None:
     block.forward_flops_per_token = block.forward_flops_per_squared_length = 0.0
 
 
-def rank_request() -> pb.RegisterRankRequest:
-    return pb.RegisterRankRequest(job_id="job-1", rank=0, node="n", device="d", address="10.0.0.1:4000")
+def rank_request() -> pb.RegisterRanksRequest:
+    return pb.RegisterRanksRequest(
+        job_id="job-1", processes=[pb.RankProcess(node="n", device="d", address="10.0.0.1:4000")]
+    )
+
+
+def exits_request() -> pb.ReportExitsRequest:
+    return pb.ReportExitsRequest(job_id="job-1", exits=[pb.RankExit(code=1, last_line="KeyError: 'loss'")])
 
 
 def test_good_requests_pass() -> None:
     check_register_job(job_request())
-    check_register_rank(rank_request())
-    check_register_rank(pb.RegisterRankRequest(job_id="j", node="n", device="d", address="[::1]:1"))
+    check_register_ranks(rank_request())
+    check_register_ranks(
+        pb.RegisterRanksRequest(job_id="j", processes=[pb.RankProcess(node="n", device="d", address="[::1]:1")])
+    )
+    check_report_exits(exits_request())
     check_job_id("a.B_c-9")
     check_plan_id("p1")
 
@@ -103,10 +113,38 @@ def test_a_job_that_cannot_be_is_refused_by_field(field: str, spoil: Callable[[p
 )
 def test_a_rank_that_cannot_be_is_refused_by_field(field: str, value: object) -> None:
     request = rank_request()
-    setattr(request, field, value)
+    setattr(request if field == "job_id" else request.processes[0], field, value)
 
     with pytest.raises(InvalidRequestError, match=field):
-        check_register_rank(request)
+        check_register_ranks(request)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("job_id", ""),
+        ("rank", -1),
+        ("code", 256),
+        ("signal", -1),
+        ("last_line", "two\nlines"),
+        ("last_line", "x" * 1001),
+    ],
+)
+def test_an_end_that_cannot_be_is_refused_by_field(field: str, value: object) -> None:
+    request = exits_request()
+    setattr(request if field == "job_id" else request.exits[0], field, value)
+
+    with pytest.raises(InvalidRequestError, match=field):
+        check_report_exits(request)
+
+
+def test_a_rank_is_named_once_in_a_call_and_a_call_names_one_at_least() -> None:
+    twice = rank_request()
+    twice.processes.add().CopyFrom(twice.processes[0])
+    with pytest.raises(InvalidRequestError, match="each rank at most once"):
+        check_register_ranks(twice)
+    with pytest.raises(InvalidRequestError, match="must be 1 to"):
+        check_report_exits(pb.ReportExitsRequest(job_id="j"))
 
 
 @given(st.text())

@@ -38,3 +38,7 @@ def test_what_stays_where_it_was_moves_only_for_balance() -> None:
 def test_an_unknown_index_is_refused() -> None:
     with pytest.raises(ValueError, match=r"\[4\]: the layout has 0 to 3"):
         spread_micro_batches(layout_of([2, 2]), {1, 4})
+
+
+def test_a_large_replica_takes_two_more_where_one_would_be_all_of_a_small_ones_quota() -> None:
+    assert spread_micro_batches(layout_of([1, 1, 6]), {0, 1, 2, 3, 4}) == ((), (), (0, 1, 2, 3, 4))

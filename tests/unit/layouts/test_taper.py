@@ -2,10 +2,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from evenkeel.layouts.execution import times
 from evenkeel.layouts.instructions import Instruction, Op
 from evenkeel.layouts.schedules import one_f_one_b, zero_bubble_h1
 from evenkeel.layouts.taper import one_f_one_b_seconds, taper
-from evenkeel.layouts.timeline import run_programs
 
 THIRDS = {Op.FORWARD: 1, Op.BACKWARD: 2, Op.BACKWARD_INPUT: 1, Op.BACKWARD_WEIGHT: 1}
 
@@ -15,7 +15,7 @@ def longest_path(schedule, sizes, num_stages):
         return sizes[instruction.micro_batch] * THIRDS[instruction.op] / 3
 
     programs = [schedule(stage, num_stages, range(len(sizes))) for stage in range(num_stages)]
-    return max(stage.end_seconds for stage in run_programs(programs, seconds_of))
+    return max(stage.end_seconds for stage in times(programs, seconds_of))
 
 
 @given(st.lists(st.floats(0.01, 10.0), min_size=1, max_size=20), st.integers(0, 8))

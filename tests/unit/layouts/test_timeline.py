@@ -2,10 +2,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from evenkeel.layouts.execution import times
 from evenkeel.layouts.instructions import Instruction, Op
 from evenkeel.layouts.layout import uniform_layout
 from evenkeel.layouts.schedules import one_f_one_b
-from evenkeel.layouts.timeline import run_programs, timeline_of
+from evenkeel.layouts.timeline import timeline_of
 
 seconds = st.floats(0.001, 10.0)
 
@@ -33,7 +34,7 @@ def test_equal_stages_under_1f1b_have_the_closed_form_bubble(p, m, forward, back
 @settings(max_examples=60, deadline=None)
 def test_no_iteration_is_shorter_than_its_busiest_stage_or_than_one_micro_batch_through_all(stages, m, transfer):
     forward, backward = [f for f, _ in stages], [b for _, b in stages]
-    result = run_programs(programs(len(stages), m), costs(forward, backward), transfer)
+    result = times(programs(len(stages), m), costs(forward, backward), transfer)
     end = max(stage.end_seconds for stage in result)
     assert end >= m * max(f + b for f, b in stages) - 1e-9
     assert end >= sum(forward) + sum(backward) + 2 * (len(stages) - 1) * transfer - 1e-9
@@ -45,14 +46,14 @@ def test_no_iteration_is_shorter_than_its_busiest_stage_or_than_one_micro_batch_
 @settings(max_examples=40, deadline=None)
 def test_a_slower_stage_never_makes_the_iteration_shorter(stages, m, data, more):
     forward, backward = [f for f, _ in stages], [b for _, b in stages]
-    before = run_programs(programs(len(stages), m), costs(forward, backward), 0.01)
+    before = times(programs(len(stages), m), costs(forward, backward), 0.01)
     forward[data.draw(st.integers(0, len(stages) - 1))] += more
-    after = run_programs(programs(len(stages), m), costs(forward, backward), 0.01)
+    after = times(programs(len(stages), m), costs(forward, backward), 0.01)
     assert max(s.end_seconds for s in after) >= max(s.end_seconds for s in before) - 1e-9
 
 
 def test_transfers_add_to_the_fill_and_the_drain():
-    end = max(s.end_seconds for s in run_programs(programs(2, 1), costs([1.0, 1.0], [2.0, 2.0]), 0.5))
+    end = max(s.end_seconds for s in times(programs(2, 1), costs([1.0, 1.0], [2.0, 2.0]), 0.5))
     assert end == pytest.approx(1 + 0.5 + 1 + 2 + 0.5 + 2)
 
 
@@ -66,4 +67,4 @@ def test_the_slowest_replica_decides_and_the_others_wait():
 def test_a_program_that_waits_for_what_nobody_sends_is_refused():
     stuck = [(Instruction(Op.FORWARD, 0),), (Instruction(Op.RECEIVE_ACTIVATION, 0), Instruction(Op.FORWARD, 0))]
     with pytest.raises(ValueError, match=r"stage 1 of 2 waits for ever .* nobody sends it"):
-        run_programs(stuck, lambda s, i: 1.0)
+        times(stuck, lambda s, i: 1.0)

@@ -1,7 +1,9 @@
 """Frames become operations whose replay takes as long as the iterations did, and that say who is to blame."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,6 +12,7 @@ from benchmarks.detection.kinds import kind_trace
 from benchmarks.detection.traces import Trace, make_trace
 from evenkeel.attribution import analyze
 from evenkeel.cli.why import answer
+from evenkeel.contracts.frames import Frames, frames_of, members_of
 from evenkeel.layouts.instructions import Instruction, Op
 from evenkeel.layouts.layout import Layout, Replica, Stage, uniform_layout
 from evenkeel.layouts.model import BlockCost, ModelSpec
@@ -19,19 +22,17 @@ from evenkeel.layouts.timeline import timeline_of
 from evenkeel.offline.errors import RecordingError
 from evenkeel.offline.frames_operations import operations_of, slowest_shards
 from evenkeel.offline.job_shape import JobShape
-from evenkeel.offline.rank_rows import rank_rows
 from evenkeel.simulator.afflictions import Affliction
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 from tests.unit.layouts.strategies import ordered_replicas
 
 COUNT = 12
 
 
-def frames(trace: Trace, first: int) -> list[pb.Frame]:
-    return [one.frame for one in trace.observations()][first : first + COUNT]
+def frames(trace: Trace, first: int) -> list[Frames]:
+    return list(trace.frames())[first : first + COUNT]
 
 
-def slow_run(percent: float = 50.0) -> tuple[Trace, list[pb.Frame]]:
+def slow_run(percent: float = 50.0) -> tuple[Trace, list[Frames]]:
     trace = make_trace(5, shape="4x2x2", slowdown_percent=percent, num_iterations=160)
     return trace, frames(trace, trace.faults[0].onset)
 
@@ -53,18 +54,26 @@ def test_a_slow_rank_is_named_by_the_shard_that_it_is() -> None:
     assert said["worker_share"] > 0.5
 
 
-def unequal(frames: list[pb.Frame], layers: dict[tuple[int, int], float], pace: dict[int, float]) -> list[pb.Frame]:
+def unequal(frames: list[Frames], layers: dict[tuple[int, int], float], pace: dict[int, float]) -> list[Frames]:
     """The frames of replicas that share their layers out so, with ranks that take so many times as long for theirs."""
-    for frame in frames:
-        for entry in frame.entries:
-            position, compute = entry.sample.position, entry.sample.compute
-            share = layers.get((position.replica, position.stage), 1.0)
-            position.forward_flops_per_token *= share
-            position.forward_flops_per_squared_length *= share
-            factor = share * pace.get(entry.rank, 1.0)
-            compute.forward *= factor
-            compute.backward *= factor
-    return frames
+    members = frames[0].members
+    places = zip(members.replica.tolist(), members.stage.tolist(), strict=True)
+    share = np.array([layers.get(place, 1.0) for place in places])
+    factor = share * [pace.get(rank, 1.0) for rank in members.rank.tolist()]
+    shared_out = replace(
+        members,
+        forward_flops_per_token=members.forward_flops_per_token * share,
+        forward_flops_per_squared_length=members.forward_flops_per_squared_length * share,
+    )
+    return [
+        replace(
+            frame,
+            members=shared_out,
+            forward_seconds=frame.forward_seconds * factor,
+            backward_seconds=frame.backward_seconds * factor,
+        )
+        for frame in frames
+    ]
 
 
 @pytest.mark.parametrize(
@@ -83,52 +92,6 @@ def test_replicas_that_share_their_layers_out_unequally_are_compared_by_their_wo
     assert ("slow_workers" in found.causes) == bool(ill)
 
 
-def test_frames_in_columns_say_the_same_as_frames_in_entries() -> None:
-    _, slow = slow_run()
-    for frame in slow:
-        assert list(rank_rows(in_columns(frame))) == list(rank_rows(frame))
-
-
-def in_columns(frame: pb.Frame) -> pb.Frame:
-    """The same frame as the telemetry service writes it: columns of zeros left out, micro-batches once a replica."""
-    found = pb.Frame(iteration=frame.iteration, epoch=frame.epoch)
-    columns, lists = found.columns, {}
-    for entry in frame.entries:
-        sample = entry.sample
-        key = tuple((one.index, one.tokens, one.sum_of_squares) for one in sample.micro_batches)
-        columns.workload_of.append(lists.setdefault(key, len(lists)))
-        for name, value in (
-            ("ranks", entry.rank),
-            ("wall_seconds", sample.wall_seconds),
-            ("forward_seconds", sample.compute.forward),
-            ("backward_seconds", sample.compute.backward),
-            ("optimizer_seconds", sample.compute.optimizer),
-            ("data_seconds", sample.compute.data),
-            ("tensor_wait_seconds", sample.waiting.tensor),
-            ("pipeline_wait_seconds", sample.waiting.pipeline),
-            ("gradient_wait_seconds", sample.waiting.gradient),
-            ("vote_wait_seconds", sample.waiting.vote),
-            ("marks", sample.mark),
-            ("replicas", sample.position.replica),
-            ("stages", sample.position.stage),
-            ("shards", sample.position.shard),
-            ("forward_flops_per_token", sample.position.forward_flops_per_token),
-            ("forward_flops_per_squared_length", sample.position.forward_flops_per_squared_length),
-        ):
-            getattr(columns, name).append(value)
-    for key in lists:
-        columns.workload_sizes.append(len(key))
-        for index, tokens, squares in key:
-            columns.micro_batch_indexes.append(index)
-            columns.micro_batch_tokens.append(tokens)
-            columns.micro_batch_sums_of_squares.append(squares)
-    for field in columns.DESCRIPTOR.fields:
-        values = getattr(columns, field.name)
-        if field.name not in ("ranks", "names", "traffic") and not any(values):
-            columns.ClearField(field.name)
-    return found
-
-
 def test_a_heavy_last_stage_explains_the_slowdown_and_no_rank_is_ill() -> None:
     trace, _ = kind_trace(Affliction.STAGE_IMBALANCE, 1)
     found = analyze(operations_of(frames(trace, 60)).operations)
@@ -139,36 +102,33 @@ def test_a_heavy_last_stage_explains_the_slowdown_and_no_rank_is_ill() -> None:
 def test_input_has_a_share_of_its_own() -> None:
     _, slow = slow_run(10.0)
     for frame in slow:
-        frame.entries[3].sample.compute.data = 1.5
+        frame.input_seconds[0, 3] = 1.5
     found = analyze(operations_of(slow).operations)
     assert {each.name: each.share for each in found.by_operation}["input"] > 0.5
 
 
 def test_planned_pauses_missing_ranks_and_older_epochs_are_left_out() -> None:
     _, slow = slow_run()
-    slow[0].entries[2].sample.mark = pb.MARK_EVALUATION
-    slow[1].missing_ranks.append(7)
-    for frame in slow[3:]:
-        frame.epoch = 1
+    slow[0].mark[0, 2] = 1
+    slow[1].flags[0, 7] = 0
+    slow[3:] = [replace(frame, epoch=1) for frame in slow[3:]]
     rebuilt = operations_of(slow)
     assert (rebuilt.epoch, len(rebuilt.iterations), rebuilt.num_left_out) == (1, COUNT - 3, 3)
 
 
 def test_without_a_plain_iteration_it_says_so() -> None:
     with pytest.raises(RecordingError, match="plain and complete"):
-        operations_of([pb.Frame(iteration=1, missing_ranks=[0])])
+        operations_of([frame_of([0], epoch=0)])
 
 
 def test_ranks_of_a_loop_that_names_no_positions_are_compared_with_one_another() -> None:
-    found = []
-    for iteration in range(COUNT):
-        frame = pb.Frame(iteration=iteration)
-        for rank in range(4):
-            seconds = 0.16 if rank == 2 else 0.1
-            sample = pb.Sample(iteration=iteration, wall_seconds=0.2, compute=pb.ComputeSeconds(forward=seconds))
-            sample.micro_batches.add(index=0, tokens=1000)
-            frame.entries.add(rank=rank, sample=sample)
-        found.append(frame)
+    seconds = [0.1, 0.1, 0.16, 0.1]
+    found = [
+        frame_of(
+            range(4), iteration=iteration, epoch=0, wall_seconds=0.2, forward_seconds=seconds, lists=[[(0, 1000)]] * 4
+        )
+        for iteration in range(COUNT)
+    ]
     rebuilt = operations_of(found)
     said = answer("job", rebuilt, analyze(rebuilt.operations), slowest_shards(found))
     assert said["num_workers"] == 4
@@ -182,7 +142,39 @@ MODEL = ModelSpec(
 )
 
 
-def frames_under(layout: Layout, tokens: int = 100, epoch: int = 3) -> tuple[list[pb.Frame], float]:
+def frame_of(
+    ranks: Sequence[int],
+    *,
+    epoch: int,
+    iteration: int = 0,
+    places: Sequence[tuple[int, int]] = (),
+    lists: Sequence[Sequence[tuple[int, int]]] = (),
+    **columns: object,
+) -> Frames:
+    """A frame; of each rank replica and stage, and index and tokens of its micro-batches."""
+    places, lists = places or [(0, 0)] * len(ranks), lists or [[]] * len(ranks)
+    named = [one for listed in lists for one in listed]
+    return frames_of(
+        members_of(
+            ranks,
+            nodes=["n"] * len(ranks),
+            devices=["d"] * len(ranks),
+            replica=[replica for replica, _ in places],
+            stage=[stage for _, stage in places],
+        ),
+        [iteration],
+        epoch=epoch,
+        closed_at_unix_seconds=[1.0],
+        num_listed=list(map(len, lists)),
+        listed_index=[index for index, _ in named],
+        listed_tokens=[tokens for _, tokens in named],
+        listed_squares=[0.0] * len(named),
+        listed_kept=[0] * len(named),
+        **columns,
+    )
+
+
+def frames_under(layout: Layout, tokens: int = 100, epoch: int = 3) -> tuple[list[Frames], float]:
     """Two iterations of a job that runs a layout, one rank a worker, and seconds of one; transfers take no time."""
 
     def seconds_of(replica: int, stage: int, instruction: Instruction) -> float:
@@ -193,19 +185,23 @@ def frames_under(layout: Layout, tokens: int = 100, epoch: int = 3) -> tuple[lis
         return forward * parts[instruction.op]
 
     timeline, found = timeline_of(layout, seconds_of), []
+    cells = [(d, number, cell[0]) for d, one in enumerate(layout.replicas) for number, cell in enumerate(one.cells)]
+    # Of frames members ascend by rank.
+    cells.sort(key=lambda cell: layout.replicas[cell[0]].stages[cell[2]].ranks[0])
+    at = [timeline.stages[d][number] for d, number, _ in cells]
     for iteration in range(2):
-        frame = pb.Frame(iteration=iteration, epoch=epoch)
-        for d, replica in enumerate(layout.replicas):
-            for number, cell in enumerate(replica.cells):
-                at = timeline.stages[d][number]
-                sample = pb.Sample(iteration=iteration, epoch=epoch, wall_seconds=timeline.iteration_seconds)
-                sample.position.replica, sample.position.stage = d, cell[0]
-                sample.compute.forward, sample.compute.backward = at.busy_seconds / 3, at.busy_seconds * 2 / 3
-                sample.waiting.pipeline = at.end_seconds - at.busy_seconds
-                sample.waiting.gradient = timeline.iteration_seconds - at.end_seconds
-                for index in layout.micro_batches_of(d):
-                    sample.micro_batches.add(index=index, tokens=tokens)
-                frame.entries.add(rank=replica.stages[cell[0]].ranks[0], sample=sample)
+        frame = frame_of(
+            [layout.replicas[d].stages[stage].ranks[0] for d, _, stage in cells],
+            epoch=epoch,
+            iteration=iteration,
+            places=[(d, stage) for d, _, stage in cells],
+            lists=[[(index, tokens) for index in layout.micro_batches_of(d)] for d, _, _ in cells],
+            wall_seconds=timeline.iteration_seconds,
+            forward_seconds=[one.busy_seconds / 3 for one in at],
+            backward_seconds=[one.busy_seconds * 2 / 3 for one in at],
+            wait_pipeline_seconds=[one.end_seconds - one.busy_seconds for one in at],
+            wait_gradient_seconds=[timeline.iteration_seconds - one.end_seconds for one in at],
+        )
         found.append(frame)
     return found, timeline.iteration_seconds
 
@@ -228,10 +224,10 @@ def test_whatever_ranks_measured_nobody_waits_in_a_circle(data: st.DataObject) -
     layout = Layout(num_blocks=NUM_BLOCKS, replicas=(replica,))
     recorded, _ = frames_under(layout)
     for frame in recorded:
-        for entry in frame.entries:
+        for place in range(len(frame.members)):
             seconds = st.floats(0.01, 10.0)
-            entry.sample.compute.forward, entry.sample.compute.backward = data.draw(seconds), data.draw(seconds)
-            entry.sample.waiting.pipeline = data.draw(st.sampled_from([0.0, 0.3, 5.0]))
+            frame.forward_seconds[0, place], frame.backward_seconds[0, place] = data.draw(seconds), data.draw(seconds)
+            frame.wait_pipeline_seconds[0, place] = data.draw(st.sampled_from([0.0, 0.3, 5.0]))
     rebuilt = operations_of(recorded, JobShape(epoch=3, layout=layout, model=MODEL))
     assert analyze(rebuilt.operations).replayed_seconds > 0.0
 
@@ -281,7 +277,7 @@ def test_what_cannot_be_taken_apart_is_refused_with_the_reason() -> None:
     layout = uniform_layout(num_blocks=6, tensor=1, pipeline=2, data=2, num_micro_batches=4)
     routed = replace(layout, routes=(Route(micro_batch=3, stage=0, replica=0),))
     with pytest.raises(RecordingError, match="one another's micro-batches"):
-        operations_of([pb.Frame(epoch=3)], JobShape(epoch=3, layout=routed, model=MODEL))
+        operations_of([frame_of([0], epoch=3)], JobShape(epoch=3, layout=routed, model=MODEL))
 
 
 @pytest.mark.parametrize("quotas", [(4, 2), (1, 5)], ids=["the shallow one", "the deep one"])

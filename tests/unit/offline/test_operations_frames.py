@@ -5,8 +5,8 @@ import pytest
 
 from evenkeel.attribution import Operations
 from evenkeel.offline.operations_frames import frames_of
-from evenkeel.services.detector.domain.detector import JobDetector
-from evenkeel.services.detector.domain.verdict import Verdict
+from evenkeel.services.detector.domain.findings.verdict import Verdict
+from evenkeel.services.detector.domain.job import JobDetector
 from tests.unit.attribution.synthetic import pipeline, replayed_with
 
 _STEPS = 50

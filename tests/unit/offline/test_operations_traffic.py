@@ -8,8 +8,8 @@ import pytest
 from evenkeel.attribution import Operations
 from evenkeel.offline.operations_frames import frames_of
 from evenkeel.offline.operations_traffic import traffic_of
-from evenkeel.services.detector.domain.detector import JobDetector
-from evenkeel.services.detector.domain.verdict import Verdict, VerdictKind
+from evenkeel.services.detector.domain.findings.verdict import Verdict, VerdictKind
+from evenkeel.services.detector.domain.job import JobDetector
 from tests.unit.attribution.synthetic import pipeline, replayed_with
 
 STEPS, ONSET = 40, 24

@@ -11,57 +11,69 @@ from typer.testing import CliRunner
 from evenkeel.attribution import Operations
 from evenkeel.cli.errors import CommandError
 from evenkeel.cli.main import app
+from evenkeel.contracts.columns import HAS_FLOPS, HAS_INPUT
+from evenkeel.contracts.frames import frames_of, members_of, read_frames, write_frames
 from evenkeel.offline.errors import RecordingError
 from evenkeel.offline.formats import RecordingFormat
 from evenkeel.offline.operations_file import read_operations
-from evenkeel.offline.samples_file import OBSERVATION_LINE, RECORD_LINE, read_messages, write_messages
-from evenkeel.services.detector.domain.verdict import VerdictKind
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
+from evenkeel.offline.samples_file import BATCH_LINE, OBSERVATION_LINE, read_messages, write_messages
+from evenkeel.services.detector.domain.findings.verdict import VerdictKind
+from evenkeel.simulator.live.rank_batches import batch_of
+from evenkeel.telemetry.v2 import batch_pb2, frames_pb2
 from tests.unit.attribution.synthetic import pipeline, replayed_with
 from tests.unit.offline.replaying import run
 
 TRACE = Path(__file__).parents[2] / "data" / "straggler_trace" / "trace-ST.parquet"
 
 
-def frames(*, slow_rank: int, slow_from: int, num_ranks: int = 8, count: int = 60) -> list[pb.Observation]:
+def frames(*, slow_rank: int, slow_from: int, num_ranks: int = 8, count: int = 60) -> list[frames_pb2.Observation]:
     random = np.random.default_rng(2)
+    members = members_of(
+        range(num_ranks),
+        nodes=["n0"] * num_ranks,
+        devices=[f"gpu-{rank}" for rank in range(num_ranks)],
+        replica=range(num_ranks),
+        forward_flops_per_token=[1e9] * num_ranks,
+        backward_multiple=[2.0] * num_ranks,
+    )
     found = []
     for i in range(count):
-        frame = pb.Frame(iteration=i, closed_at_unix_seconds=1000.0 + i, last_sample_at_unix_seconds=1000.0 + i)
-        for rank in range(num_ranks):
-            sample = a_sample(i, rank, random, slow=1.5 if rank == slow_rank and i >= slow_from else 1.0)
-            frame.entries.add(rank=rank, node="n0", device=f"gpu-{rank}", sample=sample)
-        found.append(pb.Observation(job_id="job", sequence=i, frame=frame))
+        tokens = random.integers(3000, 4000, num_ranks)
+        seconds = 1e-4 * tokens * np.exp(0.01 * random.standard_normal(num_ranks))
+        if i >= slow_from and slow_rank >= 0:
+            seconds[slow_rank] *= 1.5
+        frame = frames_of(
+            members,
+            [i],
+            closed_at_unix_seconds=[1000.0 + i],
+            flags=HAS_FLOPS | HAS_INPUT,
+            started_at_unix_seconds=1000.0 + i,
+            wall_seconds=0.9,
+            forward_seconds=seconds / 3,
+            backward_seconds=2 * seconds / 3,
+            wait_vote_seconds=0.05,
+            tokens=tokens,
+            sum_of_squares=1e6,
+            num_micro_batches=1,
+            num_listed=1,
+            listed_index=[0] * num_ranks,
+            listed_tokens=tokens,
+            listed_squares=[1e6] * num_ranks,
+            listed_kept=[0] * num_ranks,
+        )
+        message = frames_pb2.Observation(job_id="job", sequence=i)
+        write_frames(message.frames, frame)
+        found.append(message)
     return found
 
 
-def a_sample(iteration: int, rank: int, random: np.random.Generator, *, slow: float) -> pb.Sample:
-    tokens = int(random.integers(3000, 4000))
-    seconds = 1e-4 * tokens * slow * float(np.exp(0.01 * random.standard_normal()))
-    return pb.Sample(
-        iteration=iteration,
-        started_at_unix_seconds=1000.0 + iteration,
-        wall_seconds=0.9,
-        compute=pb.ComputeSeconds(forward=seconds / 3, backward=2 * seconds / 3),
-        waiting=pb.WaitingSeconds(vote=0.05),
-        micro_batches=[pb.MicroBatch(index=0, tokens=tokens, sum_of_squares=1e6)],
-        position=pb.Position(replica=rank, forward_flops_per_token=1e9, backward_multiple=2.0),
-    )
-
-
-def records(observations: list[pb.Observation]) -> list[pb.Record]:
+def records(observations: list[frames_pb2.Observation]) -> list[batch_pb2.Batch]:
     """What the ranks sent, had the observations been made from it."""
+    told = [read_frames(one.frames) for one in observations]
     return [
-        pb.Record(
-            job_id=one.job_id,
-            rank=entry.rank,
-            sequence=one.frame.iteration,
-            node=entry.node,
-            device=entry.device,
-            samples=[entry.sample],
-        )
-        for one in observations
-        for entry in one.frame.entries
+        batch_of(frame, place, job_id="job", incarnation=0, sequence=int(frame.iteration[0]))
+        for frame in told
+        for place in range(len(frame.members))
     ]
 
 
@@ -82,7 +94,7 @@ def test_recorded_observations_accuse_the_slow_rank(tmp_path: Path, first_line: 
     assert summary.still_slow == ["job/5"]
 
 
-@pytest.mark.parametrize("first_line", [RECORD_LINE, b""])
+@pytest.mark.parametrize("first_line", [BATCH_LINE, b""])
 def test_recorded_records_are_joined_first_and_give_the_same_verdicts(tmp_path: Path, first_line: bytes) -> None:
     observed = frames(slow_rank=2, slow_from=25)
     from_frames, _ = run(samples_file(tmp_path / "a", OBSERVATION_LINE, observed), RecordingFormat.SAMPLES)
@@ -110,7 +122,10 @@ def poisoned(messages: list) -> list[bytes]:
     """The messages of a recording, four of which nobody can use."""
     nobodys = type(messages[0])()
     nobodys.CopyFrom(messages[0])
-    nobodys.job_id = ""
+    if isinstance(nobodys, batch_pb2.Batch):
+        nobodys.job_id[0] = ""
+    else:
+        nobodys.job_id = ""
     values = [message.SerializeToString() for message in messages]
     values[20:20] = [b"\xff\xff\xff", nobodys.SerializeToString()]
     values[40:40] = [b"\x07", b"\xff" * 9]
@@ -121,7 +136,7 @@ def test_poisoned_observations_are_skipped_and_told_and_the_verdicts_are_those_w
     observed = frames(slow_rank=5, slow_from=30)
     clean, _ = run(samples_file(tmp_path / "job.a", OBSERVATION_LINE, observed), RecordingFormat.SAMPLES)
     path = tmp_path / "job.b"
-    newer = pb.Observation(job_id="job", sequence=999)
+    newer = frames_pb2.Observation(job_id="job", sequence=999)
     with path.open("wb") as file:
         write_messages(file, OBSERVATION_LINE, [*poisoned(observed), newer.SerializeToString()])
     found, summary = run(path, RecordingFormat.SAMPLES)
@@ -133,13 +148,13 @@ def test_poisoned_observations_are_skipped_and_told_and_the_verdicts_are_those_w
 
 def test_poisoned_records_are_skipped_by_the_rules_of_the_service(tmp_path: Path) -> None:
     sent = records(frames(slow_rank=2, slow_from=25))
-    clean, _ = run(samples_file(tmp_path / "job.a", RECORD_LINE, sent), RecordingFormat.SAMPLES)
-    hostile = pb.Record()
+    clean, _ = run(samples_file(tmp_path / "job.a", BATCH_LINE, sent), RecordingFormat.SAMPLES)
+    hostile = batch_pb2.Batch()
     hostile.CopyFrom(sent[100])
-    hostile.samples[0].wall_seconds = -1.0
+    hostile.wall_seconds[0] = -1.0
     path = tmp_path / "job.b"
     with path.open("wb") as file:
-        write_messages(file, RECORD_LINE, [*poisoned(sent), hostile.SerializeToString()])
+        write_messages(file, BATCH_LINE, [*poisoned(sent), hostile.SerializeToString()])
     found, summary = run(path, RecordingFormat.SAMPLES)
     assert [one.verdict_id for one in found] == [one.verdict_id for one in clean]
     assert summary.skipped.count == 5
@@ -158,22 +173,22 @@ def test_the_end_of_a_recording_that_is_cut_off_is_skipped(tmp_path: Path) -> No
 
 def test_a_recording_of_which_nothing_can_be_used_is_an_error_that_says_why(tmp_path: Path) -> None:
     path = tmp_path / "job"
-    path.write_bytes(RECORD_LINE)
+    path.write_bytes(BATCH_LINE)
     with pytest.raises(RecordingError, match="holds no messages"):
         run(path, RecordingFormat.SAMPLES)
-    newer = [pb.Observation(job_id="job", sequence=number) for number in range(3)]
+    newer = [frames_pb2.Observation(job_id="job", sequence=number) for number in range(3)]
     samples_file(path, OBSERVATION_LINE, newer)
     with pytest.raises(RecordingError, match=r"no iteration that can be used: 3 messages skipped \(3 empty\); "):
         run(path, RecordingFormat.SAMPLES)
     with path.open("wb") as file:
-        write_messages(file, RECORD_LINE, [b"\xff\xff\xff"] * 2)
+        write_messages(file, BATCH_LINE, [b"\xff\xff\xff"] * 2)
     with pytest.raises(RecordingError, match=r"2 messages skipped \(2 malformed\); the first: message 1 at"):
         run(path, RecordingFormat.SAMPLES)
 
 
 def test_observations_among_records_are_skipped_by_what_the_first_line_says(tmp_path: Path) -> None:
     observed = frames(slow_rank=-1, slow_from=0, count=20)
-    path = samples_file(tmp_path / "job", RECORD_LINE, [*records(observed), *observed])
+    path = samples_file(tmp_path / "job", BATCH_LINE, [*records(observed), *observed])
     _, summary = run(path, RecordingFormat.SAMPLES)
     assert summary.num_iterations == 20
     assert summary.skipped.reasons == {"other_kind": 20}
@@ -218,10 +233,10 @@ def test_a_recording_cut_off_anywhere_in_a_message_is_read_up_to_there(tmp_path:
 def test_samples_that_are_repeated_or_late_are_left_out_and_told(tmp_path: Path) -> None:
     sent = records(frames(slow_rank=-1, slow_from=0, count=40))
     again = [*sent[:85], sent[84], *sent[85:]]
-    _, summary = run(samples_file(tmp_path / "job.a", RECORD_LINE, again), RecordingFormat.SAMPLES)
+    _, summary = run(samples_file(tmp_path / "job.a", BATCH_LINE, again), RecordingFormat.SAMPLES)
     assert summary.skipped.reasons == {"repeated": 1}
     late = [*sent[:80], *sent[84:280], *sent[80:84], *sent[280:]]
-    _, summary = run(samples_file(tmp_path / "job.b", RECORD_LINE, late), RecordingFormat.SAMPLES)
+    _, summary = run(samples_file(tmp_path / "job.b", BATCH_LINE, late), RecordingFormat.SAMPLES)
     assert summary.skipped.reasons == {"late": 4}
     assert "the sample of rank 0, iteration 10, comes after its frame was closed" in summary.skipped.first
 

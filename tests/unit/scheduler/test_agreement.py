@@ -46,17 +46,6 @@ def recovery(states, layouts=None, to_layout=None):
     )
 
 
-@pytest.mark.parametrize("phase", [RankPhase.RESHAPING, RankPhase.PARKED])
-def test_a_rank_that_still_waits_for_the_first_epoch_joins_by_a_recovery_only(phase):
-    first = without(3)
-    states = {r: replace(parked(r, epoch=1, held=(1,)), phase=RankPhase.TRAINING) for r in first.ranks}
-    late = {3: replace(parked(3, 0), phase=phase)}
-    with pytest.raises(RecoveryNeededError, match="only a recovery"):
-        boundary_decision(states | late, epoch=1, layout=first, to_layout=HOME)
-    joining = {3: replace(parked(3, 0, held=()), phase=RankPhase.JOINING)}
-    assert boundary_decision(states | joining, epoch=1, layout=first, to_layout=HOME).sources == first.ranks
-
-
 def test_survivors_at_the_same_step_run_its_iteration_again():
     decision = recovery([parked(rank) for rank in HOME.ranks if rank != 3])
     assert (decision.steps_applied, decision.from_epoch) == (10, 0)
@@ -136,3 +125,29 @@ def test_only_a_recovery_gets_past_ranks_that_are_all_at_work_in_another_epoch()
     with pytest.raises(NoAgreementError) as raised:
         boundary_decision(states, epoch=4, layout=HOME, to_layout=HOME)
     assert not isinstance(raised.value, RecoveryNeededError), "they may be on their way"
+
+
+def test_a_boundary_waits_for_no_plan_that_is_committed_and_not_applied():
+    states = {r: RankState(rank=r, incarnation=0, phase=RankPhase.TRAINING, epoch=0) for r in HOME.ranks}
+    states[3] = replace(states[3], pending_epoch=2)
+    with pytest.raises(RecoveryNeededError, match=r"not applied, by epoch: \{3: 2\}"):
+        boundary_decision(states, epoch=0, layout=HOME, to_layout=HOME)
+
+
+@pytest.mark.parametrize(
+    ("phase", "epoch", "joins"),
+    [
+        (RankPhase.JOINING, -1, True),
+        (RankPhase.PARKED, 1, True),
+        (RankPhase.PARKED, 4, False),
+        (RankPhase.RESHAPING, 1, False),
+    ],
+)
+def test_who_joins_at_a_boundary(phase: RankPhase, epoch: int, joins: bool):
+    states = {r: RankState(rank=r, incarnation=0, phase=RankPhase.TRAINING, epoch=4) for r in HOME.ranks}
+    states[3] = RankState(rank=3, incarnation=1, phase=phase, epoch=epoch)
+    if joins:
+        boundary_decision(states, epoch=4, layout=without(3), to_layout=HOME)
+    else:
+        with pytest.raises(RecoveryNeededError, match="only a recovery brings them in"):
+            boundary_decision(states, epoch=4, layout=without(3), to_layout=HOME)

@@ -55,3 +55,11 @@ def test_the_full_shape_is_gone_back_to_although_a_few_iterations_cannot_tell_it
     alike = replace(back, predicted_seconds=back.idle_seconds)
     assert decide(RULE, alike, forced=False).choice is Choice.APPLY
     assert solve(slow).judged_gain == 0.0
+
+
+def test_the_gain_must_exceed_the_cost_by_the_safety_factor():
+    solution = solve(situation_of(HOME, speeds={3: 0.5}))
+    rate = 1.0 - solution.predicted_seconds / solution.idle_seconds
+    breaks_even = RULE.safety * solution.price.pause_seconds / rate
+    for horizon, choice in ((0.99 * breaks_even, Choice.KEEP), (1.01 * breaks_even, Choice.APPLY)):
+        assert decide(RULE, solution, forced=False, horizon_seconds=horizon).choice is choice

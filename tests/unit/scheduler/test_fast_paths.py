@@ -5,9 +5,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from evenkeel.layouts.execution import times
 from evenkeel.layouts.instructions import Op
 from evenkeel.layouts.schedules import SCHEDULES, one_f_one_b
-from evenkeel.layouts.timeline import run_programs
 from evenkeel.planning.levers.balance.split_search import least_slowest, split_candidates
 from evenkeel.planning.pipelined.makespan import near, pipeline_makespan, pipeline_makespans
 from tests.unit.scheduler.planning_cases import one_f_one_b_makespan
@@ -20,7 +20,7 @@ SECONDS = st.floats(0.01, 5.0)
 @settings(max_examples=150, deadline=None)
 def test_the_short_way_to_a_1f1b_pipelines_time_is_the_longest_path_through_its_programs(stages, quota, transfer):
     programs = [one_f_one_b(s, len(stages), range(quota)) for s in range(len(stages))]
-    timelines = run_programs(programs, lambda s, one: stages[s][one.op is Op.BACKWARD], transfer)
+    timelines = times(programs, lambda s, one: stages[s][one.op is Op.BACKWARD], transfer)
     expected = max(stage.end_seconds for stage in timelines)
     assert one_f_one_b_makespan(stages, quota, transfer) == pytest.approx(expected, rel=1e-9)
 
@@ -50,7 +50,7 @@ def test_hundreds_of_micro_batches_are_leapt_over_and_the_end_is_that_of_the_pro
         return whole.get(one.op, of_weights)
 
     programs = [SCHEDULES[schedule](s, len(stages), range(quota)) for s in range(len(stages))]
-    timelines = run_programs(programs, seconds_of, transfer)
+    timelines = times(programs, seconds_of, transfer)
     expected = max(stage.end_seconds for stage in timelines)
     assert found[together.index(quota)] == pytest.approx(expected, rel=1e-9)
 

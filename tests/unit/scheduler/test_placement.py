@@ -5,10 +5,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.planning.small_jobs import WORKLOAD, gpt
+from evenkeel.layouts.execution import times
 from evenkeel.layouts.instructions import Op
 from evenkeel.layouts.layout import uniform_layout
 from evenkeel.layouts.schedules import one_f_one_b
-from evenkeel.layouts.timeline import run_programs
 from evenkeel.planning.costs.cost_model import CostModel
 from evenkeel.planning.costs.links import SlowLink, border_factors
 from evenkeel.planning.levers.rebalance.placement import Placement
@@ -84,5 +84,5 @@ def test_with_borders_of_their_own_pipelines_take_what_the_simulator_takes(stage
     assert one_f_one_b_makespan(stages, quota, borders) == pytest.approx(expected, rel=1e-9)
     if len(set(borders)) <= 1:
         programs = [one_f_one_b(s, len(stages), range(quota)) for s in range(len(stages))]
-        timelines = run_programs(programs, lambda s, i: stages[s][i.op is Op.BACKWARD], borders[0] if borders else 0.0)
+        timelines = times(programs, lambda s, i: stages[s][i.op is Op.BACKWARD], borders[0] if borders else 0.0)
         assert max(t.end_seconds for t in timelines) == pytest.approx(expected, rel=1e-9)

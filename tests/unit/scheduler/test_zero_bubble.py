@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from evenkeel.layouts.execution import times
 from evenkeel.layouts.instructions import Op
 from evenkeel.layouts.schedules import one_f_one_b, zero_bubble_h1
-from evenkeel.layouts.timeline import run_programs
 from evenkeel.planning.pipelined.makespan import pipeline_makespan
 
 SECONDS = st.floats(0.01, 5.0)
@@ -28,7 +28,7 @@ _PLACE = {Op.FORWARD: 0, Op.BACKWARD_INPUT: 1, Op.BACKWARD_WEIGHT: 2}
 @settings(max_examples=150, deadline=None)
 def test_the_short_way_is_the_longest_path_through_the_programs(stages, quota, transfer):
     programs = [zero_bubble_h1(s, len(stages), range(quota)) for s in range(len(stages))]
-    timelines = run_programs(programs, lambda s, one: stages[s][_PLACE[one.op]], transfer)
+    timelines = times(programs, lambda s, one: stages[s][_PLACE[one.op]], transfer)
     expected = max(stage.end_seconds for stage in timelines)
     assert zb_h1_makespan(stages, quota, transfer) == pytest.approx(expected, rel=1e-9)
 
@@ -41,7 +41,7 @@ def test_equal_stages_have_the_papers_bubble(num_stages, more, weight, forward_m
     expected = quota * (forward + backward + weight) + bubble
     assert zb_h1_makespan([(forward, backward, weight)] * num_stages, quota, 0.0) == pytest.approx(expected)
     fused = [one_f_one_b(s, num_stages, range(quota)) for s in range(num_stages)]
-    whole = run_programs(fused, lambda s, one: forward if one.op is Op.FORWARD else backward + weight)
+    whole = times(fused, lambda s, one: forward if one.op is Op.FORWARD else backward + weight)
     assert max(stage.end_seconds for stage in whole) == pytest.approx(expected + 2 * (num_stages - 1) * weight)
 
 

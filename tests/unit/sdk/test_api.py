@@ -12,14 +12,18 @@ from collections.abc import Iterator
 import pytest
 
 import evenkeel
-from evenkeel.trainer_sdk.emit import left_value
+from evenkeel.trainer_sdk import guard
 from evenkeel.trainer_sdk.emit.iteration import Iteration
+from evenkeel.trainer_sdk.emit.left_value import number
+
+JOB = {"EVENKEEL_KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1", "EVENKEEL_JOB_ID": "job"}
 
 
 @pytest.fixture(autouse=True)
 def _one_run_per_test(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in ("EVENKEEL_KAFKA_BOOTSTRAP_SERVERS", "EVENKEEL_FLEET_ADDRESS", "EVENKEEL_JOB_ID", "RANK"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(guard, "_said", set())
     evenkeel.stop()
     yield
     evenkeel.stop()
@@ -66,9 +70,11 @@ def test_without_addresses_nothing_runs_in_the_background() -> None:
     ("environment", "named"),
     [
         ({"EVENKEEL_KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1"}, "EVENKEEL_JOB_ID"),
-        ({"EVENKEEL_KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1", "EVENKEEL_JOB_ID": "job", "RANK": "x"}, "RANK"),
-        ({"EVENKEEL_KAFKA_BOOTSTRAP_SERVERS": "kafka:port", "EVENKEEL_JOB_ID": "job"}, "'kafka:port', not host:port"),
-        ({"EVENKEEL_FLEET_ADDRESS": "127.0.0.1:1", "EVENKEEL_JOB_ID": "job"}, "EVENKEEL_JOB_TOKEN"),
+        ({**JOB, "RANK": "x"}, "RANK is 'x', not a number"),
+        (JOB, "call start() after init_process_group(), or set RANK"),
+        ({**JOB, "RANK": "4", "WORLD_SIZE": "4"}, "rank 4 of 4 ranks"),
+        ({**JOB, "RANK": "0", "EVENKEEL_KAFKA_BOOTSTRAP_SERVERS": "kafka:port"}, "'kafka:port', not host:port"),
+        ({"EVENKEEL_FLEET_ADDRESS": "127.0.0.1:1", "EVENKEEL_JOB_ID": "job", "RANK": "0"}, "EVENKEEL_JOB_TOKEN"),
     ],
 )
 def test_a_wrong_setting_is_named_in_one_line_and_the_loop_goes_on(
@@ -88,7 +94,7 @@ def test_a_loop_that_sets_up_no_logging_sees_what_is_wrong_on_standard_error() -
     assert done.stderr == "EVENKEEL_JOB_ID is not set: this process is not watched\n"
 
 
-def test_an_iteration_becomes_a_sample_with_what_was_measured() -> None:
+def test_an_iteration_knows_what_was_measured_of_it() -> None:
     run = evenkeel.start()
     finished: list[Iteration] = []
     run._finished = finished.append  # type: ignore[method-assign]
@@ -98,13 +104,12 @@ def test_an_iteration_becomes_a_sample_with_what_was_measured() -> None:
         with iteration.compute("optimizer"):
             pass
         iteration.loss = 2.5
-    sample = finished[0].sample()
-    assert (sample.iteration, sample.loss, sample.mark) == (7, 2.5, 2)
-    assert (sample.micro_batches[0].tokens, sample.micro_batches[0].sum_of_squares) == (512, 9000.0)
-    assert 0 < sample.compute.forward < sample.wall_seconds
-    assert sample.compute.backward == 0
-    assert sample.peak_memory_bytes > 1 << 20
-    assert not sample.HasField("gradient_norm")
+    measured = finished[0].measured()
+    assert (measured.iteration, number(measured.loss), measured.mark) == (7, 2.5, 2)
+    assert (measured.tokens, measured.sum_of_squares) == (512, 9000.0)
+    assert 0 < measured.forward_seconds < measured.wall_seconds
+    assert (measured.backward_seconds, measured.input_seconds, measured.gradient_norm) == (0.0, None, None)
+    assert measured.peak_memory_bytes > 1 << 20
     with run.iteration(tokens=1) as following:
         assert following.index == 8
 
@@ -130,7 +135,7 @@ def test_a_tensor_loss_keeps_no_graph_alive() -> None:
         iteration.loss, saved = (doubled * doubled).mean() / 2, weakref.ref(doubled)
         del doubled
     assert saved() is None
-    assert finished[0].sample().loss == 2.0
+    assert number(finished[0].measured().loss) == 2.0
 
 
 def test_a_loss_that_is_summed_up_in_place_is_that_of_its_own_iteration() -> None:
@@ -140,14 +145,15 @@ def test_a_loss_that_is_summed_up_in_place_is_that_of_its_own_iteration() -> Non
     finished: list[Iteration] = []
     run._finished = finished.append  # type: ignore[method-assign]
     total = torch.zeros(())
-    for number in range(2):
+    for index in range(2):
         total.zero_()
         with run.iteration(tokens=3) as iteration:
             for _ in range(4):  # micro-batches
-                total += 1.0 + number
+                total += 1.0 + index
             iteration.loss = iteration.gradient_norm = total
-    read = [each.sample() for each in finished]  # as late as the background thread may be
-    assert [(sample.loss, sample.gradient_norm) for sample in read] == [(4.0, 4.0), (8.0, 8.0)]
+    read = [each.measured() for each in finished]
+    # as late as the background thread may be
+    assert [(number(each.loss), number(each.gradient_norm)) for each in read] == [(4.0, 4.0), (8.0, 8.0)]
 
 
 def test_what_is_no_number_is_left_out_of_the_sample_and_said_once(
@@ -155,15 +161,13 @@ def test_what_is_no_number_is_left_out_of_the_sample_and_said_once(
 ) -> None:
     import torch  # noqa: PLC0415
 
-    monkeypatch.setattr(left_value, "_said", set())
     run = evenkeel.start()
     finished: list[Iteration] = []
     run._finished = finished.append  # type: ignore[method-assign]
     for loss in (torch.ones(2), "2.5 nats", torch.tensor(2.5)):
         with run.iteration(tokens=3) as iteration:
             iteration.loss = loss
-    read = [each.sample() for each in finished]
-    assert [sample.loss if sample.HasField("loss") else None for sample in read] == [None, None, 2.5]
+    assert [number(each.measured().loss) for each in finished] == [None, None, 2.5]
     assert caplog.text.count("not one number") == 1
 
 
@@ -174,7 +178,6 @@ def test_of_a_distributed_norm_only_what_is_whole_here_is_reported(
     from torch import distributed  # noqa: PLC0415
     from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, init_device_mesh  # noqa: PLC0415
 
-    monkeypatch.setattr(left_value, "_said", set())
     distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
     try:
         mesh = init_device_mesh("cpu", (1,))
@@ -187,20 +190,22 @@ def test_of_a_distributed_norm_only_what_is_whole_here_is_reported(
                 iteration.gradient_norm = DTensor.from_local(torch.tensor(3.0), mesh, [placement])
     finally:
         distributed.destroy_process_group()
-    whole_one, *parts = [each.sample() for each in finished]
-    assert whole_one.gradient_norm == 3.0
-    assert not any(part.HasField("gradient_norm") for part in parts)
+    assert [number(each.measured().gradient_norm) for each in finished] == [3.0, None, None]
     assert caplog.text.count("full_tensor()") == 1
 
 
-def test_unknown_marks_and_kinds_are_refused() -> None:
+def test_unknown_marks_and_kinds_are_said_once_and_end_no_training(caplog: pytest.LogCaptureFixture) -> None:
     run = evenkeel.start()
-    with pytest.raises(ValueError, match="use one of"):
-        run.iteration(tokens=1, mark="party")
-    with run.iteration(tokens=1) as iteration, pytest.raises(ValueError, match="sideways"):
-        iteration.compute("sideways")
-    with pytest.raises(ValueError, match="use one of"), run.pause("party"):
-        pass
+    for _ in range(2):
+        with run.iteration(tokens=1, mark="party") as iteration, iteration.compute("sideways"):
+            pass
+        with run.pause("party"):
+            pass
+    assert iteration.measured().mark == 0
+    assert [record.getMessage().split(":")[0] for record in caplog.records] == [
+        "mark 'party' is not known and ignored",
+        "compute kind 'sideways' is not measured",
+    ]
 
 
 def test_a_pause_is_the_operation_that_the_fleet_sees() -> None:

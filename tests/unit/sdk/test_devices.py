@@ -78,7 +78,7 @@ def test_late_sleeps_do_not_add_up(lateness: list[float], flops: float) -> None:
         clock.late_seconds = late_seconds
         total += segment(device, clock, flops=flops, real_seconds=0.0)
     assert total == pytest.approx(len(lateness) * flops / 1000.0, abs=0.004)
-    assert device.take_seconds() == {ComputeKind.FORWARD: pytest.approx(total)}
+    assert device.take().seconds == {ComputeKind.FORWARD: pytest.approx(total)}
 
 
 @given(late_seconds=st.floats(min_value=0, max_value=0.0039), speed=st.floats(min_value=0.1, max_value=1))
@@ -114,8 +114,8 @@ def test_a_segment_without_operations_is_measured_and_not_paced() -> None:
     device.begin()
     clock.now += 0.003
     device.end(0, ComputeKind.DATA)
-    assert device.take_seconds() == {ComputeKind.DATA: pytest.approx(0.003)}
-    assert device.take_seconds() == {}
+    assert device.take().seconds == {ComputeKind.DATA: pytest.approx(0.003)}
+    assert device.take().seconds == {}
     assert segment(device, clock, flops=10, real_seconds=0.0) == pytest.approx(0.010)
 
 
@@ -134,7 +134,7 @@ def test_a_cpu_device_adds_up_segments_by_kind() -> None:
         device.begin()
         clock.now += seconds
         device.end(1e9, kind)
-    assert device.take_seconds() == {
+    assert device.take().seconds == {
         ComputeKind.FORWARD: pytest.approx(0.4),
         ComputeKind.BACKWARD: pytest.approx(0.2),
     }
@@ -182,11 +182,11 @@ def test_slow_input_delays_reads_of_input_and_nothing_else() -> None:
         device.begin()
         clock.now += real_seconds
         device.end(0.0, ComputeKind.DATA)
-    assert device.take_seconds() == {ComputeKind.FORWARD: pytest.approx(0.020), ComputeKind.DATA: pytest.approx(0.5)}
+    assert device.take().seconds == {ComputeKind.FORWARD: pytest.approx(0.020), ComputeKind.DATA: pytest.approx(0.5)}
     input_seconds[0] = 0.0
     device.begin()
     device.end(0.0, ComputeKind.DATA)
-    assert device.take_seconds() == {ComputeKind.DATA: 0.0}
+    assert device.take().seconds == {ComputeKind.DATA: 0.0}
 
 
 def test_a_file_that_is_no_speed_table_is_refused(tmp_path: Path) -> None:

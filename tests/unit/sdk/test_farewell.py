@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
+from evenkeel.telemetry.v2 import process_pb2 as pb
 from evenkeel.trainer_sdk.emit.farewell import farewell
 
 DIED, FINISHED, LOST = (

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evenkeel.trainer_sdk.devices.links import EmulatedLinks, LinkTable, RealLinks
-from evenkeel.trainer_sdk.emit.wall_clock import WallClock
+from evenkeel.trainer_sdk.devices.wall_clock import WallClock
 from evenkeel.trainer_sdk.groups.channel import Channel
 from evenkeel.trainer_sdk.launcher.description.run_state import RunState
 from evenkeel.trainer_sdk.launcher.inject import hang, slow, slow_endpoint, slow_input, slow_link

@@ -1,5 +1,6 @@
 """The mailbox by examples: one per rule of its docstring, threads only where a rule is about waiting."""
 
+import contextlib
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -8,23 +9,35 @@ from dataclasses import replace
 import pytest
 
 from evenkeel.layouts.layout import uniform_layout
-from evenkeel.layouts.rank_state import RankPhase, RankState
-from evenkeel.trainer_sdk.control.mailbox import Mailbox, StalePlanError
+from evenkeel.layouts.rank_state import Ballot, RankPhase, RankState
+from evenkeel.trainer_sdk.control.acceptor import Acceptor
+from evenkeel.trainer_sdk.control.mailbox import Mailbox
 from evenkeel.trainer_sdk.control.probe import LinkProbe
+from evenkeel.trainer_sdk.control.standing import FinishedError, StaleBallotError
 from evenkeel.trainer_sdk.control.state import ApplyMode, Commit, Reshape
 
 LAYOUT = uniform_layout(num_blocks=2, tensor=1, pipeline=2, data=1, num_micro_batches=2)
 
 
-def reshape(epoch: int, mode: ApplyMode, plan_id: str = "") -> Reshape:
-    return Reshape(job_id="job", plan_id=plan_id or f"plan-{epoch}", epoch=epoch, mode=mode, to_layout=LAYOUT)
+def reshape(epoch: int, mode: ApplyMode, plan_id: str = "", *, term: int = 0) -> Reshape:
+    plan_id = plan_id or f"plan-{epoch}"
+    return Reshape(job_id="job", plan_id=plan_id, epoch=epoch, mode=mode, to_layout=LAYOUT, term=term)
 
 
-def commit(epoch: int, mode: ApplyMode, plan_id: str = "") -> Commit:
+def commit(epoch: int, mode: ApplyMode, plan_id: str = "", *, term: int = 0) -> Commit:
     steps = 5 if mode is ApplyMode.RECOVER else -1
-    return Commit(
-        reshape=reshape(epoch, mode, plan_id), from_epoch=0, from_layout=LAYOUT, sources=(0,), steps_applied=steps
-    )
+    plan = reshape(epoch, mode, plan_id, term=term)
+    return Commit(reshape=plan, from_epoch=0, from_layout=LAYOUT, sources=(0,), steps_applied=steps)
+
+
+def taken(box: Mailbox, epoch: int | None = None) -> int | None:
+    """The epoch of the plan that is handed over now, and applied at once; None when there is none."""
+    with box.switching(epoch) as handed_over:
+        if handed_over is None:
+            return None
+        assert box.state.phase is RankPhase.RESHAPING
+        box.publish(state(RankPhase.TRAINING, epoch=handed_over.reshape.epoch))
+        return handed_over.reshape.epoch
 
 
 def state(phase: RankPhase, epoch: int = 0, steps: int = 5) -> RankState:
@@ -49,12 +62,10 @@ def test_a_boundary_commit_is_taken_at_the_boundary_only(mailbox: Mailbox) -> No
     assert not mailbox.interrupted()
     mailbox.commit(commit(1, ApplyMode.BOUNDARY))
     assert mailbox.committed_epoch() == 1
-    assert mailbox.take_commit() is None
-    taken = mailbox.take_commit(mode=ApplyMode.BOUNDARY)
-    assert taken is not None
-    assert taken.reshape.epoch == 1
-    assert mailbox.take_commit(mode=ApplyMode.BOUNDARY) is None
-    assert mailbox.state.phase is RankPhase.RESHAPING
+    assert taken(mailbox, 2) is None, "the vote was on another plan"
+    assert taken(mailbox, 1) == 1
+    assert taken(mailbox) is None, "a commit is handed over once"
+    assert (mailbox.state.phase, mailbox.state.epoch) == (RankPhase.TRAINING, 1)
 
 
 def test_a_recover_prepare_interrupts_and_answers_once_the_rank_is_parked(
@@ -69,8 +80,10 @@ def test_a_recover_prepare_interrupts_and_answers_once_the_rank_is_parked(
     mailbox.publish(state(RankPhase.PARKED, steps=6))
     assert answer.result(timeout=60).steps_applied == 6
     mailbox.commit(commit(1, ApplyMode.RECOVER))
-    assert mailbox.wait_for_commit(0) is not None
-    assert not mailbox.interrupted(), "the rank parked as asked and now moves to the new epoch"
+    with mailbox.switching() as handed_over:
+        assert handed_over is not None
+        assert not mailbox.interrupted(), "the rank parked as asked and now moves to the new epoch"
+        mailbox.publish(state(RankPhase.TRAINING, epoch=1))
 
 
 def test_a_recover_prepare_fails_at_its_deadline_when_the_rank_does_not_park(mailbox: Mailbox) -> None:
@@ -79,31 +92,31 @@ def test_a_recover_prepare_fails_at_its_deadline_when_the_rank_does_not_park(mai
     assert mailbox.interrupted(), "the wish to park outlives the call"
 
 
-def test_the_same_call_twice_gives_the_same_answer_although_the_state_went_on(mailbox: Mailbox) -> None:
-    first = mailbox.prepare(reshape(1, ApplyMode.BOUNDARY), 0)
+def test_the_same_call_twice_has_one_effect_although_the_state_went_on(mailbox: Mailbox) -> None:
+    mailbox.prepare(reshape(1, ApplyMode.BOUNDARY), 0)
     mailbox.publish(state(RankPhase.TRAINING, steps=9))
-    assert mailbox.prepare(reshape(1, ApplyMode.BOUNDARY), 0) == first
-    committed = mailbox.commit(commit(1, ApplyMode.BOUNDARY))
-    mailbox.take_commit(mode=ApplyMode.BOUNDARY)
-    mailbox.applied(1)
-    assert mailbox.commit(commit(1, ApplyMode.BOUNDARY)) == committed
-    assert mailbox.take_commit(mode=ApplyMode.BOUNDARY) is None
+    assert mailbox.prepare(reshape(1, ApplyMode.BOUNDARY), 0).steps_applied == 9
+    mailbox.commit(commit(1, ApplyMode.BOUNDARY))
+    assert mailbox.prepare(reshape(1, ApplyMode.BOUNDARY), 0).pending_epoch == 1
+    assert taken(mailbox) == 1
+    assert mailbox.commit(commit(1, ApplyMode.BOUNDARY)).epoch == 1
+    assert taken(mailbox) is None
 
 
 def test_older_epochs_and_other_plans_for_a_committed_epoch_are_refused(mailbox: Mailbox) -> None:
     mailbox.commit(commit(3, ApplyMode.BOUNDARY))
     for stale in (reshape(2, ApplyMode.RECOVER), reshape(3, ApplyMode.RECOVER, "other")):
-        with pytest.raises(StalePlanError):
+        with pytest.raises(StaleBallotError):
             mailbox.prepare(stale, 0)
     for late in (commit(2, ApplyMode.RECOVER), commit(3, ApplyMode.RECOVER, "other")):
-        with pytest.raises(StalePlanError):
+        with pytest.raises(StaleBallotError):
             mailbox.commit(late)
 
 
 def test_a_late_commit_of_a_plan_that_a_newer_prepare_replaced_is_refused(mailbox: Mailbox) -> None:
     mailbox.prepare(reshape(1, ApplyMode.BOUNDARY), 0)
     mailbox.prepare(reshape(2, ApplyMode.BOUNDARY), 0)
-    with pytest.raises(StalePlanError):
+    with pytest.raises(StaleBallotError):
         mailbox.commit(commit(1, ApplyMode.BOUNDARY))
 
 
@@ -111,20 +124,21 @@ def test_a_recover_prepare_hides_a_boundary_commit_and_its_abort_shows_it_again(
     mailbox.commit(commit(1, ApplyMode.BOUNDARY))
     with pytest.raises(TimeoutError):
         mailbox.prepare(reshape(2, ApplyMode.RECOVER), 0)
-    assert mailbox.take_commit(mode=ApplyMode.BOUNDARY) is None
+    assert taken(mailbox) is None
     assert mailbox.committed_epoch() == 0
-    mailbox.abort("plan-2", 2)
+    mailbox.abort("plan-2", Ballot(0, 2))
     assert not mailbox.interrupted()
     assert mailbox.committed_epoch() == 1
-    assert mailbox.take_commit(mode=ApplyMode.BOUNDARY) is not None
+    assert taken(mailbox) == 1
 
 
 def test_a_prepare_that_arrives_after_its_abort_is_refused(mailbox: Mailbox) -> None:
-    mailbox.abort("plan-1", 1)
-    with pytest.raises(StalePlanError, match="aborted"):
+    mailbox.abort("plan-1", Ballot(0, 1))
+    with pytest.raises(StaleBallotError) as refused:
         mailbox.prepare(reshape(1, ApplyMode.RECOVER), 0)
+    assert refused.value.promised == (0, 1)
     assert not mailbox.interrupted()
-    mailbox.prepare(reshape(1, ApplyMode.BOUNDARY, "second try"), 0)
+    mailbox.prepare(reshape(2, ApplyMode.BOUNDARY), 0)
 
 
 def test_a_prepare_between_take_and_reshape_waits_for_the_next_parking(
@@ -132,10 +146,13 @@ def test_a_prepare_between_take_and_reshape_waits_for_the_next_parking(
 ) -> None:
     mailbox.publish(state(RankPhase.PARKED))
     mailbox.commit(commit(1, ApplyMode.RECOVER))
-    assert mailbox.wait_for_commit(0) is not None
-    answer = threads.submit(mailbox.prepare, reshape(2, ApplyMode.RECOVER), 60.0)
-    while not mailbox.interrupted():
-        pass
+    with mailbox.switching() as handed_over:
+        assert handed_over is not None
+        answer = threads.submit(mailbox.prepare, reshape(2, ApplyMode.RECOVER), 60.0)
+        while not mailbox.interrupted():
+            pass
+    assert not answer.done(), "where that has left the rank, nobody knows yet"
+    assert mailbox.state.phase is RankPhase.RESHAPING
     mailbox.publish(state(RankPhase.PARKED, steps=6))
     assert answer.result(timeout=60).steps_applied == 6
 
@@ -145,28 +162,100 @@ def test_a_newer_prepare_releases_the_waiter_of_an_older_one(mailbox: Mailbox, t
     while not mailbox.interrupted():
         pass
     new = threads.submit(mailbox.prepare, reshape(2, ApplyMode.RECOVER), 60.0)
-    with pytest.raises(StalePlanError, match="superseded"):
+    with pytest.raises(StaleBallotError, match="superseded"):
         old.result(timeout=60)
     mailbox.publish(state(RankPhase.PARKED))
     assert new.result(timeout=60).phase is RankPhase.PARKED
 
 
-def test_a_boundary_plan_waits_for_the_one_before(mailbox: Mailbox) -> None:
+def test_what_is_committed_and_not_applied_is_told_to_whoever_asks_next(mailbox: Mailbox) -> None:
     mailbox.commit(commit(1, ApplyMode.BOUNDARY))
-    with pytest.raises(StalePlanError, match="not applied"):
+    answer = mailbox.prepare(reshape(2, ApplyMode.BOUNDARY), 0)
+    assert (answer.epoch, answer.pending_epoch, answer.promised) == (0, 1, (0, 2))
+    assert taken(mailbox) == 1, "it was decided, and the later one is not"
+    assert mailbox.state.pending_epoch == 0
+
+
+def test_a_standby_whose_joiner_died_takes_part_in_the_next_plan() -> None:
+    """The lock-out: a plan of which this rank was a part could not be carried out, and it refused every later one."""
+    standby = Mailbox(rank=1)
+    standby.publish(state(RankPhase.JOINING))
+    standby.commit(commit(1, ApplyMode.BOUNDARY))
+    with contextlib.suppress(OSError), standby.switching():
+        raise OSError("the joiner is gone")
+    standby.publish(state(RankPhase.JOINING))
+    answer = standby.prepare(reshape(3, ApplyMode.BOUNDARY), 0)
+    assert (answer.pending_epoch, answer.failed_epoch) == (0, 1)
+    assert answer.failed_reason == "OSError: the joiner is gone"
+    standby.commit(commit(3, ApplyMode.BOUNDARY))
+    assert taken(standby) == 3
+    assert standby.state.failed_epoch == 0
+
+
+def test_a_greater_ballot_is_answered_whatever_a_rank_is_at(mailbox: Mailbox) -> None:
+    mailbox.commit(commit(1, ApplyMode.BOUNDARY))
+    with mailbox.switching(1):
+        assert mailbox.prepare(reshape(2, ApplyMode.BOUNDARY), 0).pending_epoch == 1
+        mailbox.commit(commit(2, ApplyMode.BOUNDARY))
+        assert mailbox.prepare(reshape(3, ApplyMode.BOUNDARY), 0).pending_epoch == 2
+    mailbox.publish(state(RankPhase.TRAINING))
+    assert mailbox.state.failed_reason == "the training thread left it without having applied it"
+    assert mailbox.prepare(reshape(4, ApplyMode.BOUNDARY), 0).pending_epoch == 2
+    assert taken(mailbox, 2) == 2
+
+
+def test_a_commit_of_a_later_scheduler_counts_and_of_an_earlier_one_does_not(mailbox: Mailbox) -> None:
+    mailbox.prepare(reshape(5, ApplyMode.BOUNDARY, term=1), 0)
+    mailbox.follow(2)
+    with pytest.raises(StaleBallotError) as refused:
+        mailbox.commit(commit(5, ApplyMode.BOUNDARY, term=1))
+    assert refused.value.promised == (2, 0)
+    with pytest.raises(StaleBallotError, match="not in charge"):
+        mailbox.follow(1)
+    mailbox.prepare(reshape(3, ApplyMode.BOUNDARY, term=2), 0)
+    mailbox.commit(commit(3, ApplyMode.BOUNDARY, term=2))
+    assert taken(mailbox) == 3
+    with pytest.raises(StaleBallotError, match="leads to epoch 3"):
+        mailbox.prepare(reshape(3, ApplyMode.BOUNDARY, "other", term=7), 0)
+
+
+def test_a_rank_that_has_finished_says_so(mailbox: Mailbox, threads: ThreadPoolExecutor) -> None:
+    waiting = threads.submit(mailbox.prepare, reshape(1, ApplyMode.RECOVER), 60.0)
+    while not mailbox.interrupted():
+        pass
+    mailbox.publish(state(RankPhase.FINISHED))
+    with pytest.raises(FinishedError):
+        waiting.result(timeout=60)
+    with pytest.raises(FinishedError):
         mailbox.prepare(reshape(2, ApplyMode.BOUNDARY), 0)
-    mailbox.take_commit(mode=ApplyMode.BOUNDARY)
-    mailbox.applied(1)
-    mailbox.prepare(reshape(2, ApplyMode.BOUNDARY), 0)
+    with pytest.raises(FinishedError):
+        mailbox.commit(commit(2, ApplyMode.BOUNDARY))
+
+
+def test_the_way_into_the_first_epoch_is_none_of_a_plan() -> None:
+    box = Mailbox(rank=1)
+    with box.beginning():
+        assert (box.state.phase, box.state.pending_epoch) == (RankPhase.RESHAPING, 0)
+        box.publish(state(RankPhase.TRAINING))
+    assert box.state.phase is RankPhase.TRAINING
+    assert box.state.failed_epoch == 0
+
+
+def test_a_phase_that_follows_from_plans_is_not_published(mailbox: Mailbox) -> None:
+    with pytest.raises(ValueError, match="it is not published"):
+        mailbox.publish(state(RankPhase.RESHAPING))
 
 
 def test_a_parked_rank_ignores_a_boundary_that_is_lost_and_a_joiner_takes_it() -> None:
-    parked, joiner = Mailbox(rank=1), Mailbox(rank=1)
+    parked, joiner, left_behind = Mailbox(rank=1), Mailbox(rank=1), Mailbox(rank=1)
     parked.publish(state(RankPhase.PARKED))
     for box in (parked, joiner):
         box.commit(commit(1, ApplyMode.BOUNDARY))
-    assert parked.wait_for_commit(0) is None
-    assert joiner.wait_for_commit(0) is not None
+    assert taken(parked) is None
+    assert taken(joiner) == 1
+    left_behind.publish(state(RankPhase.PARKED, epoch=1))
+    left_behind.commit(replace(commit(3, ApplyMode.BOUNDARY), from_epoch=2))
+    assert taken(left_behind) == 3, "others have left its epoch: it joins them"
 
 
 def test_interrupts_end_with_the_epoch_they_are_about(mailbox: Mailbox) -> None:
@@ -174,17 +263,22 @@ def test_interrupts_end_with_the_epoch_they_are_about(mailbox: Mailbox) -> None:
     assert mailbox.interrupted()
     mailbox.publish(state(RankPhase.PARKED))
     mailbox.commit(commit(1, ApplyMode.RECOVER))
-    mailbox.wait_for_commit(0)
-    assert not mailbox.interrupted()
-    mailbox.applied(1)
-    with pytest.raises(StalePlanError):
+    with mailbox.switching():
+        assert not mailbox.interrupted()
+        mailbox.publish(state(RankPhase.TRAINING, epoch=1))
+    with pytest.raises(StaleBallotError):
         mailbox.interrupt(0, leave=True)
     assert not mailbox.leaving()
 
 
 def test_an_evicted_rank_leaves_and_its_waits_end(mailbox: Mailbox, threads: ThreadPoolExecutor) -> None:
     mailbox.publish(state(RankPhase.PARKED))
-    waiting = threads.submit(mailbox.wait_for_commit, 60.0)
+
+    def wait() -> Commit | None:
+        with mailbox.switching(timeout_seconds=60.0) as handed_over:
+            return handed_over
+
+    waiting = threads.submit(wait)
     mailbox.interrupt(0, leave=True)
     assert waiting.result(timeout=60) is None
     assert mailbox.leaving()
@@ -260,3 +354,34 @@ def test_probes_of_links_out_of_range_are_refused(mailbox: Mailbox, wrong: dict[
 def test_probes_out_of_range_are_refused(mailbox: Mailbox, size: int, repetitions: int) -> None:
     with pytest.raises(ValueError, match="use 1 to"):
         mailbox.probes.ask(size, repetitions, 0.1)
+
+
+class Guarded(Acceptor):
+    """Refuses to be touched by whoever does not hold the lock."""
+
+    condition: threading.Condition | None = None
+
+    def __getattribute__(self, name: str) -> object:
+        condition = object.__getattribute__(self, "condition")
+        if condition is not None and name != "leaving":
+            assert condition._is_owned(), f"{name} without the lock"
+        return object.__getattribute__(self, name)
+
+
+def test_nobody_touches_the_acceptor_without_the_lock() -> None:
+    box = Mailbox(rank=1)
+    box._acceptor = guarded = Guarded(1)
+    guarded.condition = box._changed
+    box.publish(state(RankPhase.TRAINING))
+    box.follow(0)
+    box.prepare(reshape(1, ApplyMode.BOUNDARY), 0.0)
+    box.commit(commit(1, ApplyMode.BOUNDARY))
+    assert box.committed_epoch() == 1
+    assert taken(box, 1) == 1
+    box.abort("plan-2", Ballot(0, 2))
+    box.interrupt(1, leave=True)
+    box.wait_for_change(-1, 0.0)
+    assert box.wait_until_leaving(0.0)
+    assert box.state.epoch == 1
+    with Mailbox(rank=2).beginning():
+        pass

@@ -1,14 +1,16 @@
 """What a controller that is out of its mind asks of a rank: refused in words, and the rank takes the next real plan."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from evenkeel.layouts.layout import uniform_layout
-from evenkeel.layouts.rank_state import RankPhase, RankState, StandIn
-from evenkeel.trainer_sdk.control.mailbox import Mailbox, StalePlanError
+from evenkeel.layouts.rank_state import Ballot, RankPhase, RankState, StandIn
+from evenkeel.trainer_sdk.control.mailbox import Mailbox
+from evenkeel.trainer_sdk.control.standing import StaleBallotError
 from evenkeel.trainer_sdk.control.state import ApplyMode, Commit, Reshape, commit_from_proto, commit_to_proto
 
 LAYOUT = uniform_layout(num_blocks=2, tensor=1, pipeline=2, data=1, num_micro_batches=2)
@@ -32,8 +34,9 @@ def takes_a_real_plan(box: Mailbox) -> None:
     real = commit(4, ApplyMode.BOUNDARY, plan_id="real")
     box.prepare(real.reshape, 0.0)
     box.commit(real)
-    assert box.take_commit(mode=ApplyMode.BOUNDARY) == real
-    box.applied(4)
+    with box.switching(4) as handed_over:
+        assert handed_over == real
+        box.publish(replace(TRAINING, epoch=4))
     assert not box.interrupted()
 
 
@@ -44,7 +47,7 @@ def takes_a_real_plan(box: Mailbox) -> None:
         lambda box, epoch: box.prepare(commit(epoch, ApplyMode.RECOVER).reshape, 0.0),
         lambda box, epoch: box.commit(commit(epoch, ApplyMode.BOUNDARY)),
         lambda box, epoch: box.commit(commit(epoch, ApplyMode.RECOVER)),
-        lambda box, epoch: box.abort("plan", epoch),
+        lambda box, epoch: box.abort("plan", Ballot(0, epoch)),
     ],
 )
 def test_an_epoch_that_no_plan_can_have_is_refused_and_leaves_no_trace(ask: Callable[[Mailbox, int], object]) -> None:
@@ -62,8 +65,9 @@ def test_an_interrupt_for_an_epoch_that_is_far_away_ends_with_the_epoch_that_it_
     assert box.interrupted()
     box.publish(RankState(rank=1, incarnation=0, phase=RankPhase.PARKED, epoch=3, iteration=5, steps_applied=5))
     box.commit(commit(4, ApplyMode.RECOVER))
-    assert box.wait_for_commit(0.0) is not None
-    box.applied(4)
+    with box.switching() as handed_over:
+        assert handed_over is not None
+        box.publish(replace(TRAINING, epoch=4))
     assert not box.interrupted()
 
 
@@ -74,6 +78,7 @@ _ASKS = st.sampled_from(["prepare", "commit", "abort", "interrupt"])
 @given(st.lists(st.tuples(_ASKS, _EPOCHS, st.sampled_from(list(ApplyMode)), st.sampled_from(["a", "b"]))))
 def test_whatever_is_refused_changes_nothing(asks: list[tuple[str, int, ApplyMode, str]]) -> None:
     box = at_work()
+    before = box.state
     for what, epoch, mode, plan_id in asks:
         asked = commit(epoch, mode, plan_id=plan_id)
         try:
@@ -82,14 +87,14 @@ def test_whatever_is_refused_changes_nothing(asks: list[tuple[str, int, ApplyMod
             elif what == "commit":
                 box.commit(asked)
             elif what == "abort":
-                box.abort(plan_id, epoch)
+                box.abort(plan_id, Ballot(0, epoch))
                 continue
             elif epoch < 3:
                 box.interrupt(epoch, leave=True)
             else:
                 continue
-        except (StalePlanError, ValueError):
-            assert box.state == TRAINING
+        except (StaleBallotError, ValueError):
+            assert box.state == before
             assert not box.interrupted()
             assert not box.leaving()
         else:

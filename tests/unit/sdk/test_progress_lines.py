@@ -2,8 +2,9 @@ import math
 import threading
 from pathlib import Path
 
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
-from evenkeel.trainer_sdk.emit.null_emitter import NullEmitter
+from evenkeel.trainer_sdk.emit.emitter import NullEmitter
+from evenkeel.trainer_sdk.emit.left_value import LeftValue
+from evenkeel.trainer_sdk.emit.measured import Measured, Place
 from evenkeel.trainer_sdk.launcher.progress.noting_emitter import NotingEmitter
 from evenkeel.trainer_sdk.launcher.progress.progress_board import Note, ProgressBoard
 from evenkeel.trainer_sdk.launcher.progress.progress_lines import ProgressLines
@@ -19,25 +20,43 @@ class Clock:
 def test_lines_say_iteration_loss_pace_epoch_and_who_is_there(tmp_path: Path) -> None:
     board, clock = ProgressBoard.create(tmp_path / "progress", 2), Clock()
     lines = ProgressLines(board, 5.0, clock=clock)
-    assert lines.line(2, 2) is None
+    assert lines.line({0, 1}, 2) is None
     clock.seconds += 5
-    assert lines.line(2, 2) is None, "nobody has said anything"
+    assert lines.line({0, 1}, 2) is None, "nobody has said anything"
     board.write(0, Note(9, 0, math.nan, clock.seconds))
     board.write(1, Note(9, 0, 4.25, clock.seconds))
-    assert lines.line(2, 2) == "iteration 9  loss 4.2500  epoch 0  2 of 2 ranks"
+    assert lines.line({0, 1}, 2) == "iteration 9  loss 4.2500  epoch 0  training 2 of 2"
     clock.seconds += 4
-    assert lines.line(2, 2) is None, "not due"
+    assert lines.line({0, 1}, 2) is None, "not due"
     clock.seconds += 1
     ProgressBoard(tmp_path / "progress").write(1, Note(19, 1, 4.0, clock.seconds))
-    assert lines.line(1, 2) == "iteration 19  loss 4.0000  0.500 s/iteration  epoch 1  1 of 2 ranks"
+    told = "iteration 19  loss 4.0000  0.500 s/iteration  epoch 1  training 1 of 2"
+    assert lines.line({0, 1}, 2) == told, "rank 0 lives, and its last word is of an earlier epoch"
     clock.seconds += 7
-    assert lines.line(1, 2) == "iteration 19  loss 4.0000  standing still for 7 s  epoch 1  1 of 2 ranks"
+    told = "iteration 19  loss 4.0000  standing still for 7 s  epoch 1  training 0 of 2, idle 2"
+    assert lines.line({0, 1}, 2, "training 0 of 2, idle 2") == told, "the scheduler knows better"
+
+
+def test_before_the_first_iteration_the_scheduler_is_heard(tmp_path: Path) -> None:
+    board, clock = ProgressBoard.create(tmp_path / "progress", 2), Clock()
+    lines = ProgressLines(board, 5.0, clock=clock)
+    clock.seconds += 5
+    assert lines.line({0, 1}, 2, "training 0 of 2") == "no iteration yet  training 0 of 2"
+    assert lines.line({0, 1}, 2, "training 0 of 2") is None, "not due"
+
+
+def test_a_rank_that_has_not_been_heard_for_long_does_not_train(tmp_path: Path) -> None:
+    board = ProgressBoard.create(tmp_path / "progress", 3)
+    assert board.training() == ()
+    for rank, at in ((0, 1000.0), (1, 992.0), (2, 980.0)):
+        board.write(rank, Note(7, 1, math.nan, at))
+    assert board.training() == (0, 1)
 
 
 def test_no_lines_are_no_lines(tmp_path: Path) -> None:
     board = ProgressBoard.create(tmp_path / "progress", 1)
     board.write(0, Note(1, 0, 1.0, 1.0))
-    assert ProgressLines(board, 0.0).line(1, 1) is None
+    assert ProgressLines(board, 0.0).line({0}, 1) is None
 
 
 def test_a_rank_notes_its_newest_iteration_and_builds_no_sample_on_the_training_thread(tmp_path: Path) -> None:
@@ -45,12 +64,12 @@ def test_a_rank_notes_its_newest_iteration_and_builds_no_sample_on_the_training_
     emitter = NotingEmitter(NullEmitter(), board, rank=2, interval_seconds=0.01)
     builders: list[str] = []
 
-    def sample(iteration: int) -> pb.Sample:
+    def measured(iteration: int) -> Measured:
         builders.append(threading.current_thread().name)
-        return pb.Sample(iteration=iteration, epoch=4, loss=2.5)
+        return Measured(iteration=iteration, place=Place(epoch=4), loss=LeftValue(2.5))
 
     for iteration in range(50):
-        emitter.emit_later(lambda iteration=iteration: sample(iteration))  # type: ignore[misc]
+        emitter.emit_later(lambda iteration=iteration: measured(iteration))  # type: ignore[misc]
     emitter.close(60.0)
     note = board.newest()
     assert note is not None
@@ -64,13 +83,13 @@ def test_a_sample_that_cannot_be_built_costs_only_its_note(tmp_path: Path) -> No
 
     tried = threading.Event()
 
-    def broken() -> pb.Sample:
+    def broken() -> Measured:
         tried.set()
         raise ValueError("no loss")
 
     emitter.emit_later(broken)
     assert tried.wait(60)
-    emitter.emit_sample(pb.Sample(iteration=7, loss=1.0))
+    emitter.emit_later(lambda: Measured(iteration=7, loss=1.0))
     emitter.close(60.0)
     note = board.newest()
     assert note is not None

@@ -8,8 +8,10 @@ from evenkeel.simulator.baselines import STRATEGIES
 from evenkeel.simulator.baselines.oobleck import partitions
 from evenkeel.simulator.baselines.recover import roles
 from evenkeel.simulator.baselines.recycle import normalised_grid, rerouted
-from evenkeel.simulator.baselines.resihp import kept_ranks
+from evenkeel.simulator.baselines.resihp import kept_ranks, with_standbys
 from evenkeel.simulator.fleet.faults import Fault, FaultProcess, Spacing, drawn_faults
+from evenkeel.simulator.fleet.operation import operation_of
+from evenkeel.simulator.fleet.strategy import Costs, Question
 
 HOUR = 3600.0
 
@@ -42,10 +44,11 @@ def test_recycle_ends_when_there_are_fewer_whole_groups_than_stages(small):
     assert settled(small, "ReCycle", dead(0, 4, 8)) == 0.0
 
 
-def test_oobleck_loses_the_whole_group_of_a_dead_device(small, medium):
-    # Table 6, 2 h: 73 and 80 %: three of four and seven of eight groups; shorter pipelines have smaller bubbles.
-    assert 0.70 < settled(small, "Oobleck", dead(0)) < 0.86
-    assert 0.75 < settled(medium, "Oobleck", dead(0)) < 0.92
+def test_oobleck_loses_the_whole_node_of_a_dead_device(small, medium):
+    # Table 6: one of two nodes and one of four; a template over fewer nodes has smaller bubbles.
+    assert settled(small, "Oobleck", dead(0)) == pytest.approx(0.5, abs=0.1)
+    assert settled(medium, "Oobleck", dead(0)) == pytest.approx(0.75, abs=0.1)
+    assert settled(medium, "Oobleck", dead(0, 1, 4)) == settled(medium, "Oobleck", dead(0))
 
 
 def test_in_the_hardest_setting_recycle_and_oobleck_end_early_and_resihp_does_not(medium):
@@ -58,7 +61,7 @@ def test_in_the_hardest_setting_recycle_and_oobleck_end_early_and_resihp_does_no
     assert found["ResiHP"].aborted_at_seconds is None
     # Table 6: ResiHP keeps 66 to 80 % of fault-free; evenly drawn victims leave it less.
     assert 0.5 < found["ResiHP"].throughput < 0.80
-    assert found["ReCycle"].throughput < found["Oobleck"].throughput < found["ResiHP"].throughput
+    assert max(found[name].throughput for name in ("ReCycle", "Oobleck")) < found["ResiHP"].throughput
     assert found["Evenkeel"].throughput > found["ResiHP"].throughput
 
 
@@ -70,10 +73,7 @@ def test_greyhound_gains_over_nothing_what_fig_9_shows_for_13b(medium, residual,
     assert settled(medium, "Greyhound", slow(0, device)) / nothing == pytest.approx(speedup, rel=0.25)
 
 
-def test_adaptra_gains_little_on_slow_compute_and_resihp_more_than_greyhound(medium):
-    nothing = settled(medium, "no mitigation", slow(0, 0.3))
-    adaptra = settled(medium, "Adaptra", slow(0, 0.3)) / nothing
-    assert 1.0 <= adaptra < 1.45
+def test_resihp_gains_more_on_slow_compute_than_greyhound(medium):
     assert settled(medium, "ResiHP", slow(0, 0.3)) > settled(medium, "Greyhound", slow(0, 0.3))
 
 
@@ -117,12 +117,34 @@ def test_checkpoint_restart_pays_for_the_work_since_its_checkpoint(medium):
     assert late.paused_seconds - early.paused_seconds == pytest.approx(1640.0, abs=5.0)
 
 
-def test_resihp_keeps_the_power_of_two_that_is_fastest(small):
-    stage = small.home.replicas[0].stages[0]
-    assert kept_ranks(stage, {0: 1.0, 1: 1.0, 2: 1.0}) == (0, 1)
-    assert kept_ranks(stage, {0: 1.0, 1: 1.0, 2: 1.0, 3: 0.6}) == (0, 1, 2, 3)
-    assert kept_ranks(stage, {0: 1.0, 1: 1.0, 2: 1.0, 3: 0.4}) == (0, 1)
-    assert kept_ranks(stage, {}) == ()
+def test_resihp_keeps_the_power_of_two_that_is_fastest():
+    assert kept_ranks((0, 1, 2), {0: 1.0, 1: 1.0, 2: 1.0}, 4) == (0, 1)
+    assert kept_ranks((0, 1, 2, 3), {0: 1.0, 1: 1.0, 2: 1.0, 3: 0.6}, 4) == (0, 1, 2, 3)
+    assert kept_ranks((0, 1, 2, 3), {0: 1.0, 1: 1.0, 2: 1.0, 3: 0.4}, 4) == (0, 1)
+    assert kept_ranks((), {}, 4) == ()
+
+
+@pytest.mark.parametrize(
+    ("lost", "widths"),
+    [
+        ((0,), [[2, 4], [4, 4]]),  # its two peers that are left over help nobody who lacks somebody
+        ((0, 4), [[4, 2], [4, 4]]),  # of two broken groups of a node one is filled up
+        ((0, 8), [[2, 4], [2, 4]]),  # and none by what is left over on another node
+        ((0, 1, 2, 3, 4), [[1, 2], [4, 4]]),  # an empty group gets what its neighbour does not use
+    ],
+)
+def test_left_over_devices_of_resihp_fill_up_the_other_groups_of_their_node(small, lost, widths):
+    home = small.home
+    question = Question(
+        at_seconds=0.0,
+        home=home,
+        current=operation_of(home),
+        throughputs={rank: 1.0 for rank in home.ranks if rank not in lost},
+        cost=small.cost,
+        topology=small.topology,
+        costs=Costs(),
+    )
+    assert [[len(ranks) for ranks in row] for row in with_standbys(question)] == widths
 
 
 @given(st.sets(st.integers(0, 7), min_size=4, max_size=8))

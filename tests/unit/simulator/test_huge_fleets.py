@@ -6,7 +6,7 @@ from evenkeel.layouts.layout import uniform_layout
 from evenkeel.planning.costs.cost_model import CostModel, Workload
 from evenkeel.simulator.baselines import STRATEGIES
 from evenkeel.simulator.baselines.evenkeel import Evenkeel
-from evenkeel.simulator.baselines.ft_hsdp import FtHsdp
+from evenkeel.simulator.baselines.ft_hsdp import STALL_SECONDS, FtHsdp
 from evenkeel.simulator.baselines.synchronous_restart import SynchronousRestart, recovery_seconds
 from evenkeel.simulator.fleet.detection import DetectorModel, measured_detector
 from evenkeel.simulator.fleet.faults import Fault
@@ -105,7 +105,7 @@ def test_a_silent_death_is_noticed_later_than_one_that_is_told(wide):
 def test_ft_hsdp_reaches_its_published_estimate(wide):
     # (8 + 7 x 11/12) / 18: a death every 18 min, 3 min of stall, back after 10.
     faults = [Fault(at_seconds=1080.0 * i + 8 * 60, devices=(i,), duration_seconds=600.0) for i in range(10)]
-    result = wide.run(FtHsdp(), faults, seconds=10800.0, stop_seconds=0.0)
+    result = wide.run(FtHsdp(stall_seconds=STALL_SECONDS), faults, seconds=10800.0, stop_seconds=0.0)
     assert result.throughput == pytest.approx((8 + 7 * 11 / 12) / 18, abs=0.005)
 
 

@@ -42,7 +42,8 @@ def test_staggered_steps_and_split_backwards_hide_the_bubble():
 @settings(max_examples=60, deadline=None)
 def test_migration_lets_every_stage_of_every_micro_batch_be_executed_by_somebody(speeds, quota, above):
     seconds = tuple(row([(speed, 2 * speed) for speed in replica]) for replica in speeds)
-    routes, end = migrated_routes(seconds, (quota,) * len(seconds), above, 0.0)
+    routes = migrated_routes(seconds, (quota,) * len(seconds), above, 0.0)
+    end = period_seconds(seconds, (quota,) * len(seconds), routes, Discipline(), 0.0)
     assert [len(each) for each in routes] == [quota] * len(seconds)
     assert {executor for each in routes for batch in each for executor in batch} <= set(range(len(seconds)))
     assert end >= max(quota * 3 * min(replica[s] for replica in speeds) for s in range(3)) / len(seconds)
@@ -50,11 +51,11 @@ def test_migration_lets_every_stage_of_every_micro_batch_be_executed_by_somebody
 
 def test_micro_batches_of_a_dead_stage_go_to_the_other_replica():
     seconds = (row([(1.0, 2.0), (1.0, 2.0)]), row([(1.0, 2.0), (0.0, 0.0)]))
-    routes, _ = migrated_routes(seconds, (3, 3), 0, 0.0)
+    routes = migrated_routes(seconds, (3, 3), 0, 0.0)
     assert [batch[1] for batch in routes[1]] == [0, 0, 0]
 
 
 def test_work_that_nobody_executes_is_an_error_that_says_so():
     seconds = (row([(1.0, 2.0), (0.0, 0.0)]),)
     with pytest.raises(ValueError, match="nobody executes"):
-        Network(seconds, (2,), (), Discipline(), 0.0, 1).run()
+        Network(seconds, (2,), (), Discipline(), 0.0).run()

@@ -13,7 +13,7 @@ from evenkeel.layouts.routes import Route
 from evenkeel.simulator.hardware import Hardware
 from evenkeel.simulator.links import LinkConditions
 from evenkeel.simulator.noise import real_series, resampled_factors
-from evenkeel.simulator.observations import observations
+from evenkeel.simulator.observations import frames
 from evenkeel.simulator.pipeline_run import run_pipeline
 from evenkeel.simulator.workload import Workload, draw_lengths, length_histogram, packed_workload
 from tests.unit.layouts.strategies import layouts
@@ -176,8 +176,7 @@ def test_frames_carry_what_the_ranks_measured():
         model=model_of(4), layout=layout, hardware=UNIT_HARDWARE, workload=workload, slowdown=np.ones((3, 4))
     )
     stream = list(
-        observations(
-            job_id="job",
+        frames(
             model=model_of(4),
             layout=layout,
             hardware=UNIT_HARDWARE,
@@ -186,10 +185,10 @@ def test_frames_carry_what_the_ranks_measured():
             devices_per_node=2,
         )
     )
-    assert [one.sequence for one in stream] == [0, 1, 2]
-    entry = stream[1].frame.entries[3]
-    assert (entry.rank, entry.node, entry.device) == (3, "node-1", "gpu-1")
-    assert entry.sample.compute.forward == times.forward[1, 3]
-    assert [one.tokens for one in entry.sample.micro_batches] == [10, 10]
-    assert entry.sample.position.forward_flops_per_token == pytest.approx(1.0)
-    assert stream[1].frame.entries[0].sample.started_at_unix_seconds == stream[0].frame.closed_at_unix_seconds
+    assert [one.iteration.tolist() for one in stream] == [[0], [1], [2]]
+    frame, members = stream[1], stream[1].members
+    assert (members.rank[3], members.nodes[3], members.devices[3]) == (3, "node-1", "gpu-1")
+    assert frame.forward_seconds[0, 3] == times.forward[1, 3]
+    assert frame.listed_tokens[-2:].tolist() == [10, 10]
+    assert members.forward_flops_per_token[3] == pytest.approx(1.0)
+    assert frame.started_at_unix_seconds[0, 0] == stream[0].closed_at_unix_seconds[0]

@@ -23,7 +23,7 @@ def test_every_part_is_a_module_that_knows_the_options_it_is_given(name, quick, 
 
 def test_parts_that_need_data_are_left_out_without_it(tmp_path):
     left_out = [name for name in PARTS if command_of(PARTS[name], tmp_path, quick=True, data=None) is None]
-    assert left_out == ["sequence_mix", "shapes"]
+    assert left_out == ["sequence_mix"]
 
 
 def test_tables_are_kept_when_the_part_came_to_its_end_and_not_otherwise(tmp_path, capfd):

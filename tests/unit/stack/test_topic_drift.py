@@ -5,7 +5,7 @@ from datetime import timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenkeel.contracts.topics import PROFILES, RECORDS, TOPICS
+from evenkeel.contracts.topics import BATCHES, PROFILES, TOPICS
 from evenkeel.stack.topics import WantedTopic, drift, wanted_topics
 
 WANTED = wanted_topics()
@@ -20,8 +20,8 @@ def test_every_topic_is_wanted_and_a_dead_letter_topic_for_each_that_is_consumed
 
 def test_compacted_topics_are_compacted_and_the_others_keep_their_time() -> None:
     assert SETTINGS[PROFILES.name] == {"cleanup.policy": "compact"}
-    milliseconds = RECORDS.retention / timedelta(milliseconds=1)
-    assert SETTINGS[RECORDS.name] == {"cleanup.policy": "delete", "retention.ms": str(int(milliseconds))}
+    milliseconds = BATCHES.retention / timedelta(milliseconds=1)
+    assert SETTINGS[BATCHES.name] == {"cleanup.policy": "delete", "retention.ms": str(int(milliseconds))}
 
 
 def test_a_cluster_like_the_table_has_no_drift() -> None:

@@ -4,15 +4,19 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 
 from prometheus_client import CollectorRegistry
 
-from evenkeel.contracts.topics import RECORDS
-from evenkeel.contracts.unrolled import unrolled
+from evenkeel.contracts.columns import tell_process
+from evenkeel.contracts.frames import Frames, read_frames
+from evenkeel.contracts.topics import BATCHES
 from evenkeel.services.common.kafka import Batch, ConsumedRecord, OutgoingRecord, Partition, Rejection
+from evenkeel.services.common.worker import Worker
 from evenkeel.services.telemetry.domain.rollups import FinishedWindow, RollupHold
 from evenkeel.services.telemetry.handler import TelemetryHandler
 from evenkeel.services.telemetry.metrics import TelemetryMetrics
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
+from evenkeel.telemetry.v2 import batch_pb2, frames_pb2
+from tests.unit.telemetry.joining import Seen, seen
+from tests.unit.telemetry.samples import Sample
 
-PARTITION = Partition(RECORDS.name, 0)
+PARTITION = Partition(BATCHES.name, 0)
 
 
 class Said:
@@ -52,6 +56,13 @@ class Rollups:
         return None
 
 
+def batch_of_nothing(rank: int, incarnation: int = 0) -> batch_pb2.Batch:
+    """A batch without iterations."""
+    batch = batch_pb2.Batch()
+    tell_process(batch, job_id="job", rank=rank, incarnation=incarnation)
+    return batch
+
+
 async def first_offset(partition: Partition) -> int:
     return 0
 
@@ -67,7 +78,7 @@ class Service:
         self.registry, self.now, self.offset = CollectorRegistry(), 1000.0, 0
         self.rollups = Rollups()
         self.said = Said()
-        self.sent: list[pb.Observation] = []
+        self.sent: list[frames_pb2.Observation] = []
         self.set_aside: list[Rejection] = []
         self._seconds_to_send = seconds_to_send
         self.handler = TelemetryHandler(
@@ -76,6 +87,7 @@ class Service:
             first_offset,
             self.rollups,  # type: ignore[arg-type]
             TelemetryMetrics(self.registry),
+            worker=Worker(),
             rollup_iterations=10,
             job_idle_seconds=600.0,
             clock=lambda: self.now,
@@ -85,7 +97,7 @@ class Service:
         for record in records:
             self.said.add(record)
         for record in records:
-            self.sent += unrolled(pb.Observation.FromString(record.value or b""))
+            self.sent.append(frames_pb2.Observation.FromString(record.value or b""))
         self.now += self._seconds_to_send
 
     async def iteration(self, *ranks: tuple[int, int, int], jobs: Sequence[str] = ("job",)) -> None:
@@ -93,29 +105,29 @@ class Service:
         records = []
         for job_id in jobs:
             for rank, incarnation, iteration in ranks:
-                record = pb.Record(job_id=job_id, rank=rank, incarnation=incarnation)
-                record.samples.add(iteration=iteration, wall_seconds=0.9, started_at_unix_seconds=self.now)
-                records.append(record)
+                one = Sample(rank, iteration, incarnation=incarnation, wall_seconds=0.9)
+                records.append(one._replace(started_at_unix_seconds=self.now).message(job_id))
         await self._take(records)
         self.now += 1.0
         await self.handler.tick(self.now)
 
     async def report(self, operation_count: int, *ranks: int) -> None:
         """Ranks tell where they are; no time passes."""
-        records = [pb.Record(job_id="job", rank=rank) for rank in ranks]
+        records = [batch_of_nothing(rank) for rank in ranks]
         for record in records:
+            record.num_progress[0] = 1
             record.progress.add(at_unix_seconds=self.now, operation_count=operation_count, operation="forward")
         await self._take(records)
 
-    async def _take(self, records: Sequence[pb.Record]) -> None:
+    async def _take(self, records: Sequence[batch_pb2.Batch]) -> None:
         taken = []
         for record in records:
-            record.sequence = self.offset
+            record.sequence[0] = self.offset
             consumed = ConsumedRecord(
                 partition=PARTITION,
                 offset=self.offset,
                 timestamp_seconds=self.now,
-                key=record.job_id.encode(),
+                key=record.job_id[0].encode(),
                 value=record.SerializeToString(),
                 headers=[],
             )
@@ -124,6 +136,18 @@ class Service:
         self.set_aside += await self.handler.handle(
             Batch(partition=PARTITION, records=taken, next_offset=self.offset, received_at_seconds=self.now)
         )
+
+    async def take(self, *records: batch_pb2.Batch) -> None:
+        """These records come; no time passes."""
+        await self._take(records)
+
+    def frames(self, job_id: str = "job") -> list[Seen]:
+        """The frames that were told."""
+        return seen(self._told(job_id))
+
+    def _told(self, job_id: str) -> list[Frames]:
+        told = [one for one in self.sent if one.job_id == job_id and one.HasField("frames")]
+        return [read_frames(one.frames) for one in told]
 
     @property
     def num_behind(self) -> float | None:

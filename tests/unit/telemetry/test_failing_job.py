@@ -2,12 +2,16 @@
 
 import pytest
 
+from evenkeel.contracts.batches import Batches
+from evenkeel.contracts.frames import Frames
+from evenkeel.contracts.measured_arrays import Ints
 from evenkeel.services.telemetry.domain import job_stream
-from evenkeel.services.telemetry.domain.frames import FrameJoiner
 from evenkeel.services.telemetry.domain.job_stream import JobStream
-from evenkeel.services.telemetry.domain.observed import ArrivedEvent, ArrivedSample, ClosedFrame, EventKind
-from evenkeel.services.telemetry.domain.sample_block import SampleBlock
+from evenkeel.services.telemetry.domain.joiner import FrameJoiner
+from evenkeel.services.telemetry.domain.observed import EventKind
+from evenkeel.telemetry.v2 import batch_pb2 as pb
 from tests.unit.telemetry.handled import PARTITION, Service
+from tests.unit.telemetry.samples import arrived, event, sample
 
 JOBS = ("bad", "good")
 
@@ -15,14 +19,14 @@ JOBS = ("bad", "good")
 class Failing(FrameJoiner):
     """Fails on iteration 7 if it has closed frames before, on 13 in any case, and on time alone after 20."""
 
-    def add_rows(self, block: SampleBlock, first: int, stop: int, now_seconds: float) -> list[ClosedFrame]:
-        iteration, names = int(block.iterations[first]), set(block.ranks[first:stop].tolist())
-        if 9 in names and (iteration == 13 or (iteration == 7 and self.iteration_seconds > 0)):
+    def add(self, batches: Batches, offsets: Ints, now_seconds: float) -> list[Frames]:
+        iteration, ranks = int(batches.iteration[0]), set(batches.rank.tolist())
+        if 9 in ranks and (iteration == 13 or (iteration == 7 and self.iteration_seconds > 0)):
             raise ValueError("math domain error")
-        return super().add_rows(block, first, stop, now_seconds)
+        return super().add(batches, offsets, now_seconds)
 
-    def tick(self, now_seconds: float, *, known_seconds: float | None = None) -> list[ClosedFrame]:
-        if self._closed == (0, 20) and self._members.incarnation(9) is not None:
+    def tick(self, now_seconds: float, *, known_seconds: float | None = None) -> list[Frames]:
+        if self._closed == (0, 20) and 9 in self._tables[0].rank:
             raise ZeroDivisionError
         return super().tick(now_seconds, known_seconds=known_seconds)
 
@@ -37,13 +41,13 @@ async def test_a_job_that_cannot_be_joined_begins_anew_and_no_other_notices(monk
         await service.iteration((8, 0, iteration), (9, 0, iteration), jobs=["bad"])
     await service.handler.checkpoint({PARTITION: service.offset})
     told = {job: [one for one in service.sent if one.job_id == job] for job in JOBS}
-    frames = {job: [one.frame.iteration for one in told[job] if one.HasField("frame")] for job in JOBS}
+    frames = {job: [one.iteration for one in service.frames(job)] for job in JOBS}
     assert frames["good"] == list(range(30))
     assert set(range(30)) - set(frames["bad"]) <= {6, 7, 12, 13, 20, 21}
     assert all(one.sequence < other.sequence for one, other in zip(told["bad"], told["bad"][1:], strict=False))
     assert {(one.record.key, one.error) for one in service.set_aside} == {(b"bad", "job_failed")}
-    assert len(service.set_aside) == 2  # iteration 13 of both ranks
-    assert service.registry.get_sample_value("evenkeel_telemetry_failures_total") == 4
+    assert [pb.Batch.FromString(one.record.value or b"").iteration[0] for one in service.set_aside] == [13]
+    assert service.registry.get_sample_value("evenkeel_telemetry_failures_total") == 5
 
 
 class FailsOnce(FrameJoiner):
@@ -51,7 +55,7 @@ class FailsOnce(FrameJoiner):
 
     num_failures = 0
 
-    def gone(self, rank: int, incarnation: int, now_seconds: float) -> list[ClosedFrame]:
+    def gone(self, rank: int, incarnation: int, now_seconds: float) -> list[Frames]:
         if not FailsOnce.num_failures:
             FailsOnce.num_failures += 1
             raise KeyError(rank)
@@ -60,12 +64,12 @@ class FailsOnce(FrameJoiner):
 
 def test_a_death_on_which_a_stream_fails_is_passed_on_by_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job_stream, "FrameJoiner", FailsOnce)
-    stream, death = JobStream("job", first_sequence=5), ArrivedEvent(3.0, EventKind.DIED, 1, 0, b"")
+    stream, death = JobStream("job", first_sequence=5), event(EventKind.DIED, 1)
     with pytest.raises(KeyError):
-        stream.event(death, 3.0)
+        stream.take(arrived(events=[death]), 3.0)
     again = stream.begun_anew([death], 3.0)
-    assert [(one.sequence, one.observed) for one in again.event(death, 3.0)] == [(5, death)]
+    assert again.take(arrived(events=[death]), 3.0) == [(5, death)]
     third = again.begun_anew([], 4.0)
-    assert third.event(death, 4.0) == []
-    third.sample(ArrivedSample(1, 0, "n", "d", 0, 0, 1.0, 0, None), 5.0)
+    assert third.take(arrived(events=[death]), 4.0) == []
+    third.take(arrived([sample(1, 0)]), 5.0)
     assert third.watcher.num_ranks == 0

@@ -1,9 +1,11 @@
 import pytest
 
-from evenkeel.services.telemetry.domain.frames import FrameJoiner
+from evenkeel.contracts.frames import Frames
 from evenkeel.services.telemetry.domain.job_stream import JobStream
-from evenkeel.services.telemetry.domain.observed import ClosedFrame, EventKind, Numbered, Picture
-from tests.unit.telemetry.samples import event, progress, sample
+from evenkeel.services.telemetry.domain.joiner import FrameJoiner
+from evenkeel.services.telemetry.domain.observed import EventKind, Numbered, Picture
+from tests.unit.telemetry.joining import Seen, seen
+from tests.unit.telemetry.samples import arrived, event, progress, sample
 
 
 def run_iterations(
@@ -12,23 +14,23 @@ def run_iterations(
     numbered = []
     for iteration in iterations:
         for rank in range(num_ranks):
-            numbered += stream.sample(sample(rank, iteration, offset=iteration * num_ranks + rank), at_seconds)
+            numbered += stream.take(arrived([sample(rank, iteration, offset=iteration * num_ranks + rank)]), at_seconds)
     return numbered
 
 
 def test_observations_are_numbered_without_gaps_whatever_they_are() -> None:
     stream = JobStream("job")
     numbered = run_iterations(stream, range(3))
-    numbered += stream.event(event(EventKind.DIED, 1), 0.5)
-    stream.progress(progress(0, 1), 0.5)
+    numbered += stream.take(arrived(events=[event(EventKind.DIED, 1)]), 0.5)
+    stream.take(arrived(progress=[progress(0, 1)]), 0.5)
     numbered += stream.tick(0.6)
-    stream.progress(progress(0, 1), 1.7)
+    stream.take(arrived(progress=[progress(0, 1)]), 1.7)
     numbered += stream.tick(1.7)
     assert [each.sequence for each in numbered] == list(range(len(numbered)))
     assert [type(each.observed).__name__ for each in numbered] == [
-        "ClosedFrame",
-        "ClosedFrame",
-        "ClosedFrame",
+        "Frames",
+        "Frames",
+        "Frames",
         "ArrivedEvent",
         "Picture",
     ]
@@ -37,58 +39,57 @@ def test_observations_are_numbered_without_gaps_whatever_they_are() -> None:
 def test_an_event_passes_at_once_and_once() -> None:
     stream = JobStream("job")
     died = event(EventKind.DIED, 1)
-    assert [each.observed for each in stream.event(died, 0.0)] == [died]
-    assert stream.event(died, 0.1) == []
-    assert stream.event(event(EventKind.DIED, 1, incarnation=1), 0.2) != []
+    assert [each.observed for each in stream.take(arrived(events=[died]), 0.0)] == [died]
+    assert stream.take(arrived(events=[died]), 0.1) == []
+    assert stream.take(arrived(events=[event(EventKind.DIED, 1, incarnation=1)]), 0.2) != []
 
 
 def test_a_death_closes_the_frame_that_waits_for_the_dead_after_the_event() -> None:
     stream = JobStream("job")
     run_iterations(stream, range(2))
-    stream.sample(sample(0, 2), 1.0)
-    numbered = stream.event(event(EventKind.DIED, 1), 1.0)
-    assert [type(each.observed).__name__ for each in numbered] == ["ArrivedEvent", "ClosedFrame"]
+    stream.take(arrived([sample(0, 2)]), 1.0)
+    numbered = stream.take(arrived(events=[event(EventKind.DIED, 1)]), 1.0)
+    assert [type(each.observed).__name__ for each in numbered] == ["ArrivedEvent", "Frames"]
     frame = numbered[1].observed
-    assert isinstance(frame, ClosedFrame)
-    assert frame.missing_ranks == (1,)
+    assert isinstance(frame, Frames)
+    assert seen([frame])[0].ranks == [0]
 
 
 def test_samples_that_arrive_after_the_news_that_their_rank_finished_are_in_the_last_frame() -> None:
     stream = JobStream("job")
     run_iterations(stream, range(2))
-    stream.sample(sample(0, 2), 1.0)
-    stream.event(event(EventKind.FINISHED, 1), 1.0)
-    [numbered] = stream.sample(sample(1, 2), 1.1)
-    assert isinstance(numbered.observed, ClosedFrame)
-    assert numbered.observed.missing_ranks == ()
+    stream.take(arrived([sample(0, 2)]), 1.0)
+    stream.take(arrived(events=[event(EventKind.FINISHED, 1)]), 1.0)
+    [numbered] = stream.take(arrived([sample(1, 2)]), 1.1)
+    assert isinstance(numbered.observed, Frames)
+    assert numbered.observed.present.all()
 
 
 def test_a_cut_line_neither_closes_frames_nor_takes_pictures() -> None:
     stream = JobStream("job")
     run_iterations(stream, range(2), at_seconds=10.0)
     for rank in range(2):
-        stream.progress(progress(rank, 5), 10.0)
-    stream.sample(sample(0, 2), 10.1)
+        stream.take(arrived(progress=[progress(rank, 5)]), 10.0)
+    stream.take(arrived([sample(0, 2)]), 10.1)
     assert [each for at in range(12, 22) for each in stream.tick(float(at))] == []
-    stream.heard(1, 0, 22.0)
-    [numbered] = stream.sample(sample(1, 2), 22.0)
-    assert isinstance(numbered.observed, ClosedFrame)
-    assert numbered.observed.missing_ranks == ()
+    [numbered] = stream.take(arrived([sample(1, 2)]), 22.0)
+    assert isinstance(numbered.observed, Frames)
+    assert numbered.observed.present.all()
 
 
 def test_a_resumed_stream_repeats_neither_numbers_nor_frames_nor_events() -> None:
     before = JobStream("job")
     died = event(EventKind.DIED, 1, incarnation=0)
-    said = run_iterations(before, range(5)) + before.event(died, 0.5)
-    last = [each.observed for each in said if isinstance(each.observed, ClosedFrame)][-1]
+    said = run_iterations(before, range(5)) + before.take(arrived(events=[died]), 0.5)
+    last = [each.observed for each in said if isinstance(each.observed, Frames)][-1]
     after = JobStream("job")
-    after.resume(next_sequence=len(said), last_frame=last, events=[died], until_offset=9, now_seconds=1.0)
+    after.resume(next_sequence=len(said), last_frames=last, events=[died], until_offset=9, now_seconds=1.0)
     assert run_iterations(after, range(2, 5), at_seconds=1.0) == []
-    assert after.event(died, 1.0) == []
-    [numbered] = after.sample(sample(0, 5, offset=10), 1.1)
+    assert after.take(arrived(events=[died]), 1.0) == []
+    [numbered] = after.take(arrived([sample(0, 5, offset=10)]), 1.1)
     assert numbered.sequence == len(said)
-    assert isinstance(numbered.observed, ClosedFrame)
-    assert numbered.observed.missing_ranks == ()
+    assert isinstance(numbered.observed, Frames)
+    assert numbered.observed.present.all()
 
 
 def test_a_picture_needs_ranks() -> None:
@@ -97,8 +98,8 @@ def test_a_picture_needs_ranks() -> None:
     assert Picture(at_seconds=0.0, ranks=(), seconds_without_progress=0.0).ranks == ()
 
 
-def frames_in(numbered: list[Numbered]) -> list[ClosedFrame]:
-    return [each.observed for each in numbered if isinstance(each.observed, ClosedFrame)]
+def frames_in(numbered: list[Numbered]) -> list[Seen]:
+    return seen(each.observed for each in numbered if isinstance(each.observed, Frames))
 
 
 @pytest.mark.parametrize("epoch", [0, 1])
@@ -109,19 +110,18 @@ def test_frames_wait_for_ranks_that_come_back_one_by_one_after_a_cut_also_in_a_n
     closed = []
     for rank, at_seconds in enumerate((40.0, 44.0, 49.0)):
         for iteration in range(5, 9):
-            closed += stream.sample(sample(rank, iteration, epoch=epoch), at_seconds)
+            closed += stream.take(arrived([sample(rank, iteration, epoch=epoch)]), at_seconds)
         closed += stream.tick(at_seconds + 3.0)
-    assert [(frame.iteration, len(frame.entries)) for frame in frames_in(closed)] == [(at, 3) for at in range(5, 9)]
+    assert [(frame.iteration, len(frame.ranks)) for frame in frames_in(closed)] == [(at, 3) for at in range(5, 9)]
 
 
 def test_frames_do_not_wait_for_ever_for_one_that_does_not_come_back_after_a_cut() -> None:
     for cut_seconds, return_seconds in ((3.0, 3.0), (30.0, 12.0)):
         stream = JobStream("job")
         run_iterations(stream, range(5), at_seconds=10.0)
-        stream.heard(0, 0, 10.0)
         back_at_seconds = 10.0 + cut_seconds
         stream.excuse_silence(back_at_seconds)
-        stream.sample(sample(0, 5), back_at_seconds)
+        stream.take(arrived([sample(0, 5)]), back_at_seconds)
         assert frames_in(stream.tick(back_at_seconds + return_seconds - 0.1)) == []
         [frame] = frames_in(stream.tick(back_at_seconds + return_seconds))
-        assert frame.missing_ranks == (1,)
+        assert frame.missing == [1]

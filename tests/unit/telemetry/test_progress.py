@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -132,7 +133,7 @@ def test_a_new_process_of_a_dead_rank_is_watched_again() -> None:
     watcher.add(progress(0, 5), 0.3)
     picture = watcher.tick(60.0, iteration_seconds=0.1)
     assert picture is not None
-    assert [(each.rank, each.incarnation, each.payload) for each in picture.ranks] == [(0, 1, None)]
+    assert [(each.rank, each.incarnation, each.progress) for each in picture.ranks] == [(0, 1, None)]
 
 
 def test_a_watcher_that_starts_in_the_middle_of_a_hang_believes_the_ranks_own_clock() -> None:
@@ -169,7 +170,7 @@ def test_up_to_when_anything_is_known_follows_the_newest_rank_that_reports(told:
             if what == "report":
                 watcher.add(progress(rank, 1, incarnation=incarnation), now_seconds)
             elif what == "sample":
-                watcher.finished_iteration(rank, incarnation, now_seconds)
+                watcher.finished_iterations(np.array([rank]), np.array([incarnation]), now_seconds)
             else:
                 watcher.event(event(EventKind.STARTED, rank, incarnation=incarnation), now_seconds)
             if rank in alive and held == incarnation:

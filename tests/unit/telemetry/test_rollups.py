@@ -7,9 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evenkeel.services.telemetry.domain.rollups import FinishedWindow, RollupAggregator, RollupHold
-from evenkeel.services.telemetry.domain.sequences import RecordSequences
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
-from tests.unit.telemetry.blocks import block_of
+from evenkeel.services.telemetry.domain.sequences import BatchSequences
+from tests.unit.telemetry.samples import Sample, batches_of
+
+
+def add(aggregator: RollupAggregator, samples: Sequence[Sample], now_seconds: float) -> list[FinishedWindow]:
+    return aggregator.add(batches_of(samples), np.array([each.offset for each in samples]), now_seconds)
 
 
 def feed(
@@ -21,25 +24,23 @@ def feed(
     at_once: bool = False,
 ) -> list[FinishedWindow]:
     samples = [
-        (
+        Sample(
             0,
-            pb.Sample(
-                iteration=iteration,
-                epoch=epoch,
-                wall_seconds=1.0 + iteration,
-                started_at_unix_seconds=1.7e9 + iteration,
-                compute=pb.ComputeSeconds(forward=float(iteration)),
-                waiting=pb.WaitingSeconds(vote=1.0),
-                micro_batches=[pb.MicroBatch(tokens=10, sum_of_squares=50.0)] * 2,
-                loss=float(iteration),
-            ),
+            iteration,
+            epoch=epoch,
+            offset=iteration,
+            wall_seconds=1.0 + iteration,
+            forward_seconds=float(iteration),
+            wait_vote_seconds=1.0,
+            tokens=20,
+            sum_of_squares=100.0,
+            loss=float(iteration),
         )
         for iteration in iterations
     ]
-    block = block_of(samples, offsets=iterations)
     if at_once:
-        return aggregator.add(block, np.arange(len(samples)), now_seconds)
-    return [found for row in range(len(samples)) for found in aggregator.add(block, np.array([row]), now_seconds)]
+        return add(aggregator, samples, now_seconds)
+    return [found for each in samples for found in add(aggregator, [each], now_seconds)]
 
 
 def test_a_window_starts_at_a_multiple_of_its_length_and_ends_with_the_next_one() -> None:
@@ -113,21 +114,50 @@ def test_the_oldest_offset_is_what_a_restart_must_read_again() -> None:
     assert aggregator.oldest_offset(RollupHold(opened_after_seconds=100.0, from_offset=5)) is None
 
 
-def test_gaps_in_record_numbers_are_counted_per_process() -> None:
-    sequences = RecordSequences()
-    assert sequences.add(np.array([[0, 0, 10, 0]])) == (0, 0)
-    assert sequences.add(np.array([[0, 0, 11, 0]])) == (0, 0)
-    assert sequences.add(np.array([[0, 0, 14, 5]])) == (2, 5)
-    assert sequences.add(np.array([[0, 0, 14, 5]])) == (0, 0)
-    assert sequences.add(np.array([[0, 1, 0, 0]])) == (0, 0)
+def numbered(process: tuple[int, int], sequence: int, num_dropped: int) -> Sample:
+    return Sample(process[0], 0, incarnation=process[1], sequence=sequence, num_dropped=num_dropped)
 
 
-def summed_one_by_one(told: Sequence[tuple[int, pb.Sample]], window_iterations: int) -> dict[tuple[int, ...], object]:
+def test_gaps_in_batch_numbers_are_counted_per_process() -> None:
+    sequences = BatchSequences()
+    assert sequences.add(batches_of([numbered((0, 0), 10, 0)])) == (0, 0)
+    assert sequences.add(batches_of([numbered((0, 0), 11, 0)])) == (0, 0)
+    assert sequences.add(batches_of([numbered((0, 0), 14, 5)])) == (2, 5)
+    assert sequences.add(batches_of([numbered((0, 0), 14, 5)])) == (0, 0)
+    assert sequences.add(batches_of([numbered((0, 1), 0, 0)])) == (0, 0)
+
+
+processes = st.tuples(st.integers(-1, 400), st.sampled_from([0, 1, 1_000_000_000]))
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.tuples(processes, st.integers(0, 6), st.integers(0, 3)), min_size=1, max_size=40), st.integers(0, 40)
+)
+def test_lost_batches_are_counted_the_same_however_they_come_together(
+    told: list[tuple[tuple[int, int], int, int]], cut: int
+) -> None:
+    at_once, in_parts = BatchSequences(), BatchSequences()
+    expected = [0, 0]
+    newest = dict[tuple[int, int], tuple[int, int]]()
+    for process, number, dropped in told:
+        seen, lost = newest.get(process, (-1, 0))
+        if 0 <= seen < number:
+            expected = [expected[0] + number - seen - 1, expected[1] + max(0, dropped - lost)]
+        if number > seen:
+            newest[process] = number, dropped if seen < 0 else max(dropped, lost)
+    samples = [numbered(*each) for each in told]
+    assert [*at_once.add(batches_of(samples))] == expected
+    parts = [in_parts.add(batches_of(part)) for part in (samples[:cut], samples[cut:])]
+    assert [sum(pair) for pair in zip(*parts, strict=True)] == expected
+
+
+def summed_one_by_one(told: Sequence[Sample], window_iterations: int) -> dict[tuple[int, ...], object]:
     """What the windows that end should hold, by the plainest code there is."""
-    open_windows: dict[int, list[pb.Sample]] = {}
+    open_windows: dict[int, list[Sample]] = {}
     finished: dict[tuple[int, ...], object] = {}
-    for rank, sample in told:
-        key = (sample.epoch, sample.iteration - sample.iteration % window_iterations)
+    for sample in told:
+        rank, key = sample.rank, (sample.epoch, sample.iteration - sample.iteration % window_iterations)
         held = open_windows.get(rank, [])
         if held:
             known = (held[0].epoch, held[0].iteration - held[0].iteration % window_iterations)
@@ -138,9 +168,9 @@ def summed_one_by_one(told: Sequence[tuple[int, pb.Sample]], window_iterations: 
                     len(held),
                     sum(each.wall_seconds for each in held),
                     max(each.wall_seconds for each in held),
-                    sum(each.compute.backward for each in held),
-                    sum(batch.tokens for each in held for batch in each.micro_batches),
-                    [each.loss for each in held if each.HasField("loss")],
+                    sum(each.backward_seconds for each in held),
+                    sum(each.tokens for each in held),
+                    [each.loss for each in held if each.loss is not None],
                 )
                 held = open_windows[rank] = []
         if not held or sample.iteration > held[-1].iteration:
@@ -149,31 +179,30 @@ def summed_one_by_one(told: Sequence[tuple[int, pb.Sample]], window_iterations: 
 
 
 @st.composite
-def told_samples(draw: st.DrawFn) -> list[tuple[int, pb.Sample]]:
-    told = []
-    for _ in range(draw(st.integers(1, 60))):
-        seconds = draw(st.floats(0.0, 100.0))
-        sample = pb.Sample(
-            iteration=draw(st.integers(0, 12)),
+def told_samples(draw: st.DrawFn) -> list[Sample]:
+    return [
+        Sample(
+            draw(st.integers(0, 3)),
+            draw(st.integers(0, 12)),
             epoch=draw(st.sampled_from([0, 0, 0, 1])),
-            wall_seconds=seconds,
-            compute=pb.ComputeSeconds(backward=seconds / 2),
-            micro_batches=[pb.MicroBatch(tokens=draw(st.integers(0, 9)))] * draw(st.integers(0, 2)),
+            wall_seconds=(seconds := draw(st.integers(0, 100)) / 8),
+            backward_seconds=seconds / 2,
+            tokens=draw(st.integers(0, 18)),
             loss=draw(st.sampled_from([None, 1.0, math.nan])),
         )
-        told.append((draw(st.integers(0, 3)), sample))
-    return told
+        for _ in range(draw(st.integers(1, 60)))
+    ]
 
 
 @settings(deadline=None)
 @given(told_samples(), st.integers(1, 4), st.integers(1, 60))
-def test_blocks_are_summed_up_as_if_sample_by_sample(
-    told: list[tuple[int, pb.Sample]], window_iterations: int, most_at_once: int
+def test_what_comes_together_is_summed_up_as_if_one_by_one(
+    told: list[Sample], window_iterations: int, most_at_once: int
 ) -> None:
     aggregator = RollupAggregator("job", window_iterations=window_iterations)
-    block, found = block_of(told), {}
+    found = {}
     for first in range(0, len(told), most_at_once):
-        for window in aggregator.add(block, np.arange(first, min(first + most_at_once, len(told))), 0.0):
+        for window in add(aggregator, told[first : first + most_at_once], 0.0):
             record = window.record
             key = (record.rank, record.epoch, record.first_iteration)
             assert key not in found

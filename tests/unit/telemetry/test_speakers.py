@@ -2,19 +2,19 @@
 
 from collections.abc import Sequence
 
-import numpy as np
 import pytest
 
+from evenkeel.contracts.batches import Batches
 from evenkeel.contracts.headers import record_headers
 from evenkeel.contracts.speakers import LAUNCHER_INCARNATION, NO_RANK
-from evenkeel.contracts.topics import RECORDS
-from evenkeel.numeric.arrays import Ints
+from evenkeel.contracts.topics import BATCHES
 from evenkeel.services.common.kafka.records import ConsumedRecord, OutgoingRecord, Partition
 from evenkeel.services.scheduler.adapters.job_events import JobEvents
-from evenkeel.services.telemetry.adapters.record_batch import RecordBatchDecoder
-from evenkeel.services.telemetry.domain.sequences import RecordSequences
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
-from evenkeel.trainer_sdk.emit.record_builder import RecordBuilder, Source
+from evenkeel.services.telemetry.adapters.batch_reader import read_fetch
+from evenkeel.services.telemetry.domain.sequences import BatchSequences
+from evenkeel.telemetry.v2 import process_pb2 as pb
+from evenkeel.telemetry.v2.batch_pb2 import Batch
+from evenkeel.trainer_sdk.emit.batch import BatchBuilder, Source
 
 
 class Kept:
@@ -27,35 +27,35 @@ class Kept:
         self.values += [record.value or b"" for record in records]
 
 
-def numbers_of(values: Sequence[bytes]) -> Ints:
+def batches_of(values: Sequence[bytes]) -> Batches:
     records = [
         ConsumedRecord(
-            partition=Partition(RECORDS.name, 0),
+            partition=Partition(BATCHES.name, 0),
             offset=offset,
             timestamp_seconds=0.0,
             key=b"job",
             value=value,
-            headers=record_headers(RECORDS, "test"),
+            headers=record_headers(BATCHES, "test"),
         )
         for offset, value in enumerate(values)
     ]
-    batch = RecordBatchDecoder().decode(records)
-    assert not batch.rejections
-    return np.concatenate([run.numbers for run in batch.runs])
+    [job], rejections = read_fetch(records)
+    assert not rejections
+    return job.arrived.batches
 
 
 @pytest.mark.asyncio
 async def test_what_launcher_and_scheduler_say_is_counted_apart() -> None:
-    launcher = RecordBuilder(Source(job_id="job", rank=NO_RANK, incarnation=LAUNCHER_INCARNATION, node="node-0"))
+    launcher = BatchBuilder(Source(job_id="job", rank=NO_RANK, incarnation=LAUNCHER_INCARNATION, node="node-0"))
     producer = Kept()
     scheduler = JobEvents(producer, "job", clock=lambda: 5.0)
     for rank in range(3):
         await scheduler.stream_broken(rank, 0, "it broke")
-    told = [launcher.build(events=[pb.ProcessEvent(kind=pb.PROCESS_EVENT_KIND_DIED, rank=rank)]) for rank in range(9)]
-    first, *_, last = [record.SerializeToString() for record in told]
-    sequences = RecordSequences()
+    dead = [pb.ProcessEvent(kind=pb.PROCESS_EVENT_KIND_DIED, rank=rank) for rank in range(9)]
+    first, *_, last = [batch.SerializeToString() for each in dead for batch in launcher.build(events=[each])]
+    sequences = BatchSequences()
     # Of the launcher's nine records seven are lost, and the scheduler's three lie between the two that are not.
-    missing, _ = sequences.add(numbers_of([first, *producer.values, last]))
+    missing, _ = sequences.add(batches_of([first, *producer.values, last]))
     assert missing == 7
 
 
@@ -63,6 +63,6 @@ async def test_what_launcher_and_scheduler_say_is_counted_apart() -> None:
 async def test_a_stream_that_broke_is_told_of_the_rank_and_the_process_that_it_led_to() -> None:
     producer = Kept()
     await JobEvents(producer, "job", clock=lambda: 5.0).stream_broken(6, 2, "x" * 5000)
-    (event,) = pb.Record.FromString(producer.values[0]).events
+    (event,) = Batch.FromString(producer.values[0]).events
     assert (event.rank, event.incarnation, event.at_unix_seconds) == (6, 2, 5.0)
     assert len(event.detail) < 5000

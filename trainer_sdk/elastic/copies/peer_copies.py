@@ -1,7 +1,9 @@
-"""Copies of exposed ranks' slices in the memory of peers, and what a rank needs to go back to such a copy.
+"""Copies of ranks' slices in the memory of peers, and what a rank needs to go back to such a copy.
 
-A round is a step after which every exposed rank sends its slices to its keeper. It is sent behind the next iteration's
-compute and waited for before the next vote, so whoever saw that vote pass knows that the round is complete everywhere.
+A round is a step after which every rank whose slices have too few hosts (:mod:`evenkeel.layouts.copies`) sends them to
+its
+keepers. It is sent behind the next iteration's compute and waited for before the next vote, so whoever saw that vote
+pass knows that the round is complete everywhere.
 Until then the round before it stays: a keeper has two buffers, and every rank can go back to the last round that is
 known to be complete. So after a failure there is always one step at which all survivors and all copies meet.
 
@@ -15,9 +17,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from evenkeel.layouts.copies import Placement, losses_not_survived, place_copies
 from evenkeel.layouts.layout import Layout
+from evenkeel.layouts.model import ModelSpec
 from evenkeel.layouts.rank_state import KeptCopy
-from evenkeel.trainer_sdk.elastic.copies.copy_placement import Placement, copy_groups, place_copies
+from evenkeel.trainer_sdk.elastic.config import CopiesConfig
 from evenkeel.trainer_sdk.elastic.model.parameters import ParameterSpec
 from evenkeel.trainer_sdk.elastic.state.flat_state import FlatState, flatten, num_elements, shapes_of
 from evenkeel.trainer_sdk.elastic.state.ownership import OwnershipMap
@@ -26,6 +30,8 @@ from evenkeel.trainer_sdk.groups.building.builder import GroupSpec
 from evenkeel.trainer_sdk.groups.group import Group, Pending
 
 _log = logging.getLogger(__name__)
+
+_MOST_TOLD = 8
 
 
 @dataclass(slots=True)
@@ -42,24 +48,27 @@ class PeerCopies:
 
     Args:
         specs: The model's parameters.
+        model: What its blocks weigh.
         rank: This rank.
-        every_iterations: A round after every so many steps, and one when an epoch begins; 0 = no copies.
+        config: When there is a round, besides the one when an epoch begins, and how much may be kept.
         node_of: Node of a rank; None when it is not known.
     """
 
     def __init__(
         self,
         specs: Sequence[ParameterSpec],
+        model: ModelSpec,
         rank: int,
-        *,
-        every_iterations: int,
+        config: CopiesConfig,
         node_of: Callable[[int], str] | None = None,
     ) -> None:
         self._specs = specs
+        self._model = model
         self._rank = rank
-        self._every_iterations = every_iterations
+        self._config = config
         self._node_of = node_of
         self._placements: tuple[Placement, ...] = ()
+        self._placed: tuple[Layout, tuple[Placement, ...]] | None = None  # the newest that was worked out
         self._layout: Layout | None = None
         self._groups: Mapping[str, Group] = {}
         self._kept: dict[tuple[int, int, int], FlatState] = {}
@@ -70,16 +79,19 @@ class PeerCopies:
 
     def groups_of(self, layout: Layout) -> tuple[GroupSpec, ...]:
         """The groups that the copies of an epoch with this layout need."""
-        return copy_groups(self._place(layout))
+        places = self._place(layout)
+        return tuple(GroupSpec(name=_group_name(place), ranks=(place.owner, place.keeper)) for place in places)
 
     def enter(self, layout: Layout, groups: Mapping[str, Group], state: ShardState) -> None:
         """An epoch begins: its first round goes out. What is kept of older epochs stays until its first vote."""
         self._placements, self._layout, self._groups = self._place(layout), layout, groups
+        if self._rank == layout.ranks[0] and self._config.every_iterations:
+            self._tell_what_is_not_survived(layout)
         self._begin(state)
 
     def stepped(self, state: ShardState) -> None:
         """A step was applied in an epoch that goes on: begin a round if one is due."""
-        if self._placements and state.steps_applied % self._every_iterations == 0:
+        if self._placements and state.steps_applied % self._config.every_iterations == 0:
             self._begin(state)
 
     def finish(self) -> None:
@@ -156,7 +168,22 @@ class PeerCopies:
     # ---- inside
 
     def _place(self, layout: Layout) -> tuple[Placement, ...]:
-        return place_copies(self._specs, layout, self._node_of) if self._every_iterations else ()
+        if not self._config.every_iterations:
+            return ()
+        if self._placed is None or self._placed[0] != layout:
+            budget_bytes = self._config.budget_bytes or float("inf")
+            self._placed = layout, place_copies(self._model, layout, self._nodes(layout), budget_bytes)
+        return self._placed[1]
+
+    def _nodes(self, layout: Layout) -> dict[int, str]:
+        return {rank: "" if self._node_of is None else self._node_of(rank) for rank in layout.ranks}
+
+    def _tell_what_is_not_survived(self, layout: Layout) -> None:
+        losses = losses_not_survived(layout, self._nodes(layout), self._placements)
+        if losses:
+            text = ", ".join(" + ".join(units) for units in losses[:_MOST_TOLD])
+            more = f" and {len(losses) - _MOST_TOLD} more" if len(losses) > _MOST_TOLD else ""
+            _log.warning("this layout cannot survive the loss of %s%s without a checkpoint on disk", text, more)
 
     def _begin(self, state: ShardState) -> None:
         """Send this rank's slices and prepare to receive others'; returns at once."""
@@ -178,7 +205,7 @@ class PeerCopies:
         ownership = OwnershipMap(self._specs, self._layout)
         for place in self._placements:
             if place.owner == self._rank:
-                pending.append(self._groups[place.group_name].start_broadcast(mine.buffer, self._rank))
+                pending.append(self._groups[_group_name(place)].start_broadcast(mine.buffer, self._rank))
             elif place.keeper == self._rank:
                 shapes = {
                     name: ownership.specs[name].slice_shape(len(held))
@@ -192,7 +219,7 @@ class PeerCopies:
                     buffer=self._buffer(num_elements(shapes), some),
                     shapes=shapes,
                 )
-                pending.append(self._groups[place.group_name].start_broadcast(copy.buffer, place.owner))
+                pending.append(self._groups[_group_name(place)].start_broadcast(copy.buffer, place.owner))
                 arriving.append(copy)
         self._round = _Round(mine, arriving, pending)
 
@@ -202,6 +229,11 @@ class PeerCopies:
                 return self._spare.pop(index)
         self._spare.clear()
         return torch.empty(length, dtype=like.dtype, device=like.device)
+
+
+def _group_name(place: Placement) -> str:
+    """A group of its own: broadcasts of one group must be issued in the same order at both ends."""
+    return f"copy/{place.owner}-{place.keeper}"
 
 
 def _rested(copy: FlatState) -> FlatState:

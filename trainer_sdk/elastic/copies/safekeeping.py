@@ -12,7 +12,7 @@ from evenkeel.trainer_sdk.elastic.copies.checkpoint_folder import CheckpointFold
 from evenkeel.trainer_sdk.elastic.copies.checkpoint_manifest import training_identity
 from evenkeel.trainer_sdk.elastic.copies.disk_copies import DiskCopies
 from evenkeel.trainer_sdk.elastic.copies.peer_copies import PeerCopies
-from evenkeel.trainer_sdk.elastic.model.model import parameter_specs
+from evenkeel.trainer_sdk.elastic.model.model import model_spec, parameter_specs
 from evenkeel.trainer_sdk.elastic.state.restorer import Restorer
 from evenkeel.trainer_sdk.elastic.state.shard_state import ShardState
 from evenkeel.trainer_sdk.groups.building.builder import GroupSpec
@@ -40,7 +40,7 @@ class Safekeeping:
     def __init__(self, config: TrainingConfig, rank: int, node_of: Callable[[int], str] | None) -> None:
         specs = parameter_specs(config.model)
         self._config = config
-        self._peers = PeerCopies(specs, rank, every_iterations=config.copies.every_iterations, node_of=node_of)
+        self._peers = PeerCopies(specs, model_spec(config), rank, config.copies, node_of)
         self._folder: CheckpointFolder | None = None
         self._disk: DiskCopies | None = None
         if config.checkpoint.directory:
@@ -57,7 +57,6 @@ class Safekeeping:
         self.restorer = Restorer(config, rank, self._peers, self._folder)
         self._looked_at_seconds = float("-inf")
         self._readable: tuple[int, ...] = ()
-        self._refused: tuple[int, str] = (0, "")
 
     # ---- while training
 
@@ -114,13 +113,13 @@ class Safekeeping:
 
     # ---- while parked
 
+    def steps_to_go_back_to(self, epoch: int) -> tuple[int, ...]:
+        """Earlier steps of an epoch of which this rank has its own slices."""
+        return self._peers.steps_to_go_back_to(epoch)
+
     def earlier_state(self, epoch: int, steps_applied: int) -> ShardState | None:
         """This rank's own slices as they were; None when they are gone."""
         return self._peers.own_state(epoch, steps_applied, self.restorer.device)
-
-    def refuse(self, epoch: int, reason: str) -> None:
-        """This rank could not carry out the plan of an epoch."""
-        self._refused = epoch, reason
 
     def look(self) -> bool:
         """Look at the folder of checkpoints if that is due; whether something changed there."""
@@ -134,7 +133,6 @@ class Safekeeping:
         """A rank's state with what it keeps and what it can go back to."""
         if state.phase in (RankPhase.PARKED, RankPhase.JOINING):
             self.look()
-        epoch, reason = self._refused
         return replace(
             state,
             copies=self._peers.kept,
@@ -144,6 +142,4 @@ class Safekeeping:
                 for steps in self._peers.steps_to_go_back_to(held)
             ),
             checkpoint_steps=self._readable,
-            refused_epoch=epoch,
-            refusal=reason,
         )

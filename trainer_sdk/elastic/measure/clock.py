@@ -5,9 +5,10 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import TypeVar
 
-from evenkeel.trainer_sdk.devices.device import ComputeKind, Device
+from evenkeel.trainer_sdk.devices.device import Computed, ComputeKind, Device
+from evenkeel.trainer_sdk.devices.process_usage import ProcessUsage, Usage
+from evenkeel.trainer_sdk.devices.wall_clock import WallClock
 from evenkeel.trainer_sdk.emit.progress import ProgressMark
-from evenkeel.trainer_sdk.emit.wall_clock import WallClock
 
 T = TypeVar("T")
 
@@ -54,6 +55,7 @@ class Clock:
         self._stretches = {kind: Stretch(self, kind) for kind in ComputeKind}
         self._kind: ComputeKind | None = None
         self._flops = 0.0
+        self._usage = ProcessUsage()
         self._waited = _NOTHING_WAITED.copy()
         self._wall_clock = WallClock()
         self.began_at_unix_seconds = 0.0
@@ -89,9 +91,13 @@ class Clock:
         progress.newest = compute, (), resumed, progress.where
         return result
 
-    def take_compute(self) -> dict[ComputeKind, float]:
-        """Compute seconds by kind since the last take."""
-        return self._device.take_seconds()
+    def take_compute(self) -> Computed:
+        """What the device measured since the last take."""
+        return self._device.take()
+
+    def take_usage(self) -> Usage:
+        """What the process used since the last take."""
+        return self._usage.take()
 
     def take_waiting(self) -> dict[WaitKind, float]:
         """Waiting seconds by kind since the last take."""

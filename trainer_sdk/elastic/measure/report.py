@@ -1,7 +1,5 @@
-"""Turns what the clock and the vote know of an iteration into the sample that is emitted."""
+"""Turns what clock, vote and traffic know of an iteration into what is emitted of it."""
 
-import resource
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -9,18 +7,19 @@ from functools import partial
 import torch
 
 from evenkeel.layouts.layout import Position
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
-from evenkeel.trainer_sdk.devices.device import ComputeKind
+from evenkeel.telemetry.v2 import batch_pb2 as pb
+from evenkeel.trainer_sdk.devices.device import Computed
+from evenkeel.trainer_sdk.devices.process_usage import Usage
 from evenkeel.trainer_sdk.elastic.measure.clock import Clock, WaitKind
-from evenkeel.trainer_sdk.elastic.measure.traffic import Traffic, traffic_message
+from evenkeel.trainer_sdk.elastic.measure.traffic import Traffic
 from evenkeel.trainer_sdk.elastic.model.data import Documents, MicroBatch
 from evenkeel.trainer_sdk.elastic.model.model import BACKWARD_MULTIPLE
 from evenkeel.trainer_sdk.elastic.model.stage_model import StageModel
 from evenkeel.trainer_sdk.elastic.program.runtime import EpochRuntime
-from evenkeel.trainer_sdk.groups.channel import Stamps
+from evenkeel.trainer_sdk.emit.measured import Listed, Measured, Place, Stamps
 
 
-def iteration_sample(
+def iteration_measured(
     runtime: EpochRuntime,
     clock: Clock,
     traffic: Traffic,
@@ -31,18 +30,19 @@ def iteration_sample(
     gradient_norm: float | None,
     after_reshape: bool,
     checkpoint: bool,
-) -> Callable[[], pb.Sample]:
-    """What builds the sample of the iteration that ends now; any thread may call it, later.
+) -> Callable[[], Measured]:
+    """What sorts the measurements of the iteration that ends now; any thread may call it, later.
 
     Takes the clock's seconds and the traffic's stamps, and nothing else: the training thread has no time to lose.
     ``loss`` is None where no vote was heard.
     """
     return partial(
-        _sample,
+        _measured,
         wall_seconds=time.perf_counter() - clock.began_seconds,
         began_at_unix_seconds=clock.began_at_unix_seconds,
         began_seconds=clock.began_seconds,
-        compute=clock.take_compute(),
+        computed=clock.take_compute(),
+        usage=clock.take_usage(),
         waiting=clock.take_waiting(),
         channels=traffic.take(),
         batches=runtime.batches,
@@ -59,12 +59,13 @@ def iteration_sample(
     )
 
 
-def _sample(
+def _measured(
     *,
     wall_seconds: float,
     began_at_unix_seconds: float,
     began_seconds: float,
-    compute: Mapping[ComputeKind, float],
+    computed: Computed,
+    usage: Usage,
     waiting: Mapping[WaitKind, float],
     channels: Sequence[Stamps],
     batches: Sequence[MicroBatch],
@@ -78,27 +79,26 @@ def _sample(
     gradient_norm: float | None,
     after_reshape: bool,
     checkpoint: bool,
-) -> pb.Sample:
-    return pb.Sample(
+) -> Measured:
+    listed = [_listed(batch.index, batch.documents) for batch in batches]
+    listed += [_listed(index, documents, kept=True) for index, documents in kept]
+    measured = Measured(
         iteration=iteration,
-        epoch=epoch,
         started_at_unix_seconds=began_at_unix_seconds,
         wall_seconds=wall_seconds,
-        compute=pb.ComputeSeconds(
-            forward=compute.get(ComputeKind.FORWARD, 0.0),
-            backward=compute.get(ComputeKind.BACKWARD, 0.0),
-            optimizer=compute.get(ComputeKind.OPTIMIZER, 0.0),
-            data=compute.get(ComputeKind.DATA, 0.0),
-        ),
-        waiting=pb.WaitingSeconds(
-            tensor=waiting[WaitKind.TENSOR],
-            pipeline=waiting[WaitKind.PIPELINE],
-            gradient=waiting[WaitKind.GRADIENT],
-            vote=waiting[WaitKind.VOTE],
-        ),
-        micro_batches=[_micro_batch(batch.index, batch.documents) for batch in batches],
-        kept_micro_batches=[_micro_batch(index, documents) for index, documents in kept],
-        position=pb.Position(
+        wait_tensor_seconds=waiting[WaitKind.TENSOR],
+        wait_pipeline_seconds=waiting[WaitKind.PIPELINE],
+        wait_gradient_seconds=waiting[WaitKind.GRADIENT],
+        wait_vote_seconds=waiting[WaitKind.VOTE],
+        tokens=sum(each.tokens for each in listed if not each.kept),
+        sum_of_squares=sum(each.squares for each in listed if not each.kept),
+        num_micro_batches=len(batches),
+        loss=loss,
+        gradient_norm=gradient_norm,
+        peak_memory_bytes=int(torch.cuda.max_memory_allocated(device)) if device.type == "cuda" else 0,
+        mark=_mark(after_reshape, checkpoint),
+        place=Place(
+            epoch=epoch,
             replica=position.replica,
             stage=position.stage,
             shard=position.shard,
@@ -106,12 +106,12 @@ def _sample(
             forward_flops_per_squared_length=sum(model.flops_per_squared_length for model in models.values()),
             backward_multiple=BACKWARD_MULTIPLE,
         ),
-        loss=loss,
-        gradient_norm=gradient_norm,
-        peak_memory_bytes=_peak_memory_bytes(device),
-        mark=_mark(after_reshape, checkpoint),
-        traffic=traffic_message(channels, began_seconds) if any(one.entered_seconds for one in channels) else None,
+        listed=listed,
+        channels=[each for each in channels if each.entered_seconds],
+        began_seconds=began_seconds,
     )
+    measured.add(computed, usage)
+    return measured
 
 
 def _mark(after_reshape: bool, checkpoint: bool) -> "pb.Mark.ValueType":
@@ -120,12 +120,5 @@ def _mark(after_reshape: bool, checkpoint: bool) -> "pb.Mark.ValueType":
     return pb.MARK_CHECKPOINT if checkpoint else pb.MARK_UNSPECIFIED
 
 
-def _micro_batch(index: int, documents: Documents) -> pb.MicroBatch:
-    return pb.MicroBatch(index=index, tokens=documents.num_tokens, sum_of_squares=documents.sum_of_squares)
-
-
-def _peak_memory_bytes(device: torch.device) -> int:
-    if device.type == "cuda":  # named: the thread that builds samples has another current device
-        return int(torch.cuda.max_memory_allocated(device))
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
+def _listed(index: int, documents: Documents, *, kept: bool = False) -> Listed:
+    return Listed(index, documents.num_tokens, documents.sum_of_squares, kept)

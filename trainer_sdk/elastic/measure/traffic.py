@@ -1,13 +1,14 @@
-"""The channels of a rank in an epoch: which groups are measured, as what, and how the sample carries their stamps."""
+"""The channels of a rank in an epoch: which groups are measured, as what, and what is taken of them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from evenkeel.layouts.layout import Layout
-from evenkeel.layouts.traffic import group_number, stamped_indices
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
+from evenkeel.layouts.traffic import group_number
+from evenkeel.telemetry.v2 import batch_pb2 as pb
 from evenkeel.trainer_sdk.devices.links import Links
 from evenkeel.trainer_sdk.elastic.program.topology import borders_of, collective_name
-from evenkeel.trainer_sdk.groups.channel import Channel, Stamps
+from evenkeel.trainer_sdk.emit.measured import Stamps
+from evenkeel.trainer_sdk.groups.channel import Channel
 from evenkeel.trainer_sdk.groups.group import Group
 
 _SENT = {False: pb.CHANNEL_KIND_ACTIVATION_SENT, True: pb.CHANNEL_KIND_GRADIENT_SENT}
@@ -59,33 +60,3 @@ class Traffic:
             return
         group.channel = Channel(kind=kind, party=party, ranks=group.ranks, sends=sends, links=links, check=group.check)
         self._channels.append(group.channel)
-
-
-def traffic_message(channels: Sequence[Stamps], started_seconds: float) -> pb.Traffic:
-    """The wire form of an iteration's stamps.
-
-    Args:
-        channels: What :meth:`Traffic.take` gave.
-        started_seconds: The iteration's start on the clock of the stamps.
-    """
-    message = pb.Traffic()
-    for kind, party, num_members, entered, took, num_bytes in channels:
-        if not entered:
-            continue
-        chosen = stamped_indices(len(entered))
-        message.kinds.append(pb.ChannelKind.ValueType(kind))
-        message.parties.append(party)
-        message.num_members.append(num_members)
-        message.num_operations.append(len(entered))
-        message.num_bytes.append(sum(num_bytes))
-        message.num_stamped.append(len(chosen))
-        if kind != pb.CHANNEL_KIND_COLLECTIVE:
-            message.entered_microseconds.extend([_microseconds(entered[k] - started_seconds) for k in chosen])
-        if took:
-            message.took_microseconds.extend([_microseconds(took[k]) for k in chosen])
-            message.stamped_bytes.extend([num_bytes[k] for k in chosen])
-    return message
-
-
-def _microseconds(seconds: float) -> int:
-    return min(max(round(seconds * 1e6), 0), 0xFFFFFFFF)

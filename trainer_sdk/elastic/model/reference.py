@@ -5,7 +5,7 @@ import time
 import torch
 
 from evenkeel.layouts.layout import Layout, uniform_layout
-from evenkeel.trainer_sdk.devices.device import ComputeKind
+from evenkeel.trainer_sdk.devices.device import Computed, ComputeKind
 from evenkeel.trainer_sdk.elastic.config import TrainingConfig
 from evenkeel.trainer_sdk.elastic.measure.clock import Clock
 from evenkeel.trainer_sdk.elastic.model.data import Dataset
@@ -26,9 +26,9 @@ class UnpacedDevice:
         """Only the time."""
         return time.perf_counter()
 
-    def take_seconds(self) -> dict[ComputeKind, float]:
+    def take(self) -> Computed:
         """Nothing was measured."""
-        return {}
+        return Computed({}, None, False)
 
 
 def single_layout(config: TrainingConfig) -> Layout:

@@ -10,7 +10,6 @@ from evenkeel.trainer_sdk.control.state import Commit
 from evenkeel.trainer_sdk.elastic.copies.safekeeping import Safekeeping
 from evenkeel.trainer_sdk.elastic.gradients.gradient_sums import GradientSums
 from evenkeel.trainer_sdk.elastic.state.shard_state import ShardState
-from evenkeel.trainer_sdk.elastic.state.transfers import MissingSliceError
 
 _log = logging.getLogger(__name__)
 
@@ -66,29 +65,12 @@ class Holdings:
         self._states, self._sums = {epoch: self._states[epoch]}, {epoch: self._sums[epoch]}
         return True
 
-    def go_back(self, commit: Commit, steps_applied: int) -> int:
-        """Go back to the plan's step where this rank is beyond it.
-
-        Args:
-            commit: A plan that is read from ranks and their copies.
-            steps_applied: Steps in this rank's newest slices.
-
-        Returns:
-            Steps in them now.
-
-        Raises:
-            MissingSliceError: They do not fit the plan, and nothing earlier is there that does.
-        """
+    def go_back(self, commit: Commit) -> None:
+        """Go back to this rank's own slices of the plan's step, which are there."""
         earlier = self._safekeeping.earlier_state(commit.from_epoch, commit.steps_applied)
-        if steps_applied > commit.steps_applied and earlier is not None:
-            _log.warning("rank %d goes back from step %d to %d", self._rank, steps_applied, earlier.steps_applied)
-            self._states[commit.from_epoch], steps_applied = earlier, earlier.steps_applied
-        if commit.from_epoch in self._states and steps_applied != commit.steps_applied:
-            raise MissingSliceError(
-                f"plan {commit.reshape.plan_id} says {commit.steps_applied} steps are applied, but rank {self._rank} "
-                f"is at {steps_applied} and holds no voted gradients: its state does not fit the plan"
-            )
-        return steps_applied
+        assert earlier is not None, "a rank goes back to what it has"
+        _log.warning("rank %d goes back to step %d", self._rank, commit.steps_applied)
+        self._states[commit.from_epoch] = earlier
 
     def forget(self) -> None:
         """An epoch without this rank has voted: nobody needs what it holds."""

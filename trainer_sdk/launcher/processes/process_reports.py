@@ -4,11 +4,10 @@ import signal
 import time
 
 from evenkeel.contracts.speakers import LAUNCHER_INCARNATION, NO_RANK
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
-from evenkeel.trainer_sdk.emit.emitter import Emitter
+from evenkeel.telemetry.v2 import process_pb2 as pb
+from evenkeel.trainer_sdk.emit.batch import Source
+from evenkeel.trainer_sdk.emit.emitter import Emitter, NullEmitter
 from evenkeel.trainer_sdk.emit.kafka_emitter import KafkaEmitter
-from evenkeel.trainer_sdk.emit.null_emitter import NullEmitter
-from evenkeel.trainer_sdk.emit.record_builder import Source
 from evenkeel.trainer_sdk.launcher.description.job_spec import JobSpec
 from evenkeel.trainer_sdk.launcher.description.run_state import RankProcess
 from evenkeel.trainer_sdk.launcher.processes.rank_process import EXIT_EVICTED

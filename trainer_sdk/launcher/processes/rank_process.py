@@ -11,7 +11,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from evenkeel.layouts.rank_state import RankPhase
-from evenkeel.telemetry.v1 import telemetry_pb2
+from evenkeel.telemetry.v2 import process_pb2
+from evenkeel.trainer_sdk.control.last_words import LastWords
 from evenkeel.trainer_sdk.control.mailbox import Mailbox
 from evenkeel.trainer_sdk.control.registration import RankIdentity, Registration
 from evenkeel.trainer_sdk.control.server import ControlServer
@@ -21,11 +22,11 @@ from evenkeel.trainer_sdk.devices.emulated_device import EmulatedDevice
 from evenkeel.trainer_sdk.devices.links import EmulatedLinks, Links, LinkTable
 from evenkeel.trainer_sdk.devices.real_device import CpuDevice, CudaDevice
 from evenkeel.trainer_sdk.devices.speeds import SpeedTable
-from evenkeel.trainer_sdk.emit.emitter import Emitter
+from evenkeel.trainer_sdk.emit.batch import Source
+from evenkeel.trainer_sdk.emit.emitter import Emitter, NullEmitter
 from evenkeel.trainer_sdk.emit.kafka_emitter import KafkaEmitter
-from evenkeel.trainer_sdk.emit.null_emitter import NullEmitter
-from evenkeel.trainer_sdk.emit.record_builder import Source
 from evenkeel.trainer_sdk.launcher.description.job_spec import DeviceKind, JobSpec
+from evenkeel.trainer_sdk.launcher.left_words import leave
 from evenkeel.trainer_sdk.launcher.processes.context import RankContext
 from evenkeel.trainer_sdk.launcher.progress.noting_emitter import NotingEmitter
 from evenkeel.trainer_sdk.launcher.progress.progress_board import ProgressBoard
@@ -57,9 +58,9 @@ def run_rank(spec: JobSpec, rank: int, incarnation: int, store_address: tuple[st
     emitter = _emitter(spec, rank, incarnation)
     server, registration = _controller(spec, mailbox, rank, incarnation)
     emitter.emit_event(
-        telemetry_pb2.ProcessEvent(
+        process_pb2.ProcessEvent(
             at_unix_seconds=time.time(),
-            kind=telemetry_pb2.PROCESS_EVENT_KIND_STARTED,
+            kind=process_pb2.PROCESS_EVENT_KIND_STARTED,
             rank=rank,
             incarnation=incarnation,
             detail=f"process {os.getpid()}" + ("" if server is None else f", controller at {server.address()}"),
@@ -86,8 +87,9 @@ def run_rank(spec: JobSpec, rank: int, incarnation: int, store_address: tuple[st
                 node_of=spec.node_of,
             )
         )
-    except Exception:
+    except Exception as error:
         traceback.print_exc()
+        leave(LastWords.of(error), spec.run_dir, rank, incarnation)
         status = EXIT_FAILED
     if status == EXIT_FINISHED:
         mailbox.publish(replace(mailbox.state, phase=RankPhase.FINISHED))

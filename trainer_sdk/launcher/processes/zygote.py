@@ -20,7 +20,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
+from evenkeel.trainer_sdk.control.last_words import LastWords
 from evenkeel.trainer_sdk.launcher.description.job_spec import JobSpec
+from evenkeel.trainer_sdk.launcher.left_words import leave
 from evenkeel.trainer_sdk.launcher.processes.rank_process import EXIT_FAILED, EXIT_FINISHED, load_entry_point, run_rank
 from evenkeel.trainer_sdk.launcher.processes.store_keeper import StoreKeeper
 
@@ -130,11 +132,11 @@ class Zygote:
         parent = os.getpid()
         pid = os.fork()
         if pid == 0:
-            self._become_child(parent, body, is_store=rank == STORE)
+            self._become_child(parent, body, rank, incarnation)
         self._children[pid] = (rank, incarnation)
         return pid
 
-    def _become_child(self, parent: int, body: Callable[[], int], *, is_store: bool) -> NoReturn:
+    def _become_child(self, parent: int, body: Callable[[], int], rank: int, incarnation: int) -> NoReturn:
         status = EXIT_FAILED
         try:
             signal.set_wakeup_fd(-1)
@@ -145,11 +147,12 @@ class Zygote:
             self._control.close()
             self._wake_reader.close()
             self._wake_writer.close()
-            self._store.close_in_child(is_store=is_store)
+            self._store.close_in_child(is_store=rank == STORE)
             if os.getppid() == parent:  # else the parent died before the kernel knew our wish
                 status = body()
-        except BaseException:
+        except BaseException as error:
             traceback.print_exc()
+            leave(LastWords.of(error), self._spec.run_dir, rank, incarnation)
         finally:
             sys.stdout.flush()
             sys.stderr.flush()
@@ -187,7 +190,11 @@ def _main() -> None:
     sys.path[:0] = [folder for folder in spec.python_path if Path(folder).is_dir()]
     import torch.distributed  # noqa: F401, PLC0415 - the point of this process
 
-    load_entry_point(spec.entry_point)
+    try:
+        load_entry_point(spec.entry_point)
+    except BaseException as error:
+        leave(LastWords.of(error), spec.run_dir, STORE, 0)
+        raise
     Zygote(control, spec).run()
     sys.stdout.flush()
     sys.stderr.flush()

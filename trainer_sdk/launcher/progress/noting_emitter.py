@@ -6,8 +6,10 @@ import threading
 import time
 from collections.abc import Callable
 
-from evenkeel.telemetry.v1 import telemetry_pb2
+from evenkeel.telemetry.v2 import process_pb2
 from evenkeel.trainer_sdk.emit.emitter import Emitter
+from evenkeel.trainer_sdk.emit.left_value import number
+from evenkeel.trainer_sdk.emit.measured import Measured
 from evenkeel.trainer_sdk.emit.progress import ProgressMark
 from evenkeel.trainer_sdk.launcher.progress.progress_board import Note, ProgressBoard
 
@@ -32,8 +34,8 @@ class NotingEmitter:
         self._board = board
         self._rank = rank
         self._interval_seconds = interval_seconds
-        self._newest: Callable[[], telemetry_pb2.Sample] | None = None
-        self._noted: Callable[[], telemetry_pb2.Sample] | None = None
+        self._newest: Callable[[], Measured] | None = None
+        self._noted: Callable[[], Measured] | None = None
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="evenkeel-notes", daemon=True)
         self._thread.start()
@@ -43,17 +45,12 @@ class NotingEmitter:
         """See the port."""
         return self._inner.progress
 
-    def emit_sample(self, sample: telemetry_pb2.Sample) -> None:
-        """See the port."""
-        self._newest = lambda: sample
-        self._inner.emit_sample(sample)
-
-    def emit_later(self, build: Callable[[], telemetry_pb2.Sample]) -> None:
+    def emit_later(self, build: Callable[[], Measured]) -> None:
         """See the port."""
         self._newest = build
         self._inner.emit_later(build)
 
-    def emit_event(self, event: telemetry_pb2.ProcessEvent) -> None:
+    def emit_event(self, event: process_pb2.ProcessEvent) -> None:
         """See the port."""
         self._inner.emit_event(event)
 
@@ -77,9 +74,10 @@ class NotingEmitter:
             return
         self._noted = build
         try:
-            sample = build()
+            measured = build()
+            loss = number(measured.loss)
         except Exception:
             _logger.exception("an iteration could not be noted for the launcher")
             return
-        loss = sample.loss if sample.HasField("loss") else math.nan
-        self._board.write(self._rank, Note(sample.iteration, sample.epoch, loss, time.time()))
+        note = Note(measured.iteration, measured.place.epoch, math.nan if loss is None else loss, time.time())
+        self._board.write(self._rank, note)

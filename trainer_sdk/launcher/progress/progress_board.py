@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 _NOTE = struct.Struct("dddd")
+# Ranks end their iterations together, and leave a note every half a second; a busy machine lets them wait for long.
+_SAME_TIME_SECONDS = 10.0
 
 
 class Note(NamedTuple):
@@ -50,12 +52,25 @@ class ProgressBoard:
 
         A note that is being written meanwhile may be half old: good enough for the eye.
         """
-        notes = [
-            Note(int(iteration), int(epoch), loss, at)
-            for iteration, epoch, loss, at in _NOTE.iter_unpack(self._map[:])
-            if at > 0.0
-        ]
+        notes = self._notes().values()
         return max(notes, key=lambda note: (note.epoch, note.iteration, not math.isnan(note.loss)), default=None)
+
+    def training(self) -> tuple[int, ...]:
+        """Ranks that keep up with whoever got furthest: of the same epoch, and heard of at about the same time."""
+        notes, newest = self._notes(), self.newest()
+        if newest is None:
+            return ()
+        last_seconds = max(note.at_unix_seconds for note in notes.values()) - _SAME_TIME_SECONDS
+        return tuple(
+            rank for rank, note in notes.items() if note.epoch == newest.epoch and note.at_unix_seconds >= last_seconds
+        )
+
+    def _notes(self) -> dict[int, Note]:
+        return {
+            rank: Note(int(iteration), int(epoch), loss, at)
+            for rank, (iteration, epoch, loss, at) in enumerate(_NOTE.iter_unpack(self._map[:]))
+            if at > 0.0
+        }
 
     def close(self) -> None:
         """Unmap the file."""

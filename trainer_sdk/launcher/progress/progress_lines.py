@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from evenkeel.trainer_sdk.launcher.progress.progress_board import Note, ProgressBoard
 
@@ -25,19 +25,23 @@ class ProgressLines:
         self._next_seconds = clock() + interval_seconds
         self._last: Note | None = None
 
-    def line(self, num_alive: int, num_ranks: int) -> str | None:
+    def line(self, alive: Collection[int], num_ranks: int, standing: str = "") -> str | None:
         """The line that is due; None when none is, or nothing is known yet.
 
         Args:
-            num_alive: Ranks that have a process.
+            alive: Ranks that have a process.
             num_ranks: Ranks of the job.
+            standing: What the ranks do, as the scheduler sees it; empty = nobody but the ranks says so.
         """
         now = self._clock()
         if not self._interval_seconds or now < self._next_seconds:
             return None
         note = self._board.newest()
         if note is None:
-            return None
+            if not standing:
+                return None
+            self._next_seconds = now + self._interval_seconds
+            return f"no iteration yet  {standing}"
         self._next_seconds = now + self._interval_seconds
         last, self._last = self._last, note
         words = [f"iteration {note.iteration}"]
@@ -49,5 +53,6 @@ class ProgressLines:
         elif last is not None:
             words.append(f"standing still for {now - note.at_unix_seconds:.0f} s")
         words.append(f"epoch {note.epoch}")
-        words.append(f"{num_alive} of {num_ranks} ranks")
+        training = [rank for rank in self._board.training() if rank in alive]
+        words.append(standing or f"training {len(training)} of {num_ranks}")
         return "  ".join(words)

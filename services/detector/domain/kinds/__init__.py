@@ -1,1 +1,1 @@
-"""Kinds of findings, one a file; each is found by being here: :mod:`evenkeel.services.detector.domain.kind_board`."""
+"""Kinds of findings, one a file; each is found by being here: :mod:`evenkeel.services.detector.domain.kinds.board`."""

@@ -6,52 +6,46 @@ median is compared with its own past, and a departure must last two iterations w
 """
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
-from evenkeel.numeric.compiled import compiled
-from evenkeel.services.detector.domain.kind import KindFinding, KindWatch, Look, Passed
-from evenkeel.services.detector.domain.middle import median
-from evenkeel.services.detector.domain.observation import FrameObservation
-from evenkeel.services.detector.domain.reported import Range
-from evenkeel.services.detector.domain.verdict import Evidence, VerdictKind
+from evenkeel.services.detector.domain.findings.verdict import Evidence, VerdictKind
+from evenkeel.services.detector.domain.frames.observation import FrameObservation
+from evenkeel.services.detector.domain.kinds.kind import KindFinding, KindWatch, Look
+from evenkeel.services.detector.domain.memory.middle import median
+from evenkeel.services.detector.domain.memory.state import DERIVED
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 _RATE = 1 / 32
 _FEWEST = 12
-FEWEST_REPORTS = 3
+_FEWEST_REPORTS = 3
 """Of fewer nobody knows whose number is wrong."""
 _SPREADS = 25.0
-SMALLEST_DEPARTURE = 1e-3
+_SMALLEST_DEPARTURE = 1e-3
 """Relative differences below this are rounding and the order of summation."""
 _LASTING = 2
 _MOST_AT_ONCE = 0.25
 _CALM = 16
 
 
-_LOSS, _NORM = "loss", "gradient norm"
-_UNKNOWN: Floats = np.zeros((4, 0))
-
-
+@dataclass(eq=False)
 class Corruption(KindWatch):
     """Tells a rank once, until it agreed for a while."""
 
     name = "suspected_corruption"
 
-    def __init__(self) -> None:
-        self._ranks: list[int] = []
-        # The bytes of these ranks: a frame's column may be a view that keeps all of its frame alive.
-        self._newest = b""
-        # By what is reported, for each rank: times seen, usual distance, its usual scatter, departures in a row.
-        self._known: dict[str, Floats] = {}
-        self._told: dict[int, int] = {}
-        # Numbers that were the same for all who ever reported them: usual distances, scatter and departures are 0.
-        self._always_alike: list[str] = []
+    _ranks: list[int] = field(default_factory=list)
+    # The bytes of these ranks: a frame's column may be a view that keeps all of its frame alive.
+    _newest: bytes = field(default=b"", metadata=DERIVED)
+    # By what is reported, for each rank: times seen, usual distance, its usual scatter, departures in a row.
+    _known: dict[str, Floats] = field(default_factory=dict)
+    _told: dict[int, int] = field(default_factory=dict)
+    # Numbers that were the same for all who ever reported them: usual distances, scatter and departures are 0.
+    _always_alike: list[str] = field(default_factory=list)
 
     def go_back(self, iteration: int) -> None:
         """Who was told of was told of by then."""
@@ -59,49 +53,30 @@ class Corruption(KindWatch):
 
     def observe(self, look: Look) -> list[KindFinding]:
         """Takes one frame; planned pauses too, as numbers do not depend on time."""
-        return self._observe(look.frame, look.ranges)
-
-    def pass_over(self, passed: Passed) -> Sequence[KindFinding]:
-        """The same."""
-        return self._observe(passed.frame, passed.ranges)
-
-    def is_of(self, ranks: Ints) -> bool:
-        """Whether these are the ranks that were seen last."""
-        return ranks.tobytes() == self._newest
-
-    @property
-    def always_alike(self) -> tuple[Floats, Floats]:
-        """Of losses and of gradient norms that never differed what is known, how often each was seen first; or nothing.
-
-        As long as they do not differ, nothing has to be done but to count them.
-        """
-        losses, norms = (self._known[name] if name in self._always_alike else _UNKNOWN for name in (_LOSS, _NORM))
-        return losses, norms
-
-    def _observe(self, frame: FrameObservation, ranges: tuple[Range, Range]) -> list[KindFinding]:
+        frame = look.frame
         if frame.ranks.tobytes() != self._newest:
             self._newest, ranks = frame.ranks.tobytes(), frame.ranks.tolist()
             if ranks != self._ranks:
                 self._ranks, self._known = ranks, {}
                 self._always_alike.clear()
         found: list[KindFinding] = []
-        losses, norms = ranges
+        losses, norms = look.ranges
         for name, values, reported, (count, all_finite, lowest, highest) in (
-            (_NORM, frame.gradient_norms, frame.has_gradient_norm, norms),
-            (_LOSS, frame.losses, frame.has_loss, losses),
+            ("gradient norm", frame.gradient_norms, frame.has_gradient_norm, norms),
+            ("loss", frame.losses, frame.has_loss, losses),
         ):
-            if count < FEWEST_REPORTS:
+            if count < _FEWEST_REPORTS:
                 continue
             if name not in self._known:
                 self._known[name] = np.zeros((4, len(frame)))
                 self._always_alike.append(name)
             if name in self._always_alike:
-                if are_alike(all_finite, lowest, highest):
+                if all_finite and 0.0 < lowest == highest:
                     self._known[name][0] += reported
                     continue
                 self._always_alike.remove(name)
             entries = (reported & np.isfinite(values) & (values > 0)).nonzero()[0]
-            if len(entries) >= FEWEST_REPORTS:
+            if len(entries) >= _FEWEST_REPORTS:
                 found += self._judge(frame, name, entries, values[entries])
         return found
 
@@ -116,8 +91,8 @@ class Corruption(KindWatch):
         apart -= middle
         size = np.abs(apart)
         some = 0
-        if size.item(int(size.argmax())) > SMALLEST_DEPARTURE:
-            departed = size > np.maximum(SMALLEST_DEPARTURE, _SPREADS * spread)
+        if size.item(int(size.argmax())) > _SMALLEST_DEPARTURE:
+            departed = size > np.maximum(_SMALLEST_DEPARTURE, _SPREADS * spread)
             departed &= seen >= _FEWEST
             some = int(np.count_nonzero(departed))
             # Where many depart at once it is the training, or the median itself that moved.
@@ -150,30 +125,6 @@ class Corruption(KindWatch):
                 value = float(values[np.searchsorted(entries, entry)])
                 found.append(_finding(rank, name, value, usual, iteration - _LASTING + 1))
         return found
-
-    def to_state(self) -> dict[str, Any]:
-        """Everything remembered, as plain values and arrays."""
-        return {
-            "ranks": list(self._ranks),
-            "known": {name: known.copy() for name, known in self._known.items()},
-            "always_alike": list(self._always_alike),
-            "told": sorted(self._told.items()),
-        }
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Takes over what ``to_state`` gave."""
-        self._ranks, self._newest = list(state["ranks"]), b""
-        self._known = {name: known.copy() for name, known in state["known"].items()}
-        self._told = {int(rank): int(iteration) for rank, iteration in state["told"]}
-        # Snapshots of before do not say so; what is known of those that differed once may be all zeros, too.
-        unspread = [name for name, known in self._known.items() if not np.count_nonzero(known[1:])]
-        self._always_alike = list(state.get("always_alike", unspread))
-
-
-@compiled
-def are_alike(all_finite: bool, lowest: float, highest: float) -> bool:
-    """Whether all who report something report the same number above 0."""
-    return all_finite and lowest > 0.0 and lowest == highest
 
 
 def _finding(rank: int, name: str, value: float, usual: float, first_iteration: int) -> KindFinding:

@@ -4,19 +4,18 @@ Input is not compute, so a stall never speaks against a device; it is reported w
 """
 
 from collections import Counter
-from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from evenkeel.services.detector.domain.kind import KindFinding, KindWatch, Look, Passed
-from evenkeel.services.detector.domain.verdict import Evidence, VerdictKind
+from evenkeel.services.detector.domain.findings.verdict import Evidence, VerdictKind
+from evenkeel.services.detector.domain.kinds.kind import KindFinding, KindWatch, Look
 
 _WINDOW = 12
 _STALLS = 3
-WORTH_TELLING = 0.05
+_WORTH_TELLING = 0.05
 """Input that takes this part of an iteration is a stall."""
-LEAST_LOST = 0.025
+_LEAST_LOST = 0.025
 """Stalls are told once they took this part of the last iterations: a busy machine's loader is late now and then."""
 _CALM_TO_REARM = 48
 _MOST_RANKS = 64
@@ -24,17 +23,17 @@ _MOST_RANKS = 64
 _Stall = tuple[int, int, float, tuple[int, ...]]
 
 
+@dataclass(eq=False)
 class InputStall(KindWatch):
     """Tells stalls once, until there were none for a while."""
 
     name = "input_stall"
 
-    def __init__(self) -> None:
-        # Frames that are counted, and the newest stalls: number of the frame, iteration, share of it, ranks. A list: an
-        # empty deque is as large as sixty-four entries.
-        self._num_seen = 0
-        self._stalls: list[_Stall] = []
-        self._num_calm = _CALM_TO_REARM
+    # Frames that are counted, and the newest stalls: number of the frame, iteration, share of it, ranks. A list: an
+    # empty deque is as large as sixty-four entries.
+    _num_seen: int = 0
+    _stalls: list[_Stall] = field(default_factory=list)
+    _num_calm: int = _CALM_TO_REARM
 
     def go_back(self, iteration: int) -> None:
         """Stalls were by then."""
@@ -48,7 +47,7 @@ class InputStall(KindWatch):
         wall = float(np.max(frame.wall_seconds[look.usable]))
         known = look.usable & np.isfinite(frame.data_seconds)
         shares = np.where(known, frame.data_seconds, 0.0) / max(wall, 1e-9)
-        stalled = frame.ranks[shares > WORTH_TELLING].tolist()
+        stalled = frame.ranks[shares > _WORTH_TELLING].tolist()
         self._num_seen += 1
         stalls = [each for each in self._stalls if each[0] > self._num_seen - _WINDOW]
         if stalled:
@@ -56,43 +55,12 @@ class InputStall(KindWatch):
         self._stalls = stalls
         armed = self._num_calm >= _CALM_TO_REARM
         num_seen = min(self._num_seen, _WINDOW)
-        is_told = armed and len(stalls) >= _STALLS and _lost(stalls, num_seen) >= LEAST_LOST
+        is_told = armed and len(stalls) >= _STALLS and _lost(stalls, num_seen) >= _LEAST_LOST
         if is_told or (stalls and not armed):
             self._num_calm = 0
         elif not armed:
             self._num_calm += 1
         return [_finding(stalls, num_seen)] if is_told else []
-
-    def pass_over(self, passed: Passed) -> Sequence[KindFinding] | None:
-        """Where there was no stall of late, and is none now, only the frame is counted."""
-        if passed.data_share > WORTH_TELLING or not self.is_calm:
-            return None
-        self.count(int(passed.data_share >= 0.0))
-        return ()
-
-    @property
-    def is_calm(self) -> bool:
-        """There was no stall of late: where there is none in a frame either, it is only to be counted."""
-        return not self._stalls and self._num_calm >= _CALM_TO_REARM
-
-    def count(self, num_frames: int) -> None:
-        """Counts frames without a stall in which somebody knew what input took."""
-        self._num_seen += num_frames
-
-    def to_state(self) -> dict[str, Any]:
-        """Everything remembered, as plain values."""
-        stalls = [[number, iteration, share, list(ranks)] for number, iteration, share, ranks in self._stalls]
-        return {"num_seen": self._num_seen, "stalls": stalls, "num_calm": self._num_calm}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Takes over what ``to_state`` gave."""
-        # An older snapshot has every frame of the window, those without a stall with nobody in them.
-        every = (
-            state["stalls"] if "stalls" in state else [[n, *each] for n, each in enumerate(state["recent"], start=1)]
-        )
-        self._num_seen = int(state["num_seen"]) if "num_seen" in state else len(every)
-        self._stalls = [(int(n), int(a), float(b), tuple(c)) for n, a, b, c in every if c]
-        self._num_calm = state["num_calm"]
 
 
 def _lost(stalls: list[_Stall], num_seen: int) -> float:

@@ -6,33 +6,26 @@ verdict names the onset of the newest spell; the ones before it are evidence. A 
 is no spell any more: the device is as slow as it is then.
 """
 
-from collections.abc import Sequence
-from dataclasses import asdict, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from evenkeel.services.detector.domain.kind import KindFinding, KindWatch, Look, Passed
-from evenkeel.services.detector.domain.observation import FrameObservation
-from evenkeel.services.detector.domain.spell_course import SpellCourse
-from evenkeel.services.detector.domain.verdict import Culprit, Evidence, Verdict, VerdictKind, verdict_id
+from evenkeel.services.detector.domain.findings.verdict import Evidence, Verdict, VerdictKind, verdict_id
+from evenkeel.services.detector.domain.frames.observation import FrameObservation
+from evenkeel.services.detector.domain.kinds.kind import KindFinding, KindWatch, Look
+from evenkeel.services.detector.domain.kinds.spell_course import SpellCourse
 
 _TOLD = 8
 _REPUBLISH_AT = 0.1
 
 
+@dataclass(eq=False)
 class Intermittent(KindWatch):
     """Follows the spells of each device through its verdicts."""
 
     name = "intermittent"
 
-    def __init__(self) -> None:
-        self._courses: dict[int, SpellCourse] = {}
-
-    @property
-    def is_calm(self) -> bool:
-        """Nobody's spells are followed: frames without verdicts say nothing."""
-        return not self._courses
+    _courses: dict[int, SpellCourse] = field(default_factory=dict)
 
     def go_back(self, iteration: int) -> None:
         """Spells, and recoveries that are held back, began and ended by then."""
@@ -45,11 +38,6 @@ class Intermittent(KindWatch):
         """Frames say nothing that the verdicts about devices do not."""
         del look
         return []
-
-    def pass_over(self, passed: Passed) -> Sequence[KindFinding]:
-        """The same."""
-        del passed
-        return ()
 
     def revise(self, frame: FrameObservation, verdicts: list[Verdict]) -> list[Verdict]:
         """Holds recoveries back while a device comes and goes; one verdict then says how often it is slow."""
@@ -117,28 +105,6 @@ class Intermittent(KindWatch):
         course.published = throughput
         return [_with_duty(verdict, course, iteration)]
 
-    def to_state(self) -> dict[str, Any]:
-        """Everything remembered, as plain values."""
-        return {
-            "courses": [
-                [
-                    *(rank, one.incarnation, one.spells, one.intermittent, one.published),
-                    *(_plain(one.held), _plain(one.newest)),
-                ]
-                for rank, one in sorted(self._courses.items())
-            ]
-        }
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Takes over what ``to_state`` gave."""
-        self._courses = {}
-        # Snapshots of before do not have the newest verdict.
-        for rank, incarnation, spells, intermittent, published, held, *newest in state["courses"]:
-            course = self._courses[int(rank)] = SpellCourse(int(incarnation))
-            course.spells = [list(spell) for spell in spells]
-            course.intermittent, course.published, course.held = intermittent, published, _unplain(held)
-            course.newest = _unplain(newest[0]) if newest else None
-
 
 def _incarnation_in(frame: FrameObservation, rank: int) -> int | None:
     entries = np.flatnonzero(frame.ranks == rank)
@@ -194,21 +160,4 @@ def _lasting(newest: Verdict, course: SpellCourse, frame: FrameObservation) -> V
         decided_iteration=frame.iteration,
         decided_at_unix_seconds=frame.closed_at_unix_seconds,
         evidence=(fact, *newest.evidence),
-    )
-
-
-def _plain(held: Verdict | None) -> dict[str, Any] | None:
-    return None if held is None else {**asdict(held), "kind": held.kind.value}
-
-
-def _unplain(state: dict[str, Any] | None) -> Verdict | None:
-    if state is None:
-        return None
-    return Verdict(
-        **{
-            **state,
-            "kind": VerdictKind(state["kind"]),
-            "culprits": tuple(Culprit(**one) for one in state["culprits"]),
-            "evidence": tuple(Evidence(**one) for one in state["evidence"]),
-        }
     )

@@ -5,44 +5,43 @@ binomial tail of the count (Chernoff's bound) must be beyond the operator's budg
 """
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
 from evenkeel.numeric.compiled import compiled
-from evenkeel.services.detector.domain.kind import KindFinding, KindWatch, Look, Passed
-from evenkeel.services.detector.domain.middle import median
-from evenkeel.services.detector.domain.verdict import Evidence, VerdictKind
+from evenkeel.services.detector.domain.findings.verdict import Evidence, VerdictKind
+from evenkeel.services.detector.domain.kinds.kind import KindFinding, KindWatch, Look
+from evenkeel.services.detector.domain.memory.middle import median
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
-EVERY = 4
+_EVERY = 4
 """It looks at every fourth iteration."""
 _FEWEST_SEEN = 32
 _FEWEST_SLOW = 4
 _BODIES = 8.0
-SMALLEST_EXCESS = 0.05
+_SMALLEST_EXCESS = 0.05
 """A residual below this, in log units of time, is no slow iteration, whatever the noise."""
-WORTH_TELLING = 0.01
+_WORTH_TELLING = 0.01
 """Slow iterations that cost a rank less than this part of its time on average are not told."""
 SHORTEST_PERIOD = 4
 FEWEST_TICKS = 4
 """Slow iterations that keep a clock are so far apart at least, and so many."""
 _MEMORY = 96
-DEVICES_FOR_BODY = 64
+_DEVICES_FOR_BODY = 64
 """About so many devices tell how large the noise of a job is."""
 
 
+@dataclass(eq=False)
 class Jitter(KindWatch):
     """Tells a rank once, until it was calm for a while."""
 
     name = "jitter"
 
-    def __init__(self) -> None:
-        self._told: dict[int, int] = {}
+    _told: dict[int, int] = field(default_factory=dict)
 
     def go_back(self, iteration: int) -> None:
         """Who was told of was told of by then."""
@@ -51,7 +50,7 @@ class Jitter(KindWatch):
     def observe(self, look: Look) -> list[KindFinding]:
         """Takes one frame."""
         frame = look.frame
-        if not look.plain or frame.iteration % EVERY:
+        if not look.plain or frame.iteration % _EVERY:
             return []
         slow = slow_iterations(look.residuals, look.residuals)
         if not np.count_nonzero(slow):
@@ -68,7 +67,7 @@ class Jitter(KindWatch):
             columns = _off_clock(slow[entry], seen[entry])
             nats = total * _divergence(len(columns) / total, usual)
             excess = look.residuals[entry, columns]
-            if nats < look.limit or excess.sum() < WORTH_TELLING * total or not _scattered(columns):
+            if nats < look.limit or excess.sum() < _WORTH_TELLING * total or not _scattered(columns):
                 continue
             known = self._told.get(rank)
             self._told[rank] = frame.iteration
@@ -76,18 +75,6 @@ class Jitter(KindWatch):
                 first = max(frame.iteration - (length - 1 - int(columns[0])), 0)
                 found.append(_finding(rank, excess, total, nats, usual, first))
         return found
-
-    def pass_over(self, passed: Passed) -> Sequence[KindFinding] | None:
-        """Where nothing stands out nobody is slow now and then."""
-        return None if passed.window_stands_out else ()
-
-    def to_state(self) -> dict[str, Any]:
-        """Everything remembered, as plain values."""
-        return {"told": sorted(self._told.items())}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Takes over what ``to_state`` gave."""
-        self._told = {int(rank): int(iteration) for rank, iteration in state["told"]}
 
 
 def slow_iterations(residuals: Floats, within: Floats) -> Bools:
@@ -97,14 +84,14 @@ def slow_iterations(residuals: Floats, within: Floats) -> Bools:
         residuals: Residuals to look at.
         within: The job's residuals, one row a device; of many devices a part says enough.
     """
-    some = within[:: max(len(within) // DEVICES_FOR_BODY, 1)]
+    some = within[:: max(len(within) // _DEVICES_FOR_BODY, 1)]
     # Side by side in memory it is the other way round.
     if not may_stand_out(np.ascontiguousarray(residuals.T).reshape(-1), np.ascontiguousarray(some.T).reshape(-1)):
         return np.zeros(residuals.shape, dtype=np.bool_)
     sizes = np.abs(some)
     known = sizes[np.isfinite(sizes)]
     body = 1.4826 * median(known) if len(known) else 0.0
-    found: Bools = residuals > max(SMALLEST_EXCESS, _BODIES * body)
+    found: Bools = residuals > max(_SMALLEST_EXCESS, _BODIES * body)
     return found
 
 
@@ -120,7 +107,7 @@ def may_stand_out(residuals: Floats, within: Floats) -> bool:
     for value in residuals:
         if value > highest:
             highest = value
-    if not highest > SMALLEST_EXCESS:
+    if not highest > _SMALLEST_EXCESS:
         return False
     # The body is wider than this where fewer than half are nearer: the usual case.
     wide = highest * (1.0 + 1e-12) / (1.4826 * _BODIES)

@@ -6,22 +6,15 @@ at nearly every tick, which chance does not do.
 """
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
-from evenkeel.numeric.compiled import compiled
-from evenkeel.services.detector.domain.kind import KindFinding, KindWatch, Look, Passed
-from evenkeel.services.detector.domain.kinds.jitter import (
-    FEWEST_TICKS,
-    SHORTEST_PERIOD,
-    SMALLEST_EXCESS,
-    slow_iterations,
-)
-from evenkeel.services.detector.domain.middle import RecentValues, middle_distance, middle_of
-from evenkeel.services.detector.domain.verdict import Evidence, VerdictKind
+from evenkeel.services.detector.domain.findings.verdict import Evidence, VerdictKind
+from evenkeel.services.detector.domain.kinds.jitter import FEWEST_TICKS, SHORTEST_PERIOD, slow_iterations
+from evenkeel.services.detector.domain.kinds.kind import KindFinding, KindWatch, Look
+from evenkeel.services.detector.domain.memory.middle import RecentValues
 
 Floats = npt.NDArray[np.float64]
 
@@ -34,24 +27,21 @@ _KEPT_SHARE = 0.95
 _JOB = -1
 
 
+@dataclass(eq=False)
 class PeriodicPause(KindWatch):
-    """Tells each rank's, or the job's, periodic pauses once, until their period changes.
-
-    Attributes:
-        walls: Of usual iterations the log of their length over their dearest work.
-    """
+    """Tells each rank's, or the job's, periodic pauses once, until their period changes."""
 
     name = "periodic_pause"
 
-    def __init__(self) -> None:
-        self.walls = RecentValues(_WALLS)
-        # Of each rank: iteration, length relative to the work, last iteration.
-        self._pauses: dict[int, list[list[float]]] = {}
-        self._told: dict[int, int] = {}
+    # Of usual iterations the log of their length over their dearest work.
+    _walls: RecentValues = field(default_factory=lambda: RecentValues(_WALLS))
+    # Of each rank: iteration, length relative to the work, last iteration.
+    _pauses: dict[int, list[list[float]]] = field(default_factory=dict)
+    _told: dict[int, int] = field(default_factory=dict)
 
     def begin_epoch(self) -> None:
         """Iterations take another time from now on."""
-        self.walls.clear()
+        self._walls.clear()
 
     def go_back(self, iteration: int) -> None:
         """Pauses that may come again are forgotten: each is counted once."""
@@ -63,11 +53,10 @@ class PeriodicPause(KindWatch):
         if not look.plain:
             return []
         assert look.expected_seconds is not None
-        iteration, touched, known = look.frame.iteration, [], self.walls.kept
-        highest, value, apart, is_long = compare(
-            look.residuals[:, -1], look.frame.wall_seconds, look.expected_seconds, known
-        )
-        newest = _slow_entries(look) if highest > SMALLEST_EXCESS else []
+        iteration, touched = look.frame.iteration, []
+        value = math.log(max(look.frame.wall_seconds.max(), 1e-9) / max(look.expected_seconds.max(), 1e-12))
+        apart, is_long = self._distance(value)
+        newest = _slow_entries(look)
         if look.some_ill:
             for rank in look.frame.ranks[look.ill].tolist():
                 self._pauses.pop(rank, None)  # A device that is ill for a while has no pauses.
@@ -77,18 +66,18 @@ class PeriodicPause(KindWatch):
         # While a device is slow on and off, the job's long iterations are its own; what a rank's pause explains is not
         # the job's either.
         if not look.some_ill and not newest:
-            self.walls.append(value)
+            self._walls.append(value)
             if is_long:
                 touched.append(_JOB)
                 self._note(_JOB, iteration, math.expm1(apart))
         return [finding for rank in touched if (finding := self._judge(rank, look)) is not None]
 
-    def pass_over(self, passed: Passed) -> Sequence[KindFinding] | None:
-        """Nobody stands out and nothing is long: one more usual iteration."""
-        if passed.stands_out or passed.is_long:
-            return None
-        self.walls.append(passed.wall_log)
-        return ()
+    def _distance(self, value: float) -> tuple[float, bool]:
+        """How far an iteration is from the usual one, and whether it is much longer than its work explains."""
+        if len(self._walls) < _FEWEST_WALLS:
+            return 0.0, False
+        apart = value - self._walls.median
+        return apart, apart > max(_SMALLEST_PAUSE, _SPREADS * 1.4826 * self._walls.median_distance)
 
     def _note(self, rank: int, iteration: int, excess: float) -> None:
         known = self._pauses.get(rank, [])
@@ -107,46 +96,6 @@ class PeriodicPause(KindWatch):
         self._told[rank] = period
         kept = pauses[hits]
         return _finding(rank, period, kept[:, 1], int(kept[0, 0]), nats)
-
-    def to_state(self) -> dict[str, Any]:
-        """Everything remembered, as plain values."""
-        return {
-            "walls": list(self.walls),
-            "pauses": [[rank, pauses] for rank, pauses in sorted(self._pauses.items())],
-            "told": sorted(self._told.items()),
-        }
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Takes over what ``to_state`` gave."""
-        self.walls = RecentValues(_WALLS, state["walls"])
-        self._pauses = {
-            int(rank): [[float(each) for each in pause] for pause in pauses] for rank, pauses in state["pauses"]
-        }
-        self._told = {int(rank): int(period) for rank, period in state["told"]}
-
-
-@compiled
-def compare(newest: Floats, walls: Floats, expected_seconds: Floats, known: Floats) -> tuple[float, float, float, bool]:
-    """How a frame compares with those before.
-
-    Args:
-        newest: Residual of each entry, NaN where there is none.
-        walls: Seconds of the whole iteration, one an entry.
-        expected_seconds: What the work of each should take to compute.
-        known: Logs of the longest iteration over the dearest work of frames before, in any order.
-
-    Returns:
-        The highest residual, this frame's log, how far it is from the usual one, and whether it is much longer than the
-        work explains.
-    """
-    highest, wall, work = -math.inf, 1e-9, 1e-12
-    for entry in range(len(newest)):
-        highest = max(highest, float(newest[entry])) if newest[entry] == newest[entry] else highest
-        wall, work = max(wall, walls[entry]), max(work, expected_seconds[entry])
-    value = math.log(wall / work)
-    apart = value - middle_of(known.copy()) if len(known) >= _FEWEST_WALLS else 0.0
-    is_long = apart > _SMALLEST_PAUSE and apart > _SPREADS * (1.4826 * middle_distance(known))
-    return highest, value, apart, is_long
 
 
 def _slow_entries(look: Look) -> list[int]:

@@ -4,17 +4,17 @@ Judged from the work alone, by what the expectation says it costs on healthy dev
 Only where all replicas hold equal shares and quotas: uneven ones were given uneven work on purpose.
 """
 
-from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
 from evenkeel.numeric.compiled import compiled
-from evenkeel.services.detector.domain.frame_layout import FrameLayout
-from evenkeel.services.detector.domain.kind import KindFinding, KindWatch, Look, Passed
-from evenkeel.services.detector.domain.rolling import RollingRows
-from evenkeel.services.detector.domain.verdict import Evidence, VerdictKind
+from evenkeel.services.detector.domain.findings.verdict import Evidence, VerdictKind
+from evenkeel.services.detector.domain.frames.layout import FrameLayout
+from evenkeel.services.detector.domain.kinds.kind import KindFinding, KindWatch, Look
+from evenkeel.services.detector.domain.memory.rolling import RollingRows
+from evenkeel.services.detector.domain.memory.state import DERIVED
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -28,6 +28,7 @@ _CALM = 0.05
 _STANDARD_ERRORS = 3.0
 
 
+@dataclass(eq=False)
 class SequenceImbalance(KindWatch):
     """Tells it once, until it has gone.
 
@@ -38,10 +39,9 @@ class SequenceImbalance(KindWatch):
 
     name = "sequence_imbalance"
 
-    def __init__(self) -> None:
-        self.recent = RollingRows(_WINDOW)
-        self.is_told = False
-        self._replicas: Replicas | None = None
+    recent: RollingRows = field(default_factory=lambda: RollingRows(_WINDOW))
+    is_told: bool = False
+    _replicas: "Replicas | None" = field(default=None, metadata=DERIVED)
 
     def begin_epoch(self) -> None:
         """Other replicas."""
@@ -63,10 +63,6 @@ class SequenceImbalance(KindWatch):
             look.expected_seconds, replicas.of, replicas.counts, look.frame.iteration, buffer, *self.recent.next_place
         )
         return self._conclude(mean)
-
-    def pass_over(self, passed: Passed) -> Sequence[KindFinding]:
-        """The compiled pass has written the iteration down, where replicas can be compared."""
-        return () if passed.lost < 0.0 else self._conclude(passed.lost)
 
     def _conclude(self, mean: float) -> list[KindFinding]:
         """Counts an iteration that was written down, with which so much is lost in the mean."""
@@ -95,15 +91,6 @@ class SequenceImbalance(KindWatch):
             return None
         replicas = self.replicas_of(look.layout)
         return replicas if replicas.even and np.count_nonzero(look.frame.tokens) else None
-
-    def to_state(self) -> dict[str, Any]:
-        """Everything remembered, as plain values."""
-        return {"recent": [[int(a), b, int(c)] for a, b, c in self.recent.rows.tolist()], "told": self.is_told}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Takes over what ``to_state`` gave."""
-        self.recent = RollingRows(_WINDOW, state["recent"])
-        self.is_told = state["told"]
 
 
 class Replicas:

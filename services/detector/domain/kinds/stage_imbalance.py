@@ -4,18 +4,18 @@ Compared within each replica, so unequal sequences cancel, and across replicas b
 not make its stage look heavy. While a slow verdict stands, layers may lie unevenly on purpose: nothing is said then.
 """
 
-from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
 from evenkeel.numeric.compiled import compiled
-from evenkeel.services.detector.domain.frame_layout import FrameLayout
-from evenkeel.services.detector.domain.kind import KindFinding, KindWatch, Look, Passed
-from evenkeel.services.detector.domain.middle import middle_of
-from evenkeel.services.detector.domain.rolling import RollingRows
-from evenkeel.services.detector.domain.verdict import Evidence, VerdictKind
+from evenkeel.services.detector.domain.findings.verdict import Evidence, VerdictKind
+from evenkeel.services.detector.domain.frames.layout import FrameLayout
+from evenkeel.services.detector.domain.kinds.kind import KindFinding, KindWatch, Look
+from evenkeel.services.detector.domain.memory.middle import middle_of
+from evenkeel.services.detector.domain.memory.rolling import RollingRows
+from evenkeel.services.detector.domain.memory.state import DERIVED
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -26,6 +26,7 @@ HEAVY = 1.10
 _STANDARD_ERRORS = 4.0
 
 
+@dataclass(eq=False)
 class StageImbalance(KindWatch):
     """Tells the heaviest stage once an epoch.
 
@@ -36,11 +37,10 @@ class StageImbalance(KindWatch):
 
     name = "stage_imbalance"
 
-    def __init__(self) -> None:
-        self.recent = RollingRows(_WINDOW)
-        self._first_iteration = -1
-        self.is_told = False
-        self._cells: Cells | None = None
+    recent: RollingRows = field(default_factory=lambda: RollingRows(_WINDOW))
+    _first_iteration: int = -1
+    is_told: bool = False
+    _cells: "Cells | None" = field(default=None, metadata=DERIVED)
 
     def begin_epoch(self) -> None:
         """Other stages, other loads."""
@@ -65,10 +65,6 @@ class StageImbalance(KindWatch):
         found = load_of(seconds, cells.divisors, cells.of, cells.counts, buffer, *self.recent.next_place)
         return self._conclude(look.frame.iteration, *found)
 
-    def pass_over(self, passed: Passed) -> Sequence[KindFinding]:
-        """The compiled pass has written the loads down, where stages can be compared and nothing was told yet."""
-        return () if passed.load < 0.0 else self._conclude(passed.frame.iteration, passed.heaviest, passed.load)
-
     def _conclude(self, iteration: int, heaviest: int, load: float) -> list[KindFinding]:
         """Counts an iteration that was written down, with which this stage has the highest mean load."""
         window = self.recent.take()
@@ -87,16 +83,6 @@ class StageImbalance(KindWatch):
         if self._cells is None or self._cells.layout is not layout:
             self._cells = Cells(layout)
         return self._cells
-
-    def to_state(self) -> dict[str, Any]:
-        """Everything remembered, as plain values."""
-        return {"recent": self.recent.rows.tolist(), "first_iteration": self._first_iteration, "told": self.is_told}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Takes over what ``to_state`` gave."""
-        self.recent = RollingRows(_WINDOW, state["recent"])
-        self._first_iteration = state["first_iteration"]
-        self.is_told = state["told"]
 
 
 class Cells:

@@ -20,6 +20,7 @@ from evenkeel.services.common.kafka import ConsumeLoop, DeadLetters, KafkaClient
 from evenkeel.services.common.kafka.dead_letters import SUFFIX
 from evenkeel.services.common.kafka.loop import LoopConfig
 from evenkeel.services.common.metrics import KafkaMetrics, create_registry
+from evenkeel.services.common.worker import Worker
 from evenkeel.services.scheduler.adapters.findings import DECODERS
 from evenkeel.services.scheduler.adapters.intake import Intake
 from evenkeel.services.scheduler.adapters.store import Change, Store
@@ -59,6 +60,7 @@ async def consuming(kafka: str, scheduler: Scheduler, group: str) -> AsyncIterat
         decoders=DECODERS,
         dead_letters=dead_letters,
         metrics=metrics,
+        worker=Worker(),
         config=LoopConfig(checkpoint_seconds=0.05),
     )
     running = asyncio.create_task(loop.run())

@@ -21,8 +21,8 @@ from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
+from evenkeel.trainer_sdk.emit.emitter import NullEmitter
 from evenkeel.trainer_sdk.emit.iteration import Iteration
-from evenkeel.trainer_sdk.emit.null_emitter import NullEmitter
 from evenkeel.trainer_sdk.emit.progress import Mark, ProgressMark
 from evenkeel.trainer_sdk.run import Run
 
@@ -130,13 +130,15 @@ def train(kind: str, *, watched: bool) -> dict[str, Any]:
         "operations": list(marks.operations),
         "samples": [
             {
-                "compute": sample.compute.forward + sample.compute.backward,
-                "backward": sample.compute.backward,
-                "optimizer": sample.compute.optimizer,
-                "waiting": sample.waiting.gradient,
-                "wall": sample.wall_seconds,
+                "compute": measured.forward_seconds + measured.backward_seconds,
+                "backward": measured.backward_seconds,
+                "optimizer": measured.optimizer_seconds,
+                "waiting": measured.wait_gradient_seconds,
+                "wall": measured.wall_seconds,
+                "cpu": measured.cpu_seconds,
+                "queued": measured.queued_seconds,
             }
-            for sample in (one.sample() for one in finished)
+            for measured in (one.measured() for one in finished)
         ],
         "parameters": [
             (value.full_tensor() if isinstance(value, DTensor) else value).tolist()

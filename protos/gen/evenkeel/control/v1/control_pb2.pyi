@@ -56,6 +56,38 @@ RANK_PHASE_FINISHED: RankPhase.ValueType  # 5
 """Done or evicted."""
 Global___RankPhase: _TypeAlias = RankPhase  # noqa: Y015
 
+class _RefusalReason:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _RefusalReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RefusalReason.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    REFUSAL_REASON_UNSPECIFIED: _RefusalReason.ValueType  # 0
+    """Not set."""
+    REFUSAL_REASON_STALE_BALLOT: _RefusalReason.ValueType  # 1
+    """The rank is promised to a greater ballot, or to another plan of this one."""
+    REFUSAL_REASON_UNABLE: _RefusalReason.ValueType  # 2
+    """The rank cannot run the plan's layout."""
+    REFUSAL_REASON_CANNOT_RESHAPE: _RefusalReason.ValueType  # 3
+    """The rank's training loop cannot apply any plan."""
+    REFUSAL_REASON_FINISHED: _RefusalReason.ValueType  # 4
+    """The rank has finished."""
+
+class RefusalReason(_RefusalReason, metaclass=_RefusalReasonEnumTypeWrapper):
+    """Why a rank does not take part in a plan."""
+
+REFUSAL_REASON_UNSPECIFIED: RefusalReason.ValueType  # 0
+"""Not set."""
+REFUSAL_REASON_STALE_BALLOT: RefusalReason.ValueType  # 1
+"""The rank is promised to a greater ballot, or to another plan of this one."""
+REFUSAL_REASON_UNABLE: RefusalReason.ValueType  # 2
+"""The rank cannot run the plan's layout."""
+REFUSAL_REASON_CANNOT_RESHAPE: RefusalReason.ValueType  # 3
+"""The rank's training loop cannot apply any plan."""
+REFUSAL_REASON_FINISHED: RefusalReason.ValueType  # 4
+"""The rank has finished."""
+Global___RefusalReason: _TypeAlias = RefusalReason  # noqa: Y015
+
 class _ApplyMode:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -99,9 +131,10 @@ class RankState(_message.Message):
     COPIES_FIELD_NUMBER: _builtins.int
     EARLIER_FIELD_NUMBER: _builtins.int
     CHECKPOINT_STEPS_FIELD_NUMBER: _builtins.int
-    REFUSED_EPOCH_FIELD_NUMBER: _builtins.int
-    REFUSAL_FIELD_NUMBER: _builtins.int
-    PROMISED_EPOCH_FIELD_NUMBER: _builtins.int
+    PROMISED_FIELD_NUMBER: _builtins.int
+    PENDING_EPOCH_FIELD_NUMBER: _builtins.int
+    FAILED_EPOCH_FIELD_NUMBER: _builtins.int
+    FAILED_REASON_FIELD_NUMBER: _builtins.int
     rank: _builtins.int
     """Rank."""
     incarnation: _builtins.int
@@ -120,14 +153,12 @@ class RankState(_message.Message):
     """Address for reconfigurable process groups; empty when groups are rebuilt through the store."""
     last_step_at_unix_seconds: _builtins.float
     """Wall-clock time of the last applied step, Unix seconds; 0 before the first."""
-    refused_epoch: _builtins.int
-    """Epoch of the newest committed plan that the rank could not carry out; 0 = none."""
-    refusal: _builtins.str
-    """Why not, for a person; empty = no plan was refused."""
-    promised_epoch: _builtins.int
-    """Newest epoch beyond the one in force that a plan was prepared or committed for, whoever asked; 0 = none. The next
-    plan must lead beyond it.
-    """
+    pending_epoch: _builtins.int
+    """Epoch of the newest plan that is committed here and not applied yet; 0 = none."""
+    failed_epoch: _builtins.int
+    """Epoch of the newest committed plan that the rank could not apply, while no later one is; 0 = none."""
+    failed_reason: _builtins.str
+    """Why not, for a person; empty = no plan failed."""
     @_builtins.property
     def held_epochs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Epochs whose parameter slices the rank holds completely, newest last."""
@@ -143,6 +174,10 @@ class RankState(_message.Message):
     @_builtins.property
     def checkpoint_steps(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Optimizer steps of the complete checkpoints on disk that the rank can read, ascending."""
+
+    @_builtins.property
+    def promised(self) -> Global___Ballot:
+        """Newest ballot that the rank was asked about, whoever asked; the next plan must lead beyond its epoch."""
 
     def __init__(
         self,
@@ -160,17 +195,72 @@ class RankState(_message.Message):
         copies: _abc.Iterable[Global___KeptCopy] | None = ...,
         earlier: _abc.Iterable[Global___EarlierState] | None = ...,
         checkpoint_steps: _abc.Iterable[_builtins.int] | None = ...,
-        refused_epoch: _builtins.int = ...,
-        refusal: _builtins.str = ...,
-        promised_epoch: _builtins.int = ...,
+        promised: Global___Ballot | None = ...,
+        pending_epoch: _builtins.int = ...,
+        failed_epoch: _builtins.int = ...,
+        failed_reason: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["promised", b"promised"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint_steps", b"checkpoint_steps", "copies", b"copies", "earlier", b"earlier", "epoch", b"epoch", "group_handle", b"group_handle", "held_epochs", b"held_epochs", "incarnation", b"incarnation", "iteration", b"iteration", "last_step_at_unix_seconds", b"last_step_at_unix_seconds", "phase", b"phase", "promised_epoch", b"promised_epoch", "rank", b"rank", "refusal", b"refusal", "refused_epoch", b"refused_epoch", "steps_applied", b"steps_applied", "voted", b"voted"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint_steps", b"checkpoint_steps", "copies", b"copies", "earlier", b"earlier", "epoch", b"epoch", "failed_epoch", b"failed_epoch", "failed_reason", b"failed_reason", "group_handle", b"group_handle", "held_epochs", b"held_epochs", "incarnation", b"incarnation", "iteration", b"iteration", "last_step_at_unix_seconds", b"last_step_at_unix_seconds", "pending_epoch", b"pending_epoch", "phase", b"phase", "promised", b"promised", "rank", b"rank", "steps_applied", b"steps_applied", "voted", b"voted"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RankState: _TypeAlias = RankState  # noqa: Y015
+
+@_typing.final
+class Ballot(_message.Message):
+    """One attempt at a plan. A later one is greater: by term, then by epoch."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TERM_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    term: _builtins.int
+    """Of the scheduler that attempts it; 0 = schedulers do not take turns."""
+    epoch: _builtins.int
+    """Epoch that the plan leads to."""
+    def __init__(
+        self,
+        *,
+        term: _builtins.int = ...,
+        epoch: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "term", b"term"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Ballot: _TypeAlias = Ballot  # noqa: Y015
+
+@_typing.final
+class Refusal(_message.Message):
+    """A rank's no, beside the status of a call."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REASON_FIELD_NUMBER: _builtins.int
+    PROMISED_FIELD_NUMBER: _builtins.int
+    reason: Global___RefusalReason.ValueType
+    """Why."""
+    @_builtins.property
+    def promised(self) -> Global___Ballot:
+        """Newest ballot that the rank was asked about; propose beyond it."""
+
+    def __init__(
+        self,
+        *,
+        reason: Global___RefusalReason.ValueType = ...,
+        promised: Global___Ballot | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["promised", b"promised"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["promised", b"promised", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Refusal: _TypeAlias = Refusal  # noqa: Y015
 
 @_typing.final
 class KeptCopy(_message.Message):
@@ -239,6 +329,7 @@ class Reshape(_message.Message):
     EPOCH_FIELD_NUMBER: _builtins.int
     MODE_FIELD_NUMBER: _builtins.int
     TO_LAYOUT_FIELD_NUMBER: _builtins.int
+    TERM_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     """Job."""
     plan_id: _builtins.str
@@ -247,6 +338,8 @@ class Reshape(_message.Message):
     """Epoch that the plan leads to."""
     mode: Global___ApplyMode.ValueType
     """How it is applied."""
+    term: _builtins.int
+    """Term of the scheduler that attempts the plan: with the epoch, the plan's ballot."""
     @_builtins.property
     def to_layout(self) -> _layout_pb2.Layout:
         """Layout that the plan leads to."""
@@ -259,10 +352,11 @@ class Reshape(_message.Message):
         epoch: _builtins.int = ...,
         mode: Global___ApplyMode.ValueType = ...,
         to_layout: _layout_pb2.Layout | None = ...,
+        term: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["to_layout", b"to_layout"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "job_id", b"job_id", "mode", b"mode", "plan_id", b"plan_id", "to_layout", b"to_layout"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "job_id", b"job_id", "mode", b"mode", "plan_id", b"plan_id", "term", b"term", "to_layout", b"to_layout"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -438,22 +532,26 @@ class AbortRequest(_message.Message):
     JOB_ID_FIELD_NUMBER: _builtins.int
     PLAN_ID_FIELD_NUMBER: _builtins.int
     EPOCH_FIELD_NUMBER: _builtins.int
+    TERM_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     """Job."""
     plan_id: _builtins.str
     """Plan to forget."""
     epoch: _builtins.int
     """Its epoch."""
+    term: _builtins.int
+    """Its term."""
     def __init__(
         self,
         *,
         job_id: _builtins.str = ...,
         plan_id: _builtins.str = ...,
         epoch: _builtins.int = ...,
+        term: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "job_id", b"job_id", "plan_id", b"plan_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "job_id", b"job_id", "plan_id", b"plan_id", "term", b"term"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -492,22 +590,26 @@ class InterruptRequest(_message.Message):
     JOB_ID_FIELD_NUMBER: _builtins.int
     EPOCH_FIELD_NUMBER: _builtins.int
     LEAVE_FIELD_NUMBER: _builtins.int
+    TERM_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     """Job."""
     epoch: _builtins.int
     """Epoch in which the caller believes the rank to be; FAILED_PRECONDITION when the rank is already beyond it."""
     leave: _builtins.bool
     """Leave for good: the process ends, because a plan went on without it."""
+    term: _builtins.int
+    """Term of the scheduler that asks."""
     def __init__(
         self,
         *,
         job_id: _builtins.str = ...,
         epoch: _builtins.int = ...,
         leave: _builtins.bool = ...,
+        term: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "job_id", b"job_id", "leave", b"leave"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "job_id", b"job_id", "leave", b"leave", "term", b"term"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -547,12 +649,15 @@ class ProbeRequest(_message.Message):
     MATRIX_SIZE_FIELD_NUMBER: _builtins.int
     REPETITIONS_FIELD_NUMBER: _builtins.int
     LINK_FIELD_NUMBER: _builtins.int
+    TERM_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     """Job."""
     matrix_size: _builtins.int
     """Side of the square matrices that are multiplied."""
     repetitions: _builtins.int
     """Repetitions."""
+    term: _builtins.int
+    """Term of the scheduler that asks."""
     @_builtins.property
     def link(self) -> Global___LinkProbe:
         """Set = transfers over a link are timed instead of matrices."""
@@ -564,10 +669,11 @@ class ProbeRequest(_message.Message):
         matrix_size: _builtins.int = ...,
         repetitions: _builtins.int = ...,
         link: Global___LinkProbe | None = ...,
+        term: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["link", b"link"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id", "link", b"link", "matrix_size", b"matrix_size", "repetitions", b"repetitions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id", "link", b"link", "matrix_size", b"matrix_size", "repetitions", b"repetitions", "term", b"term"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -640,16 +746,20 @@ class StatusRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     JOB_ID_FIELD_NUMBER: _builtins.int
+    TERM_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     """Job."""
+    term: _builtins.int
+    """Term of the scheduler that asks."""
     def __init__(
         self,
         *,
         job_id: _builtins.str = ...,
+        term: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id", "term", b"term"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -686,16 +796,20 @@ class WatchRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     JOB_ID_FIELD_NUMBER: _builtins.int
+    TERM_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     """Job."""
+    term: _builtins.int
+    """Term of the scheduler that watches: from now on the rank takes part in nothing of a lower one."""
     def __init__(
         self,
         *,
         job_id: _builtins.str = ...,
+        term: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id", "term", b"term"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

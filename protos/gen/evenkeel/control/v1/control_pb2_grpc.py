@@ -27,8 +27,9 @@ if _version_not_supported:
 
 class RankControlServiceStub(object):
     """Served by every rank. Metadata "authorization: Bearer <job token>" is required. Handlers only enqueue; the
-    training thread applies at a safe point. Calls are idempotent by epoch: the same epoch and plan twice give the same
-    answer, an older epoch FAILED_PRECONDITION.
+    training thread applies at a safe point. A rank is an acceptor: it promises itself to the highest ballot (term, epoch)
+    that it was asked about. A higher one is always answered with the rank's whole state; the same call twice has one
+    effect. What a rank refuses it refuses with a Refusal, in the trailing metadata "evenkeel-refusal-bin".
     """
 
     def __init__(self, channel):
@@ -76,8 +77,9 @@ class RankControlServiceStub(object):
 
 class RankControlServiceServicer(object):
     """Served by every rank. Metadata "authorization: Bearer <job token>" is required. Handlers only enqueue; the
-    training thread applies at a safe point. Calls are idempotent by epoch: the same epoch and plan twice give the same
-    answer, an older epoch FAILED_PRECONDITION.
+    training thread applies at a safe point. A rank is an acceptor: it promises itself to the highest ballot (term, epoch)
+    that it was asked about. A higher one is always answered with the rank's whole state; the same call twice has one
+    effect. What a rank refuses it refuses with a Refusal, in the trailing metadata "evenkeel-refusal-bin".
     """
 
     def Prepare(self, request, context):
@@ -96,7 +98,7 @@ class RankControlServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Abort(self, request, context):
-        """Forget a prepared plan that was not committed.
+        """Forget a prepared plan that was not committed; its Prepare, should it come after this, is stale.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -178,8 +180,9 @@ def add_RankControlServiceServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class RankControlService(object):
     """Served by every rank. Metadata "authorization: Bearer <job token>" is required. Handlers only enqueue; the
-    training thread applies at a safe point. Calls are idempotent by epoch: the same epoch and plan twice give the same
-    answer, an older epoch FAILED_PRECONDITION.
+    training thread applies at a safe point. A rank is an acceptor: it promises itself to the highest ballot (term, epoch)
+    that it was asked about. A higher one is always answered with the rank's whole state; the same call twice has one
+    effect. What a rank refuses it refuses with a Refusal, in the trailing metadata "evenkeel-refusal-bin".
     """
 
     @staticmethod

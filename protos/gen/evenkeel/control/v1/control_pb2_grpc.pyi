@@ -28,8 +28,9 @@ GRPC_VERSION: str
 
 class RankControlServiceStub:
     """Served by every rank. Metadata "authorization: Bearer <job token>" is required. Handlers only enqueue; the
-    training thread applies at a safe point. Calls are idempotent by epoch: the same epoch and plan twice give the same
-    answer, an older epoch FAILED_PRECONDITION.
+    training thread applies at a safe point. A rank is an acceptor: it promises itself to the highest ballot (term, epoch)
+    that it was asked about. A higher one is always answered with the rank's whole state; the same call twice has one
+    effect. What a rank refuses it refuses with a Refusal, in the trailing metadata "evenkeel-refusal-bin".
     """
 
     @_typing.overload
@@ -43,7 +44,7 @@ class RankControlServiceStub:
     (mode BOUNDARY), or at once (mode RECOVER).
     """
     Abort: _grpc.UnaryUnaryMultiCallable[_control_pb2.AbortRequest, _control_pb2.AbortResponse]
-    """Forget a prepared plan that was not committed."""
+    """Forget a prepared plan that was not committed; its Prepare, should it come after this, is stale."""
     Interrupt: _grpc.UnaryUnaryMultiCallable[_control_pb2.InterruptRequest, _control_pb2.InterruptResponse]
     """Stop waiting for peers and park at the safe point; or leave the job for good."""
     Probe: _grpc.UnaryUnaryMultiCallable[_control_pb2.ProbeRequest, _control_pb2.ProbeResponse]
@@ -56,8 +57,9 @@ class RankControlServiceStub:
 @_typing.type_check_only
 class RankControlServiceAsyncStub(RankControlServiceStub):
     """Served by every rank. Metadata "authorization: Bearer <job token>" is required. Handlers only enqueue; the
-    training thread applies at a safe point. Calls are idempotent by epoch: the same epoch and plan twice give the same
-    answer, an older epoch FAILED_PRECONDITION.
+    training thread applies at a safe point. A rank is an acceptor: it promises itself to the highest ballot (term, epoch)
+    that it was asked about. A higher one is always answered with the rank's whole state; the same call twice has one
+    effect. What a rank refuses it refuses with a Refusal, in the trailing metadata "evenkeel-refusal-bin".
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -68,7 +70,7 @@ class RankControlServiceAsyncStub(RankControlServiceStub):
     (mode BOUNDARY), or at once (mode RECOVER).
     """
     Abort: _aio.UnaryUnaryMultiCallable[_control_pb2.AbortRequest, _control_pb2.AbortResponse]  # type: ignore[assignment]
-    """Forget a prepared plan that was not committed."""
+    """Forget a prepared plan that was not committed; its Prepare, should it come after this, is stale."""
     Interrupt: _aio.UnaryUnaryMultiCallable[_control_pb2.InterruptRequest, _control_pb2.InterruptResponse]  # type: ignore[assignment]
     """Stop waiting for peers and park at the safe point; or leave the job for good."""
     Probe: _aio.UnaryUnaryMultiCallable[_control_pb2.ProbeRequest, _control_pb2.ProbeResponse]  # type: ignore[assignment]
@@ -80,8 +82,9 @@ class RankControlServiceAsyncStub(RankControlServiceStub):
 
 class RankControlServiceServicer(metaclass=_abc_1.ABCMeta):
     """Served by every rank. Metadata "authorization: Bearer <job token>" is required. Handlers only enqueue; the
-    training thread applies at a safe point. Calls are idempotent by epoch: the same epoch and plan twice give the same
-    answer, an older epoch FAILED_PRECONDITION.
+    training thread applies at a safe point. A rank is an acceptor: it promises itself to the highest ballot (term, epoch)
+    that it was asked about. A higher one is always answered with the rank's whole state; the same call twice has one
+    effect. What a rank refuses it refuses with a Refusal, in the trailing metadata "evenkeel-refusal-bin".
     """
 
     @_abc_1.abstractmethod
@@ -108,7 +111,7 @@ class RankControlServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _control_pb2.AbortRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_control_pb2.AbortResponse, _abc.Awaitable[_control_pb2.AbortResponse]]:
-        """Forget a prepared plan that was not committed."""
+        """Forget a prepared plan that was not committed; its Prepare, should it come after this, is stale."""
 
     @_abc_1.abstractmethod
     def Interrupt(

@@ -59,6 +59,8 @@ class _VerdictKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_VerdictKi
     """Ranks wait for their input. Reported with advice."""
     VERDICT_KIND_PERIODIC_PAUSE: _VerdictKind.ValueType  # 15
     """Pauses that come by the clock: garbage collection, an unmarked checkpoint. Reported with advice."""
+    VERDICT_KIND_PROGRAM_ERROR: _VerdictKind.ValueType  # 16
+    """A process ended with an error of its program: no device or node is at fault. Found by the scheduler."""
 
 class VerdictKind(_VerdictKind, metaclass=_VerdictKindEnumTypeWrapper):
     """What is wrong, or no longer wrong."""
@@ -97,6 +99,8 @@ VERDICT_KIND_INPUT_STALL: VerdictKind.ValueType  # 14
 """Ranks wait for their input. Reported with advice."""
 VERDICT_KIND_PERIODIC_PAUSE: VerdictKind.ValueType  # 15
 """Pauses that come by the clock: garbage collection, an unmarked checkpoint. Reported with advice."""
+VERDICT_KIND_PROGRAM_ERROR: VerdictKind.ValueType  # 16
+"""A process ended with an error of its program: no device or node is at fault. Found by the scheduler."""
 Global___VerdictKind: _TypeAlias = VerdictKind  # noqa: Y015
 
 @_typing.final

@@ -22,6 +22,38 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class _StuckReason:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _StuckReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_StuckReason.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    STUCK_REASON_UNSPECIFIED: _StuckReason.ValueType  # 0
+    """Not set."""
+    STUCK_REASON_NO_LAYOUT: _StuckReason.ValueType  # 1
+    """Nothing can be made of those that are left."""
+    STUCK_REASON_NOTHING_HELD: _StuckReason.ValueType  # 2
+    """A part of the model is held by nobody alive, kept by no peer and on no disk that is seen."""
+    STUCK_REASON_NO_AGREEMENT: _StuckReason.ValueType  # 3
+    """The ranks' states contradict one another."""
+    STUCK_REASON_NOT_STARTED: _StuckReason.ValueType  # 4
+    """None of its processes has ever registered."""
+
+class StuckReason(_StuckReason, metaclass=_StuckReasonEnumTypeWrapper):
+    """Why a job cannot go on."""
+
+STUCK_REASON_UNSPECIFIED: StuckReason.ValueType  # 0
+"""Not set."""
+STUCK_REASON_NO_LAYOUT: StuckReason.ValueType  # 1
+"""Nothing can be made of those that are left."""
+STUCK_REASON_NOTHING_HELD: StuckReason.ValueType  # 2
+"""A part of the model is held by nobody alive, kept by no peer and on no disk that is seen."""
+STUCK_REASON_NO_AGREEMENT: StuckReason.ValueType  # 3
+"""The ranks' states contradict one another."""
+STUCK_REASON_NOT_STARTED: StuckReason.ValueType  # 4
+"""None of its processes has ever registered."""
+Global___StuckReason: _TypeAlias = StuckReason  # noqa: Y015
+
 class _ControllerSecurity:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -144,6 +176,7 @@ class Job(_message.Message):
     PROPORTIONAL_BOUND_FIELD_NUMBER: _builtins.int
     CANNOT_RESHAPE_FIELD_NUMBER: _builtins.int
     PROBLEM_FIELD_NUMBER: _builtins.int
+    STANDING_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     """Unique in the fleet: letters, digits, '.', '_', '-', at most 128."""
     tenant: _builtins.str
@@ -178,6 +211,10 @@ class Job(_message.Message):
     def ranks(self) -> _containers.RepeatedCompositeFieldContainer[Global___Rank]:
         """Ranks and what is known of them."""
 
+    @_builtins.property
+    def standing(self) -> Global___Standing:
+        """Which of its ranks train, and what the others do."""
+
     def __init__(
         self,
         *,
@@ -193,14 +230,135 @@ class Job(_message.Message):
         proportional_bound: _builtins.float = ...,
         cannot_reshape: _builtins.bool = ...,
         problem: _builtins.str = ...,
+        standing: Global___Standing | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["layout", b"layout", "model", b"model", "registered_at", b"registered_at"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["layout", b"layout", "model", b"model", "registered_at", b"registered_at", "standing", b"standing"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cannot_reshape", b"cannot_reshape", "epoch", b"epoch", "job_id", b"job_id", "layout", b"layout", "model", b"model", "name", b"name", "problem", b"problem", "proportional_bound", b"proportional_bound", "ranks", b"ranks", "registered_at", b"registered_at", "state", b"state", "tenant", b"tenant"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cannot_reshape", b"cannot_reshape", "epoch", b"epoch", "job_id", b"job_id", "layout", b"layout", "model", b"model", "name", b"name", "problem", b"problem", "proportional_bound", b"proportional_bound", "ranks", b"ranks", "registered_at", b"registered_at", "standing", b"standing", "state", b"state", "tenant", b"tenant"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Job: _TypeAlias = Job  # noqa: Y015
+
+@_typing.final
+class Standing(_message.Message):
+    """What a job's ranks do at a moment. Each rank is in one of the lists, or in none when it is done."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TRAINING_FIELD_NUMBER: _builtins.int
+    NUM_RANKS_FIELD_NUMBER: _builtins.int
+    IDLE_FIELD_NUMBER: _builtins.int
+    JOINING_FIELD_NUMBER: _builtins.int
+    GONE_FIELD_NUMBER: _builtins.int
+    STUCK_FIELD_NUMBER: _builtins.int
+    SUMMARY_FIELD_NUMBER: _builtins.int
+    num_ranks: _builtins.int
+    """Ranks that the job has, standbys among them."""
+    summary: _builtins.str
+    """All of it in one line for a person."""
+    @_builtins.property
+    def training(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Ranks that train in the layout in force."""
+
+    @_builtins.property
+    def idle(self) -> _containers.RepeatedCompositeFieldContainer[Global___IdleRanks]:
+        """Processes that live and do not train, by reason."""
+
+    @_builtins.property
+    def joining(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Later processes of ranks, on their way into the job."""
+
+    @_builtins.property
+    def gone(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Ranks without a process."""
+
+    @_builtins.property
+    def stuck(self) -> Global___Stuck:
+        """Set while no plan can keep the job going."""
+
+    def __init__(
+        self,
+        *,
+        training: _abc.Iterable[_builtins.int] | None = ...,
+        num_ranks: _builtins.int = ...,
+        idle: _abc.Iterable[Global___IdleRanks] | None = ...,
+        joining: _abc.Iterable[_builtins.int] | None = ...,
+        gone: _abc.Iterable[_builtins.int] | None = ...,
+        stuck: Global___Stuck | None = ...,
+        summary: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["stuck", b"stuck"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["gone", b"gone", "idle", b"idle", "joining", b"joining", "num_ranks", b"num_ranks", "stuck", b"stuck", "summary", b"summary", "training", b"training"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Standing: _TypeAlias = Standing  # noqa: Y015
+
+@_typing.final
+class IdleRanks(_message.Message):
+    """Ranks that do not train for the same reason."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REASON_FIELD_NUMBER: _builtins.int
+    RANKS_FIELD_NUMBER: _builtins.int
+    reason: _builtins.str
+    """The reason, for a person."""
+    @_builtins.property
+    def ranks(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Ranks, ascending."""
+
+    def __init__(
+        self,
+        *,
+        reason: _builtins.str = ...,
+        ranks: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ranks", b"ranks", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___IdleRanks: _TypeAlias = IdleRanks  # noqa: Y015
+
+@_typing.final
+class Stuck(_message.Message):
+    """A job that cannot go on."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REASON_FIELD_NUMBER: _builtins.int
+    DETAIL_FIELD_NUMBER: _builtins.int
+    SINCE_FIELD_NUMBER: _builtins.int
+    FREES_BY_FIELD_NUMBER: _builtins.int
+    reason: Global___StuckReason.ValueType
+    """Why."""
+    detail: _builtins.str
+    """The same, with figures and names, for a person."""
+    frees_by: _builtins.str
+    """What would free it, for a person."""
+    @_builtins.property
+    def since(self) -> _timestamp_pb2.Timestamp:
+        """Since when."""
+
+    def __init__(
+        self,
+        *,
+        reason: Global___StuckReason.ValueType = ...,
+        detail: _builtins.str = ...,
+        since: _timestamp_pb2.Timestamp | None = ...,
+        frees_by: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["since", b"since"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["detail", b"detail", "frees_by", b"frees_by", "reason", b"reason", "since", b"since"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Stuck: _TypeAlias = Stuck  # noqa: Y015
 
 @_typing.final
 class Rank(_message.Message):
@@ -319,12 +477,11 @@ class RegisterJobResponse(_message.Message):
 Global___RegisterJobResponse: _TypeAlias = RegisterJobResponse  # noqa: Y015
 
 @_typing.final
-class RegisterRankRequest(_message.Message):
-    """Request of RegisterRank."""
+class RankProcess(_message.Message):
+    """One process of a rank, as it can be reached."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    JOB_ID_FIELD_NUMBER: _builtins.int
     RANK_FIELD_NUMBER: _builtins.int
     INCARNATION_FIELD_NUMBER: _builtins.int
     NODE_FIELD_NUMBER: _builtins.int
@@ -333,8 +490,6 @@ class RegisterRankRequest(_message.Message):
     PROCESS_ID_FIELD_NUMBER: _builtins.int
     CONTROLLER_SECURITY_FIELD_NUMBER: _builtins.int
     CANNOT_RESHAPE_FIELD_NUMBER: _builtins.int
-    job_id: _builtins.str
-    """Job."""
     rank: _builtins.int
     """Rank."""
     incarnation: _builtins.int
@@ -354,7 +509,6 @@ class RegisterRankRequest(_message.Message):
     def __init__(
         self,
         *,
-        job_id: _builtins.str = ...,
         rank: _builtins.int = ...,
         incarnation: _builtins.int = ...,
         node: _builtins.str = ...,
@@ -366,15 +520,141 @@ class RegisterRankRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "cannot_reshape", b"cannot_reshape", "controller_security", b"controller_security", "device", b"device", "incarnation", b"incarnation", "job_id", b"job_id", "node", b"node", "process_id", b"process_id", "rank", b"rank"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "cannot_reshape", b"cannot_reshape", "controller_security", b"controller_security", "device", b"device", "incarnation", b"incarnation", "node", b"node", "process_id", b"process_id", "rank", b"rank"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___RegisterRankRequest: _TypeAlias = RegisterRankRequest  # noqa: Y015
+Global___RankProcess: _TypeAlias = RankProcess  # noqa: Y015
 
 @_typing.final
-class RegisterRankResponse(_message.Message):
-    """Response of RegisterRank."""
+class RegisterRanksRequest(_message.Message):
+    """Request of RegisterRanks."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_ID_FIELD_NUMBER: _builtins.int
+    PROCESSES_FIELD_NUMBER: _builtins.int
+    job_id: _builtins.str
+    """Job."""
+    @_builtins.property
+    def processes(self) -> _containers.RepeatedCompositeFieldContainer[Global___RankProcess]:
+        """Processes of its ranks, at least one."""
+
+    def __init__(
+        self,
+        *,
+        job_id: _builtins.str = ...,
+        processes: _abc.Iterable[Global___RankProcess] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id", "processes", b"processes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RegisterRanksRequest: _TypeAlias = RegisterRanksRequest  # noqa: Y015
+
+@_typing.final
+class RegisterRanksResponse(_message.Message):
+    """Response of RegisterRanks."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TERM_FIELD_NUMBER: _builtins.int
+    term: _builtins.int
+    """Term of the scheduler that answers: calls with a lower one come from a scheduler that is not in charge any more."""
+    def __init__(
+        self,
+        *,
+        term: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["term", b"term"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RegisterRanksResponse: _TypeAlias = RegisterRanksResponse  # noqa: Y015
+
+@_typing.final
+class RankExit(_message.Message):
+    """How a process of a rank ended."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RANK_FIELD_NUMBER: _builtins.int
+    INCARNATION_FIELD_NUMBER: _builtins.int
+    CODE_FIELD_NUMBER: _builtins.int
+    SIGNAL_FIELD_NUMBER: _builtins.int
+    LAST_LINE_FIELD_NUMBER: _builtins.int
+    AT_FIELD_NUMBER: _builtins.int
+    LOST_PEER_FIELD_NUMBER: _builtins.int
+    rank: _builtins.int
+    """Rank."""
+    incarnation: _builtins.int
+    """Incarnation."""
+    code: _builtins.int
+    """Exit status; 0 when a signal ended it."""
+    signal: _builtins.int
+    """Signal that ended it; 0 when none did."""
+    last_line: _builtins.str
+    """Last line of the traceback of the error that it ended with; empty when it raised none."""
+    lost_peer: _builtins.bool
+    """The error is that a connection to a peer broke: the process is that peer's victim, and its program is not at fault."""
+    @_builtins.property
+    def at(self) -> _timestamp_pb2.Timestamp:
+        """When it ended."""
+
+    def __init__(
+        self,
+        *,
+        rank: _builtins.int = ...,
+        incarnation: _builtins.int = ...,
+        code: _builtins.int = ...,
+        signal: _builtins.int = ...,
+        last_line: _builtins.str = ...,
+        at: _timestamp_pb2.Timestamp | None = ...,
+        lost_peer: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["at", b"at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "code", b"code", "incarnation", b"incarnation", "last_line", b"last_line", "lost_peer", b"lost_peer", "rank", b"rank", "signal", b"signal"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RankExit: _TypeAlias = RankExit  # noqa: Y015
+
+@_typing.final
+class ReportExitsRequest(_message.Message):
+    """Request of ReportExits."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_ID_FIELD_NUMBER: _builtins.int
+    EXITS_FIELD_NUMBER: _builtins.int
+    job_id: _builtins.str
+    """Job."""
+    @_builtins.property
+    def exits(self) -> _containers.RepeatedCompositeFieldContainer[Global___RankExit]:
+        """Processes that have ended, at least one."""
+
+    def __init__(
+        self,
+        *,
+        job_id: _builtins.str = ...,
+        exits: _abc.Iterable[Global___RankExit] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["exits", b"exits", "job_id", b"job_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReportExitsRequest: _TypeAlias = ReportExitsRequest  # noqa: Y015
+
+@_typing.final
+class ReportExitsResponse(_message.Message):
+    """Response of ReportExits."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -387,7 +667,7 @@ class RegisterRankResponse(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___RegisterRankResponse: _TypeAlias = RegisterRankResponse  # noqa: Y015
+Global___ReportExitsResponse: _TypeAlias = ReportExitsResponse  # noqa: Y015
 
 @_typing.final
 class FinishJobRequest(_message.Message):
@@ -396,16 +676,20 @@ class FinishJobRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     JOB_ID_FIELD_NUMBER: _builtins.int
+    FAILURE_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     """Job."""
+    failure: _builtins.str
+    """Why it failed, for a person; empty when its work is done or somebody ended it."""
     def __init__(
         self,
         *,
         job_id: _builtins.str = ...,
+        failure: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["failure", b"failure", "job_id", b"job_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -427,6 +711,52 @@ class FinishJobResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___FinishJobResponse: _TypeAlias = FinishJobResponse  # noqa: Y015
+
+@_typing.final
+class GetJobRequest(_message.Message):
+    """Request of GetJob."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_ID_FIELD_NUMBER: _builtins.int
+    job_id: _builtins.str
+    """Job."""
+    def __init__(
+        self,
+        *,
+        job_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetJobRequest: _TypeAlias = GetJobRequest  # noqa: Y015
+
+@_typing.final
+class GetJobResponse(_message.Message):
+    """Response of GetJob."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def job(self) -> Global___Job:
+        """The job."""
+
+    def __init__(
+        self,
+        *,
+        job: Global___Job | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["job", b"job"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetJobResponse: _TypeAlias = GetJobResponse  # noqa: Y015
 
 @_typing.final
 class WatchJobRequest(_message.Message):

@@ -47,15 +47,25 @@ class FleetServiceStub(object):
                 request_serializer=evenkeel_dot_scheduler_dot_v1_dot_scheduler__pb2.RegisterJobRequest.SerializeToString,
                 response_deserializer=evenkeel_dot_scheduler_dot_v1_dot_scheduler__pb2.RegisterJobResponse.FromString,
                 _registered_method=True)
-        self.RegisterRank = channel.unary_unary(
-                '/evenkeel.scheduler.v1.FleetService/RegisterRank',
-                request_serializer=evenkeel_dot_scheduler_dot_v1_dot_scheduler__pb2.RegisterRankRequest.SerializeToString,
-                response_deserializer=evenkeel_dot_scheduler_dot_v1_dot_scheduler__pb2.RegisterRankResponse.FromString,
+        self.RegisterRanks = channel.unary_unary(
+                '/evenkeel.scheduler.v1.FleetService/RegisterRanks',
+                request_serializer=evenkeel_dot_scheduler_dot_v1_dot_scheduler__pb2.RegisterRanksRequest.SerializeToString,
+                response_deserializer=evenkeel_dot_scheduler_dot_v1_dot_scheduler__pb2.RegisterRanksResponse.FromString,
+                _registered_method=True)
+        self.ReportExits = channel.unary_unary(
+                '/evenkeel.scheduler.v1.FleetService/ReportExits',
+                request_serializer=evenkeel_dot_scheduler_dot_v1_dot_scheduler__pb2.ReportExitsRequest.SerializeToString,
+                response_deserializer=evenkeel_dot_scheduler_dot_v1_dot_scheduler__pb2.ReportExitsResponse.FromString,
                 _registered_method=True)
         self.FinishJob = channel.unary_unary(
                 '/evenkeel.scheduler.v1.FleetService/FinishJob',
                 request_serializer=evenkeel_dot_scheduler_dot_v1_dot_scheduler__pb2.FinishJobRequest.SerializeToString,
                 response_deserializer=evenkeel_dot_scheduler_dot_v1_dot_scheduler__pb2.FinishJobResponse.FromString,
+                _registered_method=True)
+        self.GetJob = channel.unary_unary(
+                '/evenkeel.scheduler.v1.FleetService/GetJob',
+                request_serializer=evenkeel_dot_scheduler_dot_v1_dot_scheduler__pb2.GetJobRequest.SerializeToString,
+                response_deserializer=evenkeel_dot_scheduler_dot_v1_dot_scheduler__pb2.GetJobResponse.FromString,
                 _registered_method=True)
         self.WatchJob = channel.unary_stream(
                 '/evenkeel.scheduler.v1.FleetService/WatchJob',
@@ -107,10 +117,19 @@ class FleetServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def RegisterRank(self, request, context):
-        """Make a process of a rank known, with the address of its controller. Idempotent by (job, rank, incarnation).
-        FAILED_PRECONDITION: the job has finished, it has no such rank (neither in its layout nor as a standby), or scheduler
-        and controller do not agree about TLS.
+    def RegisterRanks(self, request, context):
+        """Make processes of a job's ranks known, each with the address of its controller: all of them or none. Idempotent by
+        (job, rank, incarnation). FAILED_PRECONDITION: the job has finished, it has no such rank (neither in its layout nor
+        as a standby), or scheduler and controller do not agree about TLS.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReportExits(self, request, context):
+        """Processes of a job's ranks have ended. Idempotent by (job, rank, incarnation): the first report of a process stands.
+        An error of the program becomes an incident of its own kind; a job none of whose processes ever registered, and all
+        of whose processes have ended, is stuck at once.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -118,6 +137,13 @@ class FleetServiceServicer(object):
 
     def FinishJob(self, request, context):
         """End a job: its streams are closed and no more plans are made.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetJob(self, request, context):
+        """One job as it is now, or as it ended.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -133,7 +159,8 @@ class FleetServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListJobs(self, request, context):
-        """Jobs, newest first; needs the fleet token, as all lists over several jobs do.
+        """Jobs, newest first; needs the fleet token, as all lists over several jobs do. A page of any list ends before it has
+        2 MiB, but has one item at least.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -175,15 +202,25 @@ def add_FleetServiceServicer_to_server(servicer, server):
                     request_deserializer=evenkeel_dot_scheduler_dot_v1_dot_scheduler__pb2.RegisterJobRequest.FromString,
                     response_serializer=evenkeel_dot_scheduler_dot_v1_dot_scheduler__pb2.RegisterJobResponse.SerializeToString,
             ),
-            'RegisterRank': grpc.unary_unary_rpc_method_handler(
-                    servicer.RegisterRank,
-                    request_deserializer=evenkeel_dot_scheduler_dot_v1_dot_scheduler__pb2.RegisterRankRequest.FromString,
-                    response_serializer=evenkeel_dot_scheduler_dot_v1_dot_scheduler__pb2.RegisterRankResponse.SerializeToString,
+            'RegisterRanks': grpc.unary_unary_rpc_method_handler(
+                    servicer.RegisterRanks,
+                    request_deserializer=evenkeel_dot_scheduler_dot_v1_dot_scheduler__pb2.RegisterRanksRequest.FromString,
+                    response_serializer=evenkeel_dot_scheduler_dot_v1_dot_scheduler__pb2.RegisterRanksResponse.SerializeToString,
+            ),
+            'ReportExits': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReportExits,
+                    request_deserializer=evenkeel_dot_scheduler_dot_v1_dot_scheduler__pb2.ReportExitsRequest.FromString,
+                    response_serializer=evenkeel_dot_scheduler_dot_v1_dot_scheduler__pb2.ReportExitsResponse.SerializeToString,
             ),
             'FinishJob': grpc.unary_unary_rpc_method_handler(
                     servicer.FinishJob,
                     request_deserializer=evenkeel_dot_scheduler_dot_v1_dot_scheduler__pb2.FinishJobRequest.FromString,
                     response_serializer=evenkeel_dot_scheduler_dot_v1_dot_scheduler__pb2.FinishJobResponse.SerializeToString,
+            ),
+            'GetJob': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetJob,
+                    request_deserializer=evenkeel_dot_scheduler_dot_v1_dot_scheduler__pb2.GetJobRequest.FromString,
+                    response_serializer=evenkeel_dot_scheduler_dot_v1_dot_scheduler__pb2.GetJobResponse.SerializeToString,
             ),
             'WatchJob': grpc.unary_stream_rpc_method_handler(
                     servicer.WatchJob,
@@ -262,7 +299,7 @@ class FleetService(object):
             _registered_method=True)
 
     @staticmethod
-    def RegisterRank(request,
+    def RegisterRanks(request,
             target,
             options=(),
             channel_credentials=None,
@@ -275,9 +312,36 @@ class FleetService(object):
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/evenkeel.scheduler.v1.FleetService/RegisterRank',
-            evenkeel_dot_scheduler_dot_v1_dot_scheduler__pb2.RegisterRankRequest.SerializeToString,
-            evenkeel_dot_scheduler_dot_v1_dot_scheduler__pb2.RegisterRankResponse.FromString,
+            '/evenkeel.scheduler.v1.FleetService/RegisterRanks',
+            evenkeel_dot_scheduler_dot_v1_dot_scheduler__pb2.RegisterRanksRequest.SerializeToString,
+            evenkeel_dot_scheduler_dot_v1_dot_scheduler__pb2.RegisterRanksResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReportExits(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/evenkeel.scheduler.v1.FleetService/ReportExits',
+            evenkeel_dot_scheduler_dot_v1_dot_scheduler__pb2.ReportExitsRequest.SerializeToString,
+            evenkeel_dot_scheduler_dot_v1_dot_scheduler__pb2.ReportExitsResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -305,6 +369,33 @@ class FleetService(object):
             '/evenkeel.scheduler.v1.FleetService/FinishJob',
             evenkeel_dot_scheduler_dot_v1_dot_scheduler__pb2.FinishJobRequest.SerializeToString,
             evenkeel_dot_scheduler_dot_v1_dot_scheduler__pb2.FinishJobResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetJob(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/evenkeel.scheduler.v1.FleetService/GetJob',
+            evenkeel_dot_scheduler_dot_v1_dot_scheduler__pb2.GetJobRequest.SerializeToString,
+            evenkeel_dot_scheduler_dot_v1_dot_scheduler__pb2.GetJobResponse.FromString,
             options,
             channel_credentials,
             insecure,

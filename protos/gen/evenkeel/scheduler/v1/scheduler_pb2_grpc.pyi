@@ -43,20 +43,29 @@ class FleetServiceStub:
     def __new__(cls, channel: _aio.Channel) -> FleetServiceAsyncStub: ...
     RegisterJob: _grpc.UnaryUnaryMultiCallable[_scheduler_pb2.RegisterJobRequest, _scheduler_pb2.RegisterJobResponse]
     """Make a job known. The same request twice is one job; another layout or token under a known id is ALREADY_EXISTS."""
-    RegisterRank: _grpc.UnaryUnaryMultiCallable[_scheduler_pb2.RegisterRankRequest, _scheduler_pb2.RegisterRankResponse]
-    """Make a process of a rank known, with the address of its controller. Idempotent by (job, rank, incarnation).
-    FAILED_PRECONDITION: the job has finished, it has no such rank (neither in its layout nor as a standby), or scheduler
-    and controller do not agree about TLS.
+    RegisterRanks: _grpc.UnaryUnaryMultiCallable[_scheduler_pb2.RegisterRanksRequest, _scheduler_pb2.RegisterRanksResponse]
+    """Make processes of a job's ranks known, each with the address of its controller: all of them or none. Idempotent by
+    (job, rank, incarnation). FAILED_PRECONDITION: the job has finished, it has no such rank (neither in its layout nor
+    as a standby), or scheduler and controller do not agree about TLS.
+    """
+    ReportExits: _grpc.UnaryUnaryMultiCallable[_scheduler_pb2.ReportExitsRequest, _scheduler_pb2.ReportExitsResponse]
+    """Processes of a job's ranks have ended. Idempotent by (job, rank, incarnation): the first report of a process stands.
+    An error of the program becomes an incident of its own kind; a job none of whose processes ever registered, and all
+    of whose processes have ended, is stuck at once.
     """
     FinishJob: _grpc.UnaryUnaryMultiCallable[_scheduler_pb2.FinishJobRequest, _scheduler_pb2.FinishJobResponse]
     """End a job: its streams are closed and no more plans are made."""
+    GetJob: _grpc.UnaryUnaryMultiCallable[_scheduler_pb2.GetJobRequest, _scheduler_pb2.GetJobResponse]
+    """One job as it is now, or as it ended."""
     WatchJob: _grpc.UnaryStreamMultiCallable[_scheduler_pb2.WatchJobRequest, _scheduler_pb2.WatchJobResponse]
     """Everything that happens to a job from now on: state first, then changes. Ends with OK when the job has finished
     (its last message says so) or the caller fell 256 messages behind, with UNAVAILABLE or CANCELLED when the scheduler
     goes: call again, the state comes first, and what was missed is in the lists.
     """
     ListJobs: _grpc.UnaryUnaryMultiCallable[_scheduler_pb2.ListJobsRequest, _scheduler_pb2.ListJobsResponse]
-    """Jobs, newest first; needs the fleet token, as all lists over several jobs do."""
+    """Jobs, newest first; needs the fleet token, as all lists over several jobs do. A page of any list ends before it has
+    2 MiB, but has one item at least.
+    """
     ListIncidents: _grpc.UnaryUnaryMultiCallable[_scheduler_pb2.ListIncidentsRequest, _scheduler_pb2.ListIncidentsResponse]
     """Incidents, newest first."""
     ListVerdicts: _grpc.UnaryUnaryMultiCallable[_scheduler_pb2.ListVerdictsRequest, _scheduler_pb2.ListVerdictsResponse]
@@ -81,20 +90,29 @@ class FleetServiceAsyncStub(FleetServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     RegisterJob: _aio.UnaryUnaryMultiCallable[_scheduler_pb2.RegisterJobRequest, _scheduler_pb2.RegisterJobResponse]  # type: ignore[assignment]
     """Make a job known. The same request twice is one job; another layout or token under a known id is ALREADY_EXISTS."""
-    RegisterRank: _aio.UnaryUnaryMultiCallable[_scheduler_pb2.RegisterRankRequest, _scheduler_pb2.RegisterRankResponse]  # type: ignore[assignment]
-    """Make a process of a rank known, with the address of its controller. Idempotent by (job, rank, incarnation).
-    FAILED_PRECONDITION: the job has finished, it has no such rank (neither in its layout nor as a standby), or scheduler
-    and controller do not agree about TLS.
+    RegisterRanks: _aio.UnaryUnaryMultiCallable[_scheduler_pb2.RegisterRanksRequest, _scheduler_pb2.RegisterRanksResponse]  # type: ignore[assignment]
+    """Make processes of a job's ranks known, each with the address of its controller: all of them or none. Idempotent by
+    (job, rank, incarnation). FAILED_PRECONDITION: the job has finished, it has no such rank (neither in its layout nor
+    as a standby), or scheduler and controller do not agree about TLS.
+    """
+    ReportExits: _aio.UnaryUnaryMultiCallable[_scheduler_pb2.ReportExitsRequest, _scheduler_pb2.ReportExitsResponse]  # type: ignore[assignment]
+    """Processes of a job's ranks have ended. Idempotent by (job, rank, incarnation): the first report of a process stands.
+    An error of the program becomes an incident of its own kind; a job none of whose processes ever registered, and all
+    of whose processes have ended, is stuck at once.
     """
     FinishJob: _aio.UnaryUnaryMultiCallable[_scheduler_pb2.FinishJobRequest, _scheduler_pb2.FinishJobResponse]  # type: ignore[assignment]
     """End a job: its streams are closed and no more plans are made."""
+    GetJob: _aio.UnaryUnaryMultiCallable[_scheduler_pb2.GetJobRequest, _scheduler_pb2.GetJobResponse]  # type: ignore[assignment]
+    """One job as it is now, or as it ended."""
     WatchJob: _aio.UnaryStreamMultiCallable[_scheduler_pb2.WatchJobRequest, _scheduler_pb2.WatchJobResponse]  # type: ignore[assignment]
     """Everything that happens to a job from now on: state first, then changes. Ends with OK when the job has finished
     (its last message says so) or the caller fell 256 messages behind, with UNAVAILABLE or CANCELLED when the scheduler
     goes: call again, the state comes first, and what was missed is in the lists.
     """
     ListJobs: _aio.UnaryUnaryMultiCallable[_scheduler_pb2.ListJobsRequest, _scheduler_pb2.ListJobsResponse]  # type: ignore[assignment]
-    """Jobs, newest first; needs the fleet token, as all lists over several jobs do."""
+    """Jobs, newest first; needs the fleet token, as all lists over several jobs do. A page of any list ends before it has
+    2 MiB, but has one item at least.
+    """
     ListIncidents: _aio.UnaryUnaryMultiCallable[_scheduler_pb2.ListIncidentsRequest, _scheduler_pb2.ListIncidentsResponse]  # type: ignore[assignment]
     """Incidents, newest first."""
     ListVerdicts: _aio.UnaryUnaryMultiCallable[_scheduler_pb2.ListVerdictsRequest, _scheduler_pb2.ListVerdictsResponse]  # type: ignore[assignment]
@@ -124,14 +142,25 @@ class FleetServiceServicer(metaclass=_abc_1.ABCMeta):
         """Make a job known. The same request twice is one job; another layout or token under a known id is ALREADY_EXISTS."""
 
     @_abc_1.abstractmethod
-    def RegisterRank(
+    def RegisterRanks(
         self,
-        request: _scheduler_pb2.RegisterRankRequest,
+        request: _scheduler_pb2.RegisterRanksRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_scheduler_pb2.RegisterRankResponse, _abc.Awaitable[_scheduler_pb2.RegisterRankResponse]]:
-        """Make a process of a rank known, with the address of its controller. Idempotent by (job, rank, incarnation).
-        FAILED_PRECONDITION: the job has finished, it has no such rank (neither in its layout nor as a standby), or scheduler
-        and controller do not agree about TLS.
+    ) -> _typing.Union[_scheduler_pb2.RegisterRanksResponse, _abc.Awaitable[_scheduler_pb2.RegisterRanksResponse]]:
+        """Make processes of a job's ranks known, each with the address of its controller: all of them or none. Idempotent by
+        (job, rank, incarnation). FAILED_PRECONDITION: the job has finished, it has no such rank (neither in its layout nor
+        as a standby), or scheduler and controller do not agree about TLS.
+        """
+
+    @_abc_1.abstractmethod
+    def ReportExits(
+        self,
+        request: _scheduler_pb2.ReportExitsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_scheduler_pb2.ReportExitsResponse, _abc.Awaitable[_scheduler_pb2.ReportExitsResponse]]:
+        """Processes of a job's ranks have ended. Idempotent by (job, rank, incarnation): the first report of a process stands.
+        An error of the program becomes an incident of its own kind; a job none of whose processes ever registered, and all
+        of whose processes have ended, is stuck at once.
         """
 
     @_abc_1.abstractmethod
@@ -141,6 +170,14 @@ class FleetServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_scheduler_pb2.FinishJobResponse, _abc.Awaitable[_scheduler_pb2.FinishJobResponse]]:
         """End a job: its streams are closed and no more plans are made."""
+
+    @_abc_1.abstractmethod
+    def GetJob(
+        self,
+        request: _scheduler_pb2.GetJobRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_scheduler_pb2.GetJobResponse, _abc.Awaitable[_scheduler_pb2.GetJobResponse]]:
+        """One job as it is now, or as it ended."""
 
     @_abc_1.abstractmethod
     def WatchJob(
@@ -159,7 +196,9 @@ class FleetServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _scheduler_pb2.ListJobsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_scheduler_pb2.ListJobsResponse, _abc.Awaitable[_scheduler_pb2.ListJobsResponse]]:
-        """Jobs, newest first; needs the fleet token, as all lists over several jobs do."""
+        """Jobs, newest first; needs the fleet token, as all lists over several jobs do. A page of any list ends before it has
+        2 MiB, but has one item at least.
+        """
 
     @_abc_1.abstractmethod
     def ListIncidents(

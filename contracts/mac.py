@@ -1,0 +1,75 @@
+"""Signs batches by the key of their job, and tells those that are not.
+
+A signature covers the bytes of a batch as they are, so no canonical form is needed: it is the message's last field,
+39 bytes behind all others, and is cut off before anything is parsed.
+"""
+
+import hmac
+from collections.abc import Callable
+from dataclasses import dataclass
+
+_NUMBER_BYTES, _DIGEST_BYTES = 4, 32
+_TAG = bytes(((31 << 3 | 2) & 0x7F | 0x80, (31 << 3 | 2) >> 7, _NUMBER_BYTES + _DIGEST_BYTES))
+"""Field 31, a text of bytes, and how many: RFC 2104 over SHA-256 behind the key's number."""
+TAIL_BYTES = len(_TAG) + _NUMBER_BYTES + _DIGEST_BYTES
+
+
+class SignatureError(ValueError):
+    """A batch that its job's key did not sign; ``word`` says why it is not believed."""
+
+    def __init__(self, word: str, reason: str) -> None:
+        """Keeps the word to count by beside the reason for a person."""
+        super().__init__(reason)
+        self.word = word
+
+
+@dataclass(frozen=True, slots=True)
+class JobKey:
+    """A key of a job.
+
+    Attributes:
+        number: Which of the job's keys, 0 to 2^32 - 1: the newest signs, older ones are still believed for a while.
+        secret: The key, 32 bytes; not for any log.
+    """
+
+    number: int
+    secret: bytes
+
+    def __repr__(self) -> str:
+        return f"JobKey(number={self.number})"
+
+
+def signed(value: bytes, key: JobKey) -> bytes:
+    """The bytes of a batch with their signature behind them."""
+    return value + _TAG + key.number.to_bytes(_NUMBER_BYTES) + hmac.digest(key.secret, value, "sha256")
+
+
+def is_signed(value: bytes) -> bool:
+    """Whether there is a signature, right or wrong."""
+    return value[-TAIL_BYTES : len(_TAG) - TAIL_BYTES] == _TAG
+
+
+def without_signature(value: bytes) -> bytes:
+    """The bytes of a batch alone, whatever signed them."""
+    return value[:-TAIL_BYTES] if is_signed(value) else value
+
+
+def verified(value: bytes, secret_of: Callable[[int], bytes | None]) -> bytes:
+    """The bytes of a batch alone, if the job's key signed them.
+
+    Args:
+        value: As it came.
+        secret_of: The job's key of a number; None if it has no such key.
+
+    Raises:
+        SignatureError: It is not signed, or not by this key.
+    """
+    if not is_signed(value):
+        raise SignatureError("unsigned", "the batch is not signed by its job's key")
+    number = int.from_bytes(value[len(_TAG) - TAIL_BYTES : -_DIGEST_BYTES])
+    secret = secret_of(number)
+    if secret is None:
+        raise SignatureError("key", f"the batch is signed by key {number}, which its job does not have")
+    if not hmac.compare_digest(hmac.digest(secret, value[:-TAIL_BYTES], "sha256"), value[-_DIGEST_BYTES:]):
+        raise SignatureError("signature", f"the batch is not what key {number} of its job signed")
+    return value[:-TAIL_BYTES]

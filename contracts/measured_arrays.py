@@ -1,0 +1,151 @@
+"""What ranks measured in iterations, as arrays: the columns that batches and frames have in common."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from evenkeel.contracts.columns import CHANNEL, ITERATION, LISTED, OPERATION, STAMP, Column
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+Texts = tuple[str, ...]
+Arrays = dict[str, npt.NDArray[Any]]
+
+LISTS = (("num_listed", LISTED), ("num_operations", OPERATION), ("num_channels", CHANNEL))
+"""Lists of an iteration: the column that tells their lengths, and theirs. A channel has its list of stamps in turn."""
+
+COLUMNS = (*ITERATION, *chain.from_iterable(group for _, group in LISTS), *STAMP)
+"""All columns of :class:`MeasuredArrays`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class MeasuredArrays:
+    """The columns of :mod:`evenkeel.contracts.columns` by their names and in their units, 64 bits a number; read only.
+
+    Those of iterations have one shape: [N] in batches, one behind the other; [T, R] in frames, but for ``iteration``,
+    which is [T] there. Those of lists are flat, of one iteration and rank after the other.
+    """
+
+    iteration: Ints
+    started_at_unix_seconds: Floats
+    wall_seconds: Floats
+    forward_seconds: Floats
+    backward_seconds: Floats
+    optimizer_seconds: Floats
+    input_seconds: Floats
+    wait_tensor_seconds: Floats
+    wait_pipeline_seconds: Floats
+    wait_gradient_seconds: Floats
+    wait_vote_seconds: Floats
+    wait_other_seconds: Floats
+    tokens: Ints
+    sum_of_squares: Floats
+    num_micro_batches: Ints
+    loss: Floats
+    gradient_norm: Floats
+    peak_memory_bytes: Ints
+    cpu_seconds: Floats
+    queued_seconds: Floats
+    device_seconds: Floats
+    process_cpu_seconds: Floats
+    involuntary_switches: Ints
+    major_faults: Ints
+    mark: Ints
+    flags: Ints
+    num_listed: Ints
+    num_operations: Ints
+    num_channels: Ints
+    listed_index: Ints
+    listed_tokens: Ints
+    listed_squares: Floats
+    listed_kept: Ints
+    operation_kind: Ints
+    operation_stage: Ints
+    operation_micro_batch: Ints
+    operation_began_microseconds: Ints
+    operation_took_microseconds: Ints
+    operation_waited_microseconds: Ints
+    channel_kind: Ints
+    channel_party: Ints
+    channel_num_members: Ints
+    channel_num_operations: Ints
+    channel_bytes: Ints
+    channel_wait_microseconds: Ints
+    channel_num_stamped: Ints
+    stamp_entered_microseconds: Ints
+    stamp_took_microseconds: Ints
+    stamp_bytes: Ints
+
+    def arrays(self) -> Arrays:
+        """All of these columns by name."""
+        return {column.name: getattr(self, column.name) for column in COLUMNS}
+
+
+def read_column(message: Any, column: Column) -> npt.NDArray[Any]:
+    """The array of a message's column."""
+    values = getattr(message, column.name)[:]  # a list, which numpy takes in faster than the message's own sequence
+    if column.wire == "uint64":  # what is beyond 63 bits is less than nothing, and nobody believes it
+        return np.asarray(values, dtype=np.uint64).astype(np.int64)
+    return np.asarray(values, dtype=column.dtype)
+
+
+def write_columns(message: Any, arrays: Any, columns: Iterable[Column]) -> None:
+    """Puts arrays, attributes of any shape by the names of ``columns``, into a message's empty fields."""
+    for column in columns:
+        values = getattr(arrays, column.name)
+        getattr(message, column.name).extend(values if column.dtype == "str" else values.ravel().tolist())
+
+
+def check_lists(arrays: Arrays) -> None:
+    """Returns if the lists are as long as is told of them.
+
+    Raises:
+        ValueError: One is not; the message says which column, and both lengths.
+    """
+    for lengths, group in (*LISTS, ("channel_num_stamped", STAMP)):
+        told = int(arrays[lengths].sum())
+        for column in group:
+            if len(arrays[column.name]) != told:
+                raise ValueError(f"{column.name} has {len(arrays[column.name])} values, {lengths} tells of {told}")
+
+
+def picked(arrays: Arrays, rows: Ints) -> Arrays:
+    """Some iterations of flat columns with their lists.
+
+    Args:
+        arrays: All columns, those of iterations [N].
+        rows: Which of the N, flat, in any order; -1 for one that is not there, and has zeros and empty lists.
+    """
+    absent = rows < 0
+    found = {column.name: arrays[column.name][rows] for column in ITERATION}
+    if absent.any():
+        for values in found.values():
+            values[absent] = 0
+    for lengths, group in LISTS:
+        places = _places(arrays[lengths], rows, found[lengths])
+        found |= {column.name: arrays[column.name][places] for column in group}
+        if group is CHANNEL:
+            stamps = _places(arrays["channel_num_stamped"], places, found["channel_num_stamped"])
+            found |= {column.name: arrays[column.name][stamps] for column in STAMP}
+    return found
+
+
+def joined(parts: Sequence[Arrays]) -> Arrays:
+    """Flat columns one behind the other."""
+    return {column.name: np.concatenate([part[column.name] for part in parts]) for column in COLUMNS}
+
+
+def _places(lengths: Ints, rows: Ints, picked_lengths: Ints) -> Ints:
+    """Where the list elements of ``rows`` are, given all lengths and those of the rows, 0 for one that is not there."""
+    if not picked_lengths.any():
+        return np.zeros(0, dtype=np.int64)
+    begins = (np.cumsum(lengths) - lengths)[rows]
+    ends = np.cumsum(picked_lengths)
+    within = np.arange(ends[-1]) - np.repeat(ends - picked_lengths, picked_lengths)
+    places: Ints = np.repeat(begins, picked_lengths) + within
+    return places

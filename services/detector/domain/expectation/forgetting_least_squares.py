@@ -1,0 +1,213 @@
+"""An online regressor with forgetting that stays finite and knows how far off it may be.
+
+Recursive least squares in information form: the weighted moments of the data are kept and forgotten, and a small ridge
+system is solved afresh when weights are needed. Nothing is propagated through an inverse, so rounding cannot build up
+and directions that the data stopped showing are held by the ridge instead of blowing up.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from river import base
+
+from evenkeel.services.detector.domain.expectation.least_squares import learn, solve
+from evenkeel.services.detector.domain.memory.state import GIVEN
+
+Floats = npt.NDArray[np.float64]
+
+# Of the ridge.
+_SHARE_OF_PRIMARY, _SHARE_OF_RELUCTANT = 1e-6, 300.0
+
+_EQUAL: Floats = np.zeros(0)
+
+
+@dataclass(eq=False, repr=False)
+class ForgettingLeastSquares(base.Regressor):
+    """Least squares that forgets, with a ridge on scaled features and a calibrated interval.
+
+    Each feature is scaled by its own recent root mean square, so units do not matter. The interval is adaptive
+    conformal: its half-width, in units of the recent spread of the residuals, grows on a miss and shrinks on a hit
+    until it covers the wanted share, whatever the shape of the noise (Gibbs and Candes, arXiv 2106.00170).
+
+    Parameters
+    ----------
+    forgetting
+        Weight that an observation keeps after each later one, above 0 and at most 1.
+    ridge
+        Penalty on each scaled coefficient, relative to the weight of the data.
+    primary
+        Name of a feature that is almost free of the penalty: where features cannot be told apart by the data, it
+        explains the target. Empty for none.
+    reluctant
+        Name of a feature that is believed only where the data are plain: it is penalised more, and its weight is never
+        below 0. For what easily soaks up errors of the others and then misleads far from the data. Empty for none.
+    coverage
+        Share of the observations that ``predict_interval`` should hold.
+    relative
+        Noise is proportional to the prediction instead of constant.
+
+    Examples:
+    --------
+    >>> from evenkeel.services.detector.domain.expectation.forgetting_least_squares import ForgettingLeastSquares
+    >>> model = ForgettingLeastSquares(forgetting=0.99)
+    >>> for i in range(200):
+    ...     x = {"tokens": 1000.0 + i % 7, "squares": 1e6 * (1 + i % 5)}
+    ...     model.learn_one(x, 2e-5 * x["tokens"] + 3e-9 * x["squares"])
+    >>> round(model.predict_one({"tokens": 1000.0, "squares": 2e6}), 3)
+    0.026
+
+    """
+
+    forgetting: float = field(default=0.998, metadata=GIVEN)
+    ridge: float = field(default=1e-4, metadata=GIVEN)
+    primary: str = field(default="", metadata=GIVEN)
+    reluctant: str = field(default="", metadata=GIVEN)
+    coverage: float = field(default=0.95, metadata=GIVEN)
+    relative: bool = field(default=False, metadata=GIVEN)
+    _index: dict[str, int] = field(init=False, default_factory=dict)
+    _names: tuple[str, ...] = field(init=False, default=())
+    # Row and column 0 are the target's, the others those of the features in ``_index``.
+    _moments: Floats = field(init=False, default_factory=lambda: np.zeros((1, 1)))
+    _weights: Floats = field(init=False, default_factory=lambda: np.zeros(0))
+    _ridges: Floats = field(init=False, default_factory=lambda: np.zeros(0))
+    _is_solved: bool = field(init=False, default=True)
+    _mass: float = field(init=False, default=0.0)
+    _spread: float = field(init=False, default=0.0)
+    _num_scored: float = field(init=False, default=0.0)
+    _half_width: float = field(init=False, default=3.5)
+
+    @property
+    def mass(self) -> float:
+        """Weight of the data remembered: the number of batches learned, less what was forgotten."""
+        return self._mass
+
+    def learn_one(self, x: Mapping[Any, Any], y: Any) -> None:
+        """Scores the prediction of ``x`` against ``y``, then learns it."""
+        self.learn_rows(list(x), np.array([[float(value) for value in x.values()]]), np.array([float(y)]))
+
+    def predict_one(self, x: Mapping[Any, Any]) -> float:
+        """The expected target of ``x``; 0 before anything was learned."""
+        return float(self.predict_rows(list(x), np.array([[float(value) for value in x.values()]]))[0])
+
+    def predict_interval(self, x: Mapping[Any, Any]) -> tuple[float, float]:
+        """Lower and upper end of the interval that holds the target with probability ``coverage``."""
+        expected = self.predict_one(x)
+        reach = self._half_width * self._spread * (abs(expected) if self.relative else 1.0)
+        return expected - reach, expected + reach
+
+    def predict_rows(self, names: Sequence[Any], rows: Floats) -> Floats:
+        """The expected targets of many rows whose columns are called ``names``."""
+        return self.predict_columns(names, rows.T)
+
+    def predict_columns(self, names: Sequence[Any], columns: Floats) -> Floats:
+        """The same, the other way round: one row a feature, one column an observation."""
+        return np.asarray(np.dot(self.weights_of(names), columns))
+
+    def weights_of(self, names: Sequence[Any]) -> Floats:
+        """The weight of each of some features; 0 for one that was never learned."""
+        weights = self._solved()
+        if self._names == tuple(names):  # as for whoever always brings the same
+            return weights
+        return np.array([weights[self._index[name]] if name in self._index else 0.0 for name in names])
+
+    def doubt(self, names: Sequence[Any], row: Floats, *, noise: float, believed: float) -> float:
+        """How far off the expected target of a row may be, in units of the targets learned: small within the data.
+
+        The root of the mean squared error of a ridge regression, variance and shrinkage, where each scaled weight but
+        the primary one is of size ``believed`` (Hoerl and Kennard, Technometrics 12, 1970).
+
+        Args:
+            names: What was learned under these names.
+            row: One row.
+            noise: Scale of one target's noise, in the targets' units.
+            believed: How large a scaled weight may be, in the targets' units.
+        """
+        if self._names != tuple(names) or self._mass <= 0:
+            return math.inf
+        moments, scales = self._moments.copy(), self._moments.diagonal()[1:]
+        if np.count_nonzero(row[scales == 0]):
+            return math.inf
+        moments[1:, 0] = row * math.sqrt(self._mass)  # in the place of the target's products
+        ridge = np.array([0.0 if name == self.primary else self.ridge for name in self._index])
+        reach: Floats = np.empty(len(ridge))
+        solve(moments, ridge + 1e-9, -1, reach)
+        variance = noise**2 / self._mass * float(reach @ moments[1:, 1:] @ reach)
+        shrunk = float(np.sum((ridge * reach) ** 2 * scales))
+        return math.sqrt(variance + believed**2 * shrunk)
+
+    def learn_rows(self, names: Sequence[Any], rows: Floats, targets: Floats, weights: Floats | None = None) -> None:
+        """Learns many rows as one batch: they are forgotten together, as one step of time.
+
+        Args:
+            names: What the columns are called.
+            rows: One row an observation; not finite ones are left out.
+            targets: One an observation.
+            weights: Relative trust in each observation; equal when None.
+        """
+        columns = np.empty((len(names) + 1, len(targets)))
+        columns[0], columns[1:] = targets, rows.T
+        self.learn_columns(names, columns, weights)
+
+    def learn_columns(
+        self, names: Sequence[Any], columns: Floats, weights: Floats | None = None, units: Floats | None = None
+    ) -> None:
+        """The same, the other way round: one column an observation; its target first, then one row a feature.
+
+        Where units are given, target and features of each observation are divided by its unit.
+        """
+        if self._names != tuple(names):
+            self._meet(names)
+            columns = self._arranged(names, columns)
+        count, mass, *scores = learn(
+            columns,
+            _EQUAL if units is None else units,
+            _EQUAL if weights is None else weights,
+            self._moments,
+            self.forgetting,
+            self.relative,
+            self._mass > 0,
+            (self._spread, self._num_scored, self._half_width),
+            self.coverage,
+            self._ridges,
+            self._place_of_reluctant,
+            self._solved(),
+        )
+        if count:
+            self._spread, self._num_scored, self._half_width = scores
+            self._mass = self._mass * self.forgetting + mass
+
+    def _arranged(self, names: Sequence[Any], columns: Floats) -> Floats:
+        """Columns as the moments stand; a feature that they lack is 0."""
+        found: Floats = np.zeros((1 + len(self._index), columns.shape[1]))
+        found[0] = columns[0]
+        found[[1 + self._index[name] for name in names]] = columns[1:]
+        return found
+
+    def _meet(self, names: Sequence[Any]) -> None:
+        """Features of which some may be new."""
+        for name in names:
+            if name not in self._index:
+                self._index[name] = len(self._index)
+                self._moments = np.pad(self._moments, (0, 1))
+                self._size()
+        self._names = tuple(self._index)
+
+    def _solved(self) -> Floats:
+        if not self._is_solved:
+            solve(self._moments, self._ridges, self._place_of_reluctant, self._weights)
+            self._is_solved = True
+        return self._weights
+
+    @property
+    def _place_of_reluctant(self) -> int:
+        return self._index.get(self.reluctant, -1)
+
+    def _size(self) -> None:
+        """The features are others: their ridges, and weights that are still to be found."""
+        shares = {self.primary: _SHARE_OF_PRIMARY, self.reluctant: _SHARE_OF_RELUCTANT}
+        self._ridges = np.array([self.ridge * shares.get(name, 1.0) for name in self._index])
+        self._weights, self._is_solved = np.empty(len(self._index)), False

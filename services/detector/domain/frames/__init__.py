@@ -1,0 +1,1 @@
+"""All ranks' samples of one iteration, as arrays."""

@@ -1,0 +1,133 @@
+"""All kinds of :mod:`evenkeel.services.detector.domain.kinds`, found by being there, over one job."""
+
+import importlib
+import inspect
+import math
+import pkgutil
+from dataclasses import dataclass, field
+from functools import cache
+
+import numpy as np
+import numpy.typing as npt
+
+from evenkeel.services.detector.domain import kinds
+from evenkeel.services.detector.domain.device_bank import DeviceBank
+from evenkeel.services.detector.domain.findings.verdict import Culprit, Evidence, Verdict, verdict_id
+from evenkeel.services.detector.domain.frames.layout import FrameLayout
+from evenkeel.services.detector.domain.frames.observation import FrameObservation
+from evenkeel.services.detector.domain.frames.table import Range
+from evenkeel.services.detector.domain.kinds.kind import KindFinding, KindWatch, Look
+from evenkeel.services.detector.domain.memory.state import GIVEN
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+
+@cache
+def known_kinds() -> tuple[type[KindWatch], ...]:
+    """Every kind that has a file, by name.
+
+    Raises:
+        ValueError: Two kinds have one name.
+    """
+    found: dict[str, type[KindWatch]] = {}
+    for module in pkgutil.iter_modules(kinds.__path__):
+        loaded = importlib.import_module(f"{kinds.__name__}.{module.name}")
+        for _, each in inspect.getmembers(loaded, inspect.isclass):
+            if issubclass(each, KindWatch) and each.__module__ == loaded.__name__ and not inspect.isabstract(each):
+                if each.name in found:
+                    raise ValueError(f"two kinds are called {each.name!r}: rename one")
+                found[each.name] = each
+    return tuple(found[name] for name in sorted(found))
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class KindBoard:
+    """Shows each frame to all kinds.
+
+    Attributes:
+        iterations_per_false_alarm: The operator's budget; the kinds share one more like that of the devices.
+    """
+
+    iterations_per_false_alarm: float = field(metadata=GIVEN)
+    _watches: dict[str, KindWatch] = field(default_factory=lambda: {kind.name: kind() for kind in known_kinds()})
+
+    @property
+    def _limit(self) -> float:
+        return math.log(max(self.iterations_per_false_alarm, 10.0) * len(self._watches))
+
+    def begin_epoch(self) -> None:
+        """The layout changed."""
+        for watch in self._watches.values():
+            watch.begin_epoch()
+
+    def go_back(self, iteration: int) -> None:
+        """The job goes on from this iteration, which it has done before."""
+        for watch in self._watches.values():
+            watch.go_back(iteration)
+
+    def look(
+        self,
+        frame: FrameObservation,
+        layout: FrameLayout,
+        *,
+        usable: Bools,
+        expected_seconds: Floats | None,
+        bank: DeviceBank,
+        rows: Ints,
+        ranges: tuple[Range, Range],
+    ) -> Look:
+        """What kinds see of a frame.
+
+        Args:
+            frame: The frame.
+            layout: Its layout.
+            usable: Entries whose times count, ``layout.everybody`` where all do.
+            expected_seconds: What each entry's work should take; None while that is learned.
+            bank: What is known of the devices.
+            rows: Row of each entry in the bank.
+            ranges: Those of the losses and gradient norms that are reported.
+        """
+        everyone = bank.is_everyone(rows)
+        ill = bank.ill if everyone else bank.ill[rows]
+        return Look(
+            frame=frame,
+            layout=layout,
+            usable=usable,
+            expected_seconds=expected_seconds,
+            residuals=bank.residuals if everyone else bank.residuals[rows],
+            ill=ill,
+            limit=self._limit + math.log(max(len(rows), 1)),
+            plain=expected_seconds is not None and usable is layout.everybody,
+            some_ill=bool(np.count_nonzero(ill)),
+            ranges=ranges,
+        )
+
+    def observe(self, look: Look) -> list[KindFinding]:
+        """Takes one frame, as :meth:`look` shows it."""
+        return [finding for watch in self._watches.values() for finding in watch.observe(look)]
+
+    def revise(self, frame: FrameObservation, verdicts: list[Verdict]) -> list[Verdict]:
+        """What of the verdicts about devices is to be published now."""
+        for watch in self._watches.values():
+            verdicts = watch.revise(frame, verdicts)
+        return verdicts
+
+
+def kind_verdict(frame: FrameObservation, finding: KindFinding, culprits: tuple[Culprit, ...]) -> Verdict:
+    """A kind's finding in the words of a verdict; the advice is its last piece of evidence."""
+    who = "-".join(str(rank) for rank in finding.ranks) or "job"
+    advice = Evidence(name="advice", value=0.0, unit="", text=finding.advice)
+    return Verdict(
+        verdict_id=verdict_id(frame.job_id, finding.kind, who, frame.epoch, frame.iteration),
+        job_id=frame.job_id,
+        kind=finding.kind,
+        culprits=culprits,
+        throughput=finding.throughput,
+        confidence=finding.confidence,
+        first_iteration=finding.first_iteration,
+        decided_iteration=frame.iteration,
+        decided_at_unix_seconds=frame.closed_at_unix_seconds,
+        evidence=(*finding.evidence, advice),
+    )

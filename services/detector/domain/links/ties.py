@@ -1,0 +1,79 @@
+"""What transfers go over: pairs of neighbours, and groups."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Self, overload
+
+import numpy as np
+import numpy.typing as npt
+
+Bools = npt.NDArray[np.bool_]
+Ints = npt.NDArray[np.int64]
+Numbers = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tie:
+    """What can be slow: a pair of neighbours, or a group.
+
+    Attributes:
+        group: Number of a group; None of a pair.
+        ranks: Who takes part, ascending.
+        crosses: They run on more than one node.
+    """
+
+    group: int | None
+    ranks: tuple[int, ...]
+    crosses: bool
+
+    @property
+    def key(self) -> tuple[int, int, int]:
+        """(0, lower rank, higher rank) of a pair, (1, number, size) of a group; the same in every frame."""
+        if self.group is None:
+            return 0, self.ranks[0], self.ranks[-1]
+        return 1, self.group, len(self.ranks)
+
+
+@dataclass(slots=True, eq=False)
+class Ties(Sequence[Tie]):
+    """Some ties, as numbers: an object each would be a large part of what a small job's detector holds."""
+
+    # One column each: which has a number of a group, that number, where its ranks end, whether it crosses nodes.
+    _table: Ints
+    _members: Numbers
+
+    @classmethod
+    def of(cls, ties: Iterable[Tie]) -> Self:
+        """These ties."""
+        ties = tuple(ties)
+        ends = accumulate(len(tie.ranks) for tie in ties)
+        rows = [(tie.group is not None, tie.group or 0, end, tie.crosses) for tie, end in zip(ties, ends, strict=True)]
+        return cls(
+            np.array(rows, dtype=np.int64).reshape(len(rows), 4).T.copy(),
+            np.array([rank for tie in ties for rank in tie.ranks], dtype=np.int32),
+        )
+
+    def __len__(self) -> int:
+        count: int = self._table.shape[1]
+        return count
+
+    @overload
+    def __getitem__(self, index: int) -> Tie: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Tie]: ...
+
+    def __getitem__(self, index: int | slice) -> Tie | Sequence[Tie]:
+        if isinstance(index, slice):
+            return [self[place] for place in range(*index.indices(len(self)))]
+        is_group, group, end, crosses = self._table[:, index].tolist()
+        start = int(self._table[2, index - 1]) if index % len(self) else 0
+        ranks = tuple(self._members[start:end].tolist())
+        return Tie(group=group if is_group else None, ranks=ranks, crosses=bool(crosses))
+
+    @property
+    def crossing_pairs(self) -> Bools:
+        """Which of them are pairs on two nodes."""
+        found: Bools = (self._table[0] == 0) & (self._table[3] > 0)
+        return found

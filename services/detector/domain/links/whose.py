@@ -1,0 +1,85 @@
+"""Which is it: one link, everything of one rank (its endpoint), or one group? Asked when something became slow.
+
+Each explanation says which rows share one slowdown and that all others have none. The better one is that under which
+the residuals since the change are more likely: (sum of w z)^2 / (2 sum of w) in nats, with z the mean residual of a row
+and w its iterations over the square of its scale.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from evenkeel.services.detector.domain.level import robust_level
+from evenkeel.services.detector.domain.links.bank import LinkBank
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """What would explain a slow row.
+
+    Attributes:
+        ranks: One is an endpoint, two are a link, more are a group.
+        rows: Rows of the bank that share the slowdown, ascending.
+        level: The slowdown they share, log units of time.
+        lead_nats: How much likelier it is than the best one that accuses others.
+    """
+
+    ranks: tuple[int, ...]
+    rows: tuple[int, ...]
+    level: float
+    lead_nats: float
+
+
+def explain(
+    bank: LinkBank, row: int, *, rows_of_rank: Mapping[int, Sequence[int]], first_iteration: int
+) -> Explanation:
+    """The likeliest explanation of a row that became slow.
+
+    Args:
+        bank: All rows and their newest residuals.
+        row: The slow one.
+        rows_of_rank: Rows that each rank takes part in.
+        first_iteration: First iteration that showed it.
+    """
+    scored = []
+    known: dict[int, tuple[float, float]] = {}
+    for ranks, rows in _candidates(bank, row, rows_of_rank):
+        total = weights = 0.0
+        for one in rows:
+            if one not in known:
+                known[one] = _evidence(bank, one, first_iteration)
+            mean, weight = known[one]
+            total += weight * mean
+            weights += weight
+        level = total / weights if weights > 0 else 0.0
+        scored.append((max(level, 0.0) * total / 2, ranks, rows, level))
+    gain, ranks, rows, level = max(scored, key=lambda one: one[0])
+    others = [one[0] for one in scored if one[1] != ranks]
+    return Explanation(ranks=ranks, rows=rows, level=level, lead_nats=gain - max(others, default=0.0))
+
+
+def _candidates(
+    bank: LinkBank, row: int, rows_of_rank: Mapping[int, Sequence[int]]
+) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """The row's own link or group, and the endpoint of each of its ranks: all of it, or its part on or off the node."""
+    own = bank.ties[row].ranks
+    same = [other for other in rows_of_rank[own[0]] if bank.ties[other].ranks == own]
+    found = [(own, tuple(sorted(same)))]
+    for rank in own:
+        mine = sorted(rows_of_rank[rank])
+        crossing = [one for one in mine if bank.ties[one].crosses == bank.ties[row].crosses]
+        for rows in (mine, crossing):
+            # An endpoint shows with at least two others; with one it is that link.
+            if len({bank.ties[one].ranks for one in rows}) > 1 and ((rank,), tuple(rows)) not in found:
+                found.append(((rank,), tuple(rows)))
+    return found
+
+
+def _evidence(bank: LinkBank, row: int, first_iteration: int) -> tuple[float, float]:
+    """Mean residual since the change and its weight."""
+    residuals = bank.residuals[row]
+    since = residuals[(bank.iterations >= first_iteration) & np.isfinite(residuals)]
+    if not len(since) or bank.scale[row] <= 0 or bank.num_to_reference[row] > 0:
+        return 0.0, 0.0
+    return robust_level(since), len(since) / float(bank.scale[row]) ** 2

@@ -1,0 +1,1 @@
+"""What is asked of devices and links under suspicion, and what the answers show."""

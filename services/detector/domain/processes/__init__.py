@@ -1,0 +1,1 @@
+"""Life and death of a job's processes, and who among them hangs."""

@@ -1,0 +1,130 @@
+"""How processes ended, as whoever saw it reports: an error of the program is no failure of a device."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from evenkeel.contracts.verdict_ids import verdict_id
+from evenkeel.history.records import CulpritRecord, EvidenceRecord, IncidentEventRecord, RankExitRecord, VerdictRecord
+from evenkeel.history.vocabulary import IncidentEventKind, VerdictKind
+from evenkeel.services.scheduler.domain.job_state import JobKnowledge
+from evenkeel.services.scheduler.domain.stuck import Stuck, StuckReason
+
+
+def exit_words(one: RankExitRecord) -> str:
+    """How a process ended, for a person."""
+    if one.signal:
+        return f"killed by signal {one.signal}"
+    return one.last_line or f"exit status {one.code}"
+
+
+def program_errors(job: JobKnowledge) -> list[str]:
+    """What the processes that count raised in the end: each error once, the most frequent first."""
+    lines = [
+        one.last_line
+        for rank, info in sorted(job.ranks.items())
+        if not info.alive and (one := job.exits.get((rank, info.incarnation))) is not None and one.is_program_error
+    ]
+    return [line for line, _ in Counter(lines).most_common()]
+
+
+def on_exits(
+    job: JobKnowledge, exits: Sequence[RankExitRecord], at: datetime
+) -> tuple[JobKnowledge, list[IncidentEventRecord], VerdictRecord | None]:
+    """Processes have ended; the second report of a process changes nothing.
+
+    Args:
+        job: The job.
+        exits: Of its ranks.
+        at: Now.
+
+    Returns:
+        The new state; what the history learns beside the exits; and the verdict that the errors of the program amount
+        to, which is still to be taken, if there is one.
+    """
+    fresh = [one for one in exits if (one.rank, one.incarnation) not in job.exits and one.rank in job.ranks]
+    job = replace(job, exits={**job.exits, **{(one.rank, one.incarnation): one for one in fresh}})
+    records: list[IncidentEventRecord] = []
+    errors = [one for one in fresh if one.is_program_error]
+    for one in errors:
+        job, caused = _caused(job, one)
+        records += caused
+    accused = [one for one in errors if _counts(job, one)]
+    verdict = _verdict(job, accused, at) if accused else None
+    return not_started(job, at), records, verdict
+
+
+def not_started(job: JobKnowledge, at: datetime, *, deadline_seconds: float | None = None) -> JobKnowledge:
+    """The job, stuck if none of its processes ever registered and none is left, or the time for it is over.
+
+    Args:
+        job: The job.
+        at: Now.
+        deadline_seconds: Set = the time for registering is over; for a person.
+    """
+    ever = any(info.address for info in job.ranks.values()) or job.newcomers or job.epoch > 0
+    ended = [job.exits.get((rank, info.incarnation)) for rank, info in sorted(job.ranks.items())]
+    if ever or job.finished or job.stuck or (deadline_seconds is None and not all(ended)):
+        return job
+    words = list(dict.fromkeys(exit_words(one) for one in ended if one is not None))
+    detail = "none of its processes has registered"
+    if words:
+        detail = f"its processes ended before any had registered: {'; '.join(words[:3])}"
+    elif deadline_seconds is not None:
+        detail += f" in {deadline_seconds:g} s"
+    return replace(job, stuck=Stuck(reason=StuckReason.NOT_STARTED, detail=detail, since=at))
+
+
+def _caused(job: JobKnowledge, one: RankExitRecord) -> tuple[JobKnowledge, list[IncidentEventRecord]]:
+    """A death that was told before its cause: the incident is of another kind than it looked."""
+    records, incidents = list[IncidentEventRecord](), []
+    for incident in job.incidents:
+        process = (one.rank, one.incarnation)
+        accused = [(culprit.rank, culprit.incarnation) for culprit in incident.culprits]
+        if incident.kind == VerdictKind.FAIL_STOP and process in accused:
+            records.append(
+                IncidentEventRecord(
+                    incident_id=incident.incident_id,
+                    kind=IncidentEventKind.CAUSE,
+                    reference=VerdictKind.PROGRAM_ERROR,
+                    at=one.at,
+                    detail=one.last_line,
+                )
+            )
+            incidents.append(replace(incident, kind=VerdictKind.PROGRAM_ERROR))
+        else:
+            incidents.append(incident)
+    return replace(job, incidents=tuple(incidents)), records
+
+
+def _counts(job: JobKnowledge, one: RankExitRecord) -> bool:
+    """Whether it is the process that its rank has now, or one that waits to be."""
+    info, newcomer = job.ranks[one.rank], job.newcomers.get(one.rank)
+    waits = newcomer is not None and newcomer.info.incarnation == one.incarnation
+    return waits or (info.alive and info.incarnation == one.incarnation)
+
+
+def _verdict(job: JobKnowledge, accused: Sequence[RankExitRecord], at: datetime) -> VerdictRecord:
+    first, iteration = accused[0], max(job.iteration, 0)
+    culprits = []
+    for one in accused:
+        info = job.ranks[one.rank]
+        node, device = (info.node, info.device) if info.incarnation == one.incarnation else ("", "")
+        culprits.append(CulpritRecord(rank=one.rank, incarnation=one.incarnation, node=node, device=device))
+    return VerdictRecord(
+        verdict_id=verdict_id(job.job_id, VerdictKind.PROGRAM_ERROR, first.rank, first.incarnation),
+        job_id=job.job_id,
+        kind=VerdictKind.PROGRAM_ERROR,
+        culprits=tuple(culprits),
+        throughput=0.0,
+        throughput_margin=0.0,
+        confidence=1.0,
+        first_iteration=iteration,
+        decided_iteration=iteration,
+        decided_at=at,
+        evidence=tuple(
+            EvidenceRecord(name="exit", value=float(one.code), unit="", text=f"rank {one.rank}: {one.last_line}")
+            for one in accused
+        ),
+    )

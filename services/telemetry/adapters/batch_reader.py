@@ -1,0 +1,153 @@
+"""From a fetch of Kafka records to what each job brought, or to the dead letters.
+
+The batches of a job are joined byte for byte and parsed once. Only where that cannot be believed each is looked at by
+itself, and the guilty one is buried alone: whoever spoils a fetch spoils nothing but its own job's speed.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from google.protobuf.message import DecodeError
+
+from evenkeel.contracts.batches import read_batches
+from evenkeel.contracts.mac import without_signature
+from evenkeel.services.common.kafka import ConsumedRecord, RejectedRecordError, Rejection
+from evenkeel.services.telemetry.domain.observed import Arrived, ArrivedEvent, ArrivedProgress, EventKind
+from evenkeel.services.telemetry.domain.validate import (
+    MAX_BATCH_BYTES,
+    HostileBatchError,
+    check_batches,
+    check_event,
+    check_progress,
+)
+from evenkeel.telemetry.v2 import batch_pb2, process_pb2
+
+_EXPECTED_HEADERS = {"content-type": b"application/protobuf", "ce_type": batch_pb2.Batch.DESCRIPTOR.full_name.encode()}
+_KINDS = {
+    process_pb2.PROCESS_EVENT_KIND_STARTED: EventKind.STARTED,
+    process_pb2.PROCESS_EVENT_KIND_DIED: EventKind.DIED,
+    process_pb2.PROCESS_EVENT_KIND_FINISHED: EventKind.FINISHED,
+    process_pb2.PROCESS_EVENT_KIND_STREAM_BROKEN: EventKind.STREAM_BROKEN,
+    process_pb2.PROCESS_EVENT_KIND_CONNECTION_LOST: EventKind.CONNECTION_LOST,
+}
+
+
+class ArrivedJob(NamedTuple):
+    """What a fetch brought of one job.
+
+    Attributes:
+        job_id: The job.
+        records: The records that it came in, in order, none of them refused.
+        arrived: What they say.
+    """
+
+    job_id: str
+    records: list[ConsumedRecord]
+    arrived: Arrived
+
+
+def read_fetch(records: Sequence[ConsumedRecord]) -> tuple[list[ArrivedJob], list[Rejection]]:
+    """What records say, job by job, and those that cannot be believed."""
+    by_job: dict[bytes, list[ConsumedRecord]] = {}
+    for record in records:
+        by_job.setdefault(record.key or b"", []).append(record)
+    jobs, rejections = [], []
+    for of_job in by_job.values():
+        try:
+            jobs.append(_read(of_job))
+            continue
+        except RejectedRecordError as error:
+            believed = []
+            for record in of_job:
+                try:
+                    _read([record])
+                    believed.append(record)
+                except RejectedRecordError as its_error:
+                    rejections.append(Rejection(record=record, error=its_error.error, reason=its_error.reason))
+            if len(believed) == len(of_job):  # each for itself makes sense, and not beside the others
+                rejections += [Rejection(record=each, error=error.error, reason=error.reason) for each in of_job]
+            elif believed:
+                jobs.append(_read(believed))
+    return jobs, rejections
+
+
+def event_from_proto(event: process_pb2.ProcessEvent) -> ArrivedEvent:
+    """One checked event; a kind that this version does not know is passed on as it is."""
+    kind = _KINDS.get(event.kind, EventKind.OTHER)
+    return ArrivedEvent(event.at_unix_seconds, kind, event.rank, event.incarnation, event)
+
+
+def _read(records: Sequence[ConsumedRecord]) -> ArrivedJob:
+    """What records of one key say.
+
+    Raises:
+        RejectedRecordError: Not all of it can be believed.
+    """
+    try:
+        message = batch_pb2.Batch.FromString(b"".join(map(_value, records)))
+    except DecodeError as error:
+        name = batch_pb2.Batch.DESCRIPTOR.full_name
+        raise RejectedRecordError("malformed", f"not an {name}: {error}") from None
+    try:
+        batches = read_batches(message)
+        check_batches(batches)
+        for report in message.progress:
+            check_progress(report)
+        for event in message.events:
+            check_event(event)
+    except HostileBatchError as error:
+        raise RejectedRecordError(error.word, str(error)) from None
+    except ValueError as error:
+        raise RejectedRecordError("columns", str(error)) from None
+    if len(batches) != len(records):
+        raise RejectedRecordError("columns", f"{len(batches)} batches in {len(records)} records")
+    job_id, key = batches.job_id[0], records[0].key or b""
+    if set(batches.job_id) != {job_id} or job_id.encode() != key:
+        raise RejectedRecordError("key", f"key {key[:40]!r} is not the job id {job_id!r}")
+    owners = np.repeat(np.arange(len(batches)), batches.num_progress).tolist()
+    # The older reports of a process are of no interest once the newest is there.
+    newest = dict(zip(owners, message.progress, strict=True))
+    ranks, incarnations = batches.rank.tolist(), batches.incarnation.tolist()
+    reports = {
+        (ranks[owner], incarnations[owner]): _progress(ranks[owner], incarnations[owner], each)
+        for owner, each in newest.items()
+    }
+    arrived = Arrived(
+        batches=batches,
+        offsets=np.array([record.offset for record in records]),
+        progress=list(reports.values()),
+        events=[event_from_proto(event) for event in message.events],
+    )
+    return ArrivedJob(job_id, list(records), arrived)
+
+
+def _value(record: ConsumedRecord) -> bytes:
+    """The batch's bytes, if there are any and the headers do not say that they are something else.
+
+    Raises:
+        RejectedRecordError: Otherwise.
+    """
+    value = record.value
+    if not value:
+        raise RejectedRecordError("empty", "no value")
+    if len(value) > MAX_BATCH_BYTES:
+        raise RejectedRecordError("size", f"{len(value)} bytes, at most {MAX_BATCH_BYTES}")
+    for name, content in record.headers:
+        if content != _EXPECTED_HEADERS.get(name, content):
+            raise RejectedRecordError("version", f"header {name} is {content[:80]!r}, which this version cannot read")
+    return without_signature(value)
+
+
+def _progress(rank: int, incarnation: int, report: process_pb2.Progress) -> ArrivedProgress:
+    return ArrivedProgress(
+        rank=rank,
+        incarnation=incarnation,
+        at_unix_seconds=report.at_unix_seconds,
+        iteration=report.iteration,
+        epoch=report.epoch,
+        operation_count=report.operation_count,
+        operation=report.operation,
+        seconds_in_operation=report.seconds_in_operation,
+        waiting_for=tuple(report.waiting_for),
+    )

@@ -1,0 +1,86 @@
+"""From observations to Kafka records, each with the offset of the input that it comes from."""
+
+from collections.abc import Iterator, Sequence
+
+from evenkeel.contracts.frames import Frames, write_frames
+from evenkeel.contracts.headers import record_headers
+from evenkeel.contracts.topics import FRAMES
+from evenkeel.services.common.kafka import ConsumedRecord, OutgoingRecord
+from evenkeel.services.telemetry.domain.observed import ArrivedEvent, ArrivedProgress, Numbered, Picture
+from evenkeel.telemetry.v2 import frames_pb2 as pb
+
+INPUT_OFFSET_HEADER = "evenkeel-input-offset"
+SOURCE = "evenkeel/telemetry"
+
+# Frames that close together after an outage may be too much for one record.
+_MOST_BYTES = FRAMES.max_message_bytes // 2
+_NEVER_READ = ArrivedProgress(-1, -1, 0.0, 0, 0, 0, "", 0.0)
+
+
+def observation_records(job_id: str, numbered: Sequence[Numbered], *, input_offset: int) -> list[OutgoingRecord]:
+    """The Kafka records of a job's observations.
+
+    Args:
+        job_id: The job, which is the key.
+        numbered: What was observed.
+        input_offset: Offset of the newest input record taken in by now.
+    """
+    offset = (INPUT_OFFSET_HEADER, str(input_offset).encode())
+    return [
+        OutgoingRecord(
+            topic=FRAMES.name,
+            key=job_id.encode(),
+            value=value,
+            headers=[*record_headers(FRAMES, SOURCE, event_id=f"{job_id}/{event_id}"), offset],
+        )
+        for each in numbered
+        for event_id, value in _messages(job_id, each.sequence, each.observed)
+    ]
+
+
+def input_offset_of(record: ConsumedRecord) -> int:
+    """What :func:`observation_records` noted; -1 for a record that it did not write."""
+    for name, value in record.headers:
+        if name == INPUT_OFFSET_HEADER and value.isdigit():
+            return int(value)
+    return -1
+
+
+def _messages(job_id: str, sequence: int, observed: Frames | Picture | ArrivedEvent) -> Iterator[tuple[str, bytes]]:
+    """Event id and bytes of each message."""
+    message = pb.Observation(job_id=job_id, sequence=sequence)
+    if isinstance(observed, Frames):
+        write_frames(message.frames, observed)
+        event_id = f"frames/{observed.epoch}/{observed.iteration[0]}-{observed.iteration[-1]}"
+        if len(observed) > 1 and message.ByteSize() > _MOST_BYTES:
+            middle = len(observed) // 2
+            yield from _messages(job_id, sequence, observed.part(0, middle))
+            yield from _messages(job_id, sequence + middle, observed.part(middle, len(observed)))
+            return
+    elif isinstance(observed, Picture):
+        _fill_picture(message.liveness, observed)
+        event_id = f"picture/{sequence}"
+    else:
+        message.liveness.at_unix_seconds = observed.at_seconds
+        message.liveness.event.CopyFrom(observed.payload)
+        event_id = f"{observed.kind}/{observed.rank}/{observed.incarnation}/{observed.at_seconds}"
+    yield event_id, message.SerializeToString()
+
+
+def _fill_picture(liveness: pb.Liveness, picture: Picture) -> None:
+    liveness.at_unix_seconds = picture.at_seconds
+    liveness.seconds_without_progress = picture.seconds_without_progress
+    for state in picture.ranks:
+        progress = state.progress or _NEVER_READ
+        liveness.rank.append(state.rank)
+        liveness.incarnation.append(state.incarnation)
+        liveness.read_at_unix_seconds.append(progress.at_unix_seconds)
+        liveness.iteration.append(progress.iteration)
+        liveness.epoch.append(progress.epoch)
+        liveness.operation_count.append(progress.operation_count)
+        liveness.operation.append(progress.operation)
+        liveness.seconds_in_operation.append(progress.seconds_in_operation)
+        liveness.seconds_since_heard.append(state.seconds_since_heard)
+        liveness.seconds_since_moved.append(state.seconds_since_moved)
+        liveness.num_waiting_for.append(len(progress.waiting_for))
+        liveness.waiting_for.extend(progress.waiting_for)

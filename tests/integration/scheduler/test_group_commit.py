@@ -1,0 +1,85 @@
+"""Many saves at a time: each is all or nothing, and nobody's mistake is another one's."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+import pytest_asyncio
+from sqlalchemy import event, text
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from evenkeel.history.errors import UnknownJobError
+from evenkeel.history.vocabulary import JobState
+from evenkeel.services.common.database import create_engine
+from evenkeel.services.common.kafka import Partition
+from evenkeel.services.scheduler.adapters.store import JobStateRecord, Store
+from tests.integration.history.seed import LLAMA_TOKEN, START, job, rank
+
+pytestmark = [pytest.mark.integration, pytest.mark.asyncio]
+
+
+@pytest_asyncio.fixture
+async def engine(fresh_database_url: str) -> AsyncIterator[AsyncEngine]:
+    engine = create_engine(fresh_database_url, application_name="test")
+    yield engine
+    await engine.dispose()
+
+
+async def count(engine: AsyncEngine, table: str) -> int:
+    async with engine.connect() as connection:
+        found: int = await connection.scalar(text(f"SELECT count(*) FROM {table}"))
+    return found
+
+
+async def test_saves_that_come_together_are_written_in_few_transactions(engine: AsyncEngine) -> None:
+    store, commits = Store(engine), list[object]()
+    event.listen(engine.sync_engine, "commit", commits.append)
+    jobs = [f"job-{number}" for number in range(50)]
+    await asyncio.gather(*(store.save([job(job_id, LLAMA_TOKEN)]) for job_id in jobs))
+    outcomes = await asyncio.gather(
+        *(store.save([rank(job_id, number, START) for number in range(4)]) for job_id in jobs)
+    )
+    assert set(outcomes) == {(True,) * 4}
+    assert await count(engine, "ranks") == 200
+    assert len(commits) <= 6
+
+
+async def test_a_save_that_is_refused_takes_nobody_with_it(engine: AsyncEngine) -> None:
+    store = Store(engine)
+    await store.save([job("a", LLAMA_TOKEN)])
+    good = [store.save([rank("a", number, START)]) for number in range(3)]
+    stuck = JobStateRecord(job_id="a", state=JobState.STUCK, at=START)
+    bad = [
+        store.save([rank("nobody", 0, START)]),
+        store.save([replace(stuck, state=JobState.DEGRADED), replace(stuck, job_id="nobody")]),
+    ]
+    outcomes = await asyncio.gather(*good, *bad, store.save([stuck]), return_exceptions=True)
+    assert [type(each) for each in outcomes[3:5]] == [UnknownJobError, UnknownJobError]
+    assert outcomes[:3] == [(True,)] * 3
+    assert outcomes[5] == (True,)
+    assert await count(engine, "ranks") == 3
+    async with engine.connect() as connection:
+        states = await connection.scalars(text("SELECT state FROM job_events ORDER BY job_event_id"))
+        assert list(states) == ["running", "stuck"], "nothing of the save that failed half way"
+
+
+async def test_who_is_cancelled_takes_its_save_not_back_and_nobody_else_with_it(engine: AsyncEngine) -> None:
+    store = Store(engine)
+    await store.save([job("a", LLAMA_TOKEN)])
+    saves = [asyncio.create_task(store.save([rank("a", number, START)])) for number in range(3)]
+    await asyncio.sleep(0)
+    saves[1].cancel()
+    outcomes = await asyncio.gather(*saves, return_exceptions=True)
+    assert isinstance(outcomes[1], asyncio.CancelledError)
+    assert (outcomes[0], outcomes[2]) == ((True,), (True,))
+    await store.save([JobStateRecord(job_id="a", state=JobState.STUCK, at=START)])
+    assert await count(engine, "ranks") == 3
+
+
+async def test_offsets_are_kept_by_partition_and_the_newest_stands(engine: AsyncEngine) -> None:
+    store = Store(engine)
+    assert await store.load_offsets() == {}
+    assert await store.save_offsets({Partition("verdicts", 0): 5, Partition("verdicts", 1): 2})
+    assert await store.save_offsets({Partition("verdicts", 0): 7})
+    assert await store.load_offsets() == {Partition("verdicts", 0): 7, Partition("verdicts", 1): 2}

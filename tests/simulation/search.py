@@ -1,0 +1,73 @@
+"""Runs seeds, and makes a failing one small: ``python -m tests.simulation.search --runs 200``."""
+
+import argparse
+import logging
+import sys
+import time
+from collections.abc import Sequence
+
+import structlog
+
+from tests.simulation.faults import Fault, Outcome, Scenario, drawn
+from tests.simulation.run import run
+
+_MOST_RERUNS = 150
+_LAST_LINES = 40
+
+
+def shrunk(scenario: Scenario, faults: Sequence[Fault]) -> tuple[Fault, ...]:
+    """The fewest of the faults that still break something (Zeller, Hildebrandt: ddmin, 2002)."""
+    left, parts, reruns = list(faults), 2, 0
+    while len(left) > 1 and reruns < _MOST_RERUNS:
+        size = max(1, len(left) // parts)
+        chunks = [left[at : at + size] for at in range(0, len(left), size)]
+        for chunk in chunks:
+            fewer = [fault for fault in left if fault not in chunk]
+            reruns += 1
+            if fewer and run(scenario, fewer).broken:
+                left, parts = fewer, max(2, parts - 1)
+                break
+        else:
+            if size == 1:
+                break
+            parts = min(len(left), 2 * parts)
+    return tuple(left)
+
+
+def first_broken(seeds: Sequence[int]) -> tuple[Scenario, tuple[Fault, ...], Outcome] | None:
+    """The first of the seeds that breaks an invariant; None when none does."""
+    for seed in seeds:
+        scenario, faults = drawn(seed)
+        outcome = run(scenario, faults)
+        if outcome.broken:
+            return scenario, faults, outcome
+    return None
+
+
+def quiet() -> None:
+    """The services' own log lines are thousands: only what is broken is told."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+
+
+def main() -> int:
+    """Runs the seeds; returns 1 when one of them broke something."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seed", type=int, default=0, help="the first seed")
+    parser.add_argument("--runs", type=int, default=200, help="how many seeds")
+    arguments = parser.parse_args()
+    quiet()
+    began = time.process_time()
+    found = first_broken(range(arguments.seed, arguments.seed + arguments.runs))
+    if found is None:
+        seconds = (time.process_time() - began) / arguments.runs
+        print(f"{arguments.runs} seeds from {arguments.seed}: nothing broken, {seconds:.3f} s of a processor each")
+        return 0
+    scenario, faults, _ = found
+    least = shrunk(scenario, faults)
+    outcome = run(scenario, least)
+    print(f"SEED={scenario.seed}", *outcome.broken, scenario, *least, *outcome.trace[-_LAST_LINES:], sep="\n")
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

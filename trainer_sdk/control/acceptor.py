@@ -1,0 +1,300 @@
+"""The rank's half of the protocol, pure: which plan this rank is promised to, carries, or moves by.
+
+A single-decree acceptor per attempt at a plan (Lamport, "Paxos Made Simple", 2001): the scheduler decides, the rank
+reports, and no rank can keep a later plan from being made:
+
+- Prepare with a greater ballot is noted, and answered with all that the rank has; in mode RECOVER once it is parked.
+- Commit is taken for any ballot that is not below the promise and leads beyond what is committed or in force. It
+  replaces what was committed before and is not applied.
+- A commit is handed over once, and that ends as applied, or as failed: the rank is RESHAPING until it says where it is.
+- A commit in mode BOUNDARY leaves only at the boundary, or to a rank that has no part in it: one that is JOINING, or
+  PARKED in an epoch that others have left. A prepared RECOVER hides it; the Abort of that RECOVER shows it again,
+  because it was decided and the RECOVER was not.
+"""
+
+from dataclasses import replace
+
+from evenkeel.layouts.rank_state import NO_BALLOT, Ballot, RankPhase, RankState
+from evenkeel.trainer_sdk.control.standing import (
+    Committed,
+    FinishedError,
+    Idle,
+    Prepared,
+    StaleBallotError,
+    Standing,
+    Switching,
+    asked_plan,
+    moving_to,
+    pending_epoch,
+    visible_commit,
+    without_switch,
+)
+from evenkeel.trainer_sdk.control.state import ApplyMode, Commit, Reshape
+
+MOST_EPOCHS_AHEAD = 1_000_000
+"""An attempt at a plan uses one epoch up: nobody is so far ahead, and a rank that believed it would refuse the rest."""
+SAFE_PHASES = frozenset({RankPhase.PARKED, RankPhase.JOINING})
+"""What a rank that waits for a plan says: its slices and steps do not change until it is given one."""
+
+_TAKEN_IN = {
+    RankPhase.TRAINING: frozenset({ApplyMode.BOUNDARY}),
+    RankPhase.PARKED: frozenset({ApplyMode.RECOVER}),  # its boundary is lost with its peers
+    RankPhase.JOINING: frozenset(ApplyMode),
+}
+
+
+class Acceptor:
+    """One rank's. No clock, no lock, no wait: :class:`~evenkeel.trainer_sdk.control.mailbox.Mailbox` has these.
+
+    Args:
+        rank: This rank.
+        incarnation: Which process of the rank this is.
+
+    Attributes:
+        standing: Between which plan and which this rank is.
+        promised: Greatest ballot that it was asked about.
+        leaving: It is evicted: the process should end.
+    """
+
+    def __init__(self, rank: int, incarnation: int = 0) -> None:
+        self.standing: Standing = Idle()
+        self.promised = NO_BALLOT
+        self.leaving = False
+        self._said = RankState(rank=rank, incarnation=incarnation, phase=RankPhase.JOINING)
+        self._decided = (-1, "")  # newest committed (epoch, plan)
+        self._failed = (0, "")
+        self._interrupt_epoch = -2
+
+    # ---- what can be seen
+
+    @property
+    def state(self) -> RankState:
+        """All that the rank has; its phase follows from its standing."""
+        switches = isinstance(self.standing, Switching)
+        epoch, reason = self._failed
+        return replace(
+            self._said,
+            phase=RankPhase.RESHAPING if switches else self._said.phase,
+            promised=self.promised,
+            pending_epoch=pending_epoch(self.standing),
+            failed_epoch=epoch,
+            failed_reason=reason,
+        )
+
+    @property
+    def committed_epoch(self) -> int:
+        """The epoch of the newest commit that may be handed over, or the one in force: what a step vote carries."""
+        visible = visible_commit(self.standing)
+        return self._position if visible is None else visible.reshape.epoch
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether the training thread should stop waiting for peers, and park."""
+        asked = asked_plan(self.standing)
+        recovers = asked is not None and asked.mode is ApplyMode.RECOVER
+        visible = visible_commit(self.standing)
+        decided = visible is not None and visible.reshape.mode is ApplyMode.RECOVER
+        return recovers or decided or self._interrupt_epoch >= self._position or self.leaving
+
+    # ---- the scheduler
+
+    def prepare(self, plan: Reshape) -> None:
+        """Note a plan; :meth:`answer` has the answer, perhaps later.
+
+        Raises:
+            StaleBallotError: The promise is to a greater ballot, or to another plan of this one; or the plan does not
+                lead beyond what is committed or in force.
+            FinishedError: The rank is done.
+            ValueError: No plan can have that epoch.
+        """
+        self._refuse_far(plan.epoch)
+        if self._knows(plan):
+            return
+        ballot = Ballot(plan.term, plan.epoch)
+        if ballot <= self.promised or plan.epoch <= self._top:
+            raise self._stale(f"plan {plan.plan_id} leads to epoch {plan.epoch} of term {plan.term}")
+        self._refuse_finished()
+        self._promise(ballot)
+        if isinstance(self._rest, Committed):
+            self._rest = replace(self._rest, newer=plan)
+        else:
+            self._rest = Prepared(plan)
+
+    def answer(self, plan: Reshape) -> RankState | None:
+        """The answer to a plan that was prepared; None while the rank has yet to park for it.
+
+        Raises:
+            StaleBallotError: It was superseded while it waited.
+            FinishedError: The rank is done.
+        """
+        self._refuse_finished()
+        if self._is(plan, asked_plan(self.standing)):
+            waits = plan.mode is ApplyMode.RECOVER and self.state.phase not in SAFE_PHASES
+            return None if waits else self.state
+        if _key(plan) == self._decided:
+            return self.state
+        raise self._stale(f"plan {plan.plan_id} for epoch {plan.epoch} was superseded while it waited")
+
+    def commit(self, commit: Commit) -> None:
+        """Take a decision in. No Prepare is needed before: a scheduler that restarted in between need not repeat it.
+
+        Raises:
+            StaleBallotError: As for :meth:`prepare`; or another plan is committed for this epoch.
+            FinishedError, ValueError: As for :meth:`prepare`.
+        """
+        plan = commit.reshape
+        self._refuse_far(plan.epoch)
+        if _key(plan) == self._decided:
+            return
+        ballot, asked = Ballot(plan.term, plan.epoch), asked_plan(self.standing)
+        other = asked is not None and ballot == (asked.term, asked.epoch) and not self._is(plan, asked)
+        if ballot < self.promised or plan.epoch <= self._top or other:
+            raise self._stale(f"plan {plan.plan_id} for epoch {plan.epoch} of term {plan.term} comes too late")
+        self._refuse_finished()
+        self._decided = _key(plan)
+        self._promise(ballot)
+        self._rest = Committed(commit)
+
+    def abort(self, plan_id: str, ballot: Ballot) -> None:
+        """Forget a plan that is not committed; its Prepare, should it come after this, is stale.
+
+        Raises:
+            ValueError: As for :meth:`prepare`.
+        """
+        self._refuse_far(ballot.epoch)
+        self._promise(ballot)
+        asked = asked_plan(self.standing)
+        if asked is not None and _key(asked) == (ballot.epoch, plan_id):
+            self._rest = replace(self._rest, newer=None) if isinstance(self._rest, Committed) else Idle()
+
+    def follow(self, term: int) -> None:
+        """A scheduler of this term is heard: nothing of a lower one counts any more.
+
+        Raises:
+            StaleBallotError: This rank follows a later one.
+        """
+        if term < self.promised.term:
+            raise self._stale(f"the scheduler of term {term} is not in charge any more")
+        self._promise(Ballot(term, 0))
+
+    def interrupt(self, epoch: int, *, leave: bool) -> None:
+        """Stop waiting and park, or end the process.
+
+        An epoch that it has not heard of stands for the newest that it has: plans to come are not interrupted.
+
+        Raises:
+            StaleBallotError: The rank is already beyond ``epoch``.
+        """
+        beyond = self._said.epoch if leave else self._position
+        if epoch < beyond:
+            raise self._stale(f"interrupt for epoch {epoch}, but this rank is at epoch {beyond}")
+        self._interrupt_epoch = max(self._interrupt_epoch, min(epoch, max(self._position, self._decided[0])))
+        self.leaving = self.leaving or leave
+
+    # ---- the training thread
+
+    def take(self, epoch: int | None = None) -> Commit | None:
+        """Hand the commit over that the rank's phase allows now, if there is one: the rank is RESHAPING from here on.
+
+        Args:
+            epoch: The one that a step vote agreed on; another commit stays. None = whichever there is.
+        """
+        visible, rest = visible_commit(self.standing), self._rest
+        assert not isinstance(self.standing, Switching), "a hand-over ends before the next one"
+        if visible is None:
+            return None
+        left_behind = self._said.phase is RankPhase.PARKED and visible.from_epoch != self._said.epoch
+        if not left_behind and visible.reshape.mode not in _TAKEN_IN.get(self._said.phase, ()):
+            return None
+        if epoch is not None and visible.reshape.epoch != epoch:
+            return None
+        assert isinstance(rest, Committed), "only a commit is visible"
+        newer = Idle() if rest.newer is None else Prepared(rest.newer)
+        self.standing = Switching(visible.reshape.epoch, visible.reshape.plan_id, newer)
+        return visible
+
+    def begin(self, epoch: int) -> None:
+        """The training thread moves to the job's first epoch, which no plan leads to."""
+        assert not isinstance(self.standing, Switching), "a hand-over ends before the next one"
+        self.standing = Switching(epoch, "", self._rest)
+
+    def fail(self, reason: str) -> None:
+        """The training thread cannot go over; what it says next tells where that leaves it."""
+        if isinstance(self.standing, Switching):
+            self.standing = replace(self.standing, failure=reason)
+            self._failed = (self.standing.epoch, reason) if self.standing.plan_id else self._failed
+
+    def publish(self, said: RankState) -> None:
+        """The training thread says where it is. An epoch in it that is new is applied, and what led there is over.
+
+        Raises:
+            ValueError: Its epoch is older than the one before, or it claims to be RESHAPING.
+        """
+        if said.epoch < self._said.epoch:
+            raise ValueError(f"epoch {said.epoch} cannot follow epoch {self._said.epoch}")
+        if said.phase is RankPhase.RESHAPING:
+            raise ValueError("a rank is RESHAPING while it carries out a commit: that follows, it is not published")
+        if isinstance(self.standing, Switching) and (self.standing.failure or said.epoch >= self.standing.epoch):
+            self.standing = self.standing.newer
+        self._said = said
+        self._promise(Ballot(self.promised.term, said.epoch))
+        if self._failed[0] < said.epoch:
+            self._failed = (0, "")
+        rest = self._rest
+        if isinstance(rest, Committed) and rest.commit.reshape.epoch <= said.epoch:
+            rest = Idle() if rest.newer is None else Prepared(rest.newer)
+        if isinstance(rest, Prepared) and rest.plan.epoch <= said.epoch:
+            rest = Idle()
+        self._rest = rest
+
+    # ---- inside
+
+    @property
+    def _rest(self) -> Idle | Prepared | Committed:
+        return without_switch(self.standing)
+
+    @_rest.setter
+    def _rest(self, rest: Idle | Prepared | Committed) -> None:
+        self.standing = replace(self.standing, newer=rest) if isinstance(self.standing, Switching) else rest
+
+    @property
+    def _position(self) -> int:
+        """The epoch in force, or the one that the training thread is moving to."""
+        return max(self._said.epoch, moving_to(self.standing))
+
+    @property
+    def _top(self) -> int:
+        """No plan may lead to it, or below."""
+        return max(self._said.epoch, self._decided[0])
+
+    def _promise(self, ballot: Ballot) -> None:
+        self.promised = max(self.promised, Ballot(ballot.term, max(ballot.epoch, self._top)))
+
+    def _knows(self, plan: Reshape) -> bool:
+        return self._is(plan, asked_plan(self.standing)) or (
+            _key(plan) == self._decided and self._said.epoch <= plan.epoch
+        )
+
+    @staticmethod
+    def _is(plan: Reshape, other: Reshape | None) -> bool:
+        return other is not None and (_key(plan), plan.term) == (_key(other), other.term)
+
+    def _stale(self, what: str) -> StaleBallotError:
+        term, epoch = self.promised
+        where = f"rank {self._said.rank} is at epoch {self._said.epoch}, promised to epoch {epoch} of term {term}"
+        return StaleBallotError(self.promised, f"{what}, but {where}")
+
+    def _refuse_finished(self) -> None:
+        if self._said.phase is RankPhase.FINISHED:
+            raise FinishedError(f"rank {self._said.rank} has finished; no plan can include it")
+
+    def _refuse_far(self, epoch: int) -> None:
+        if epoch > self._top + MOST_EPOCHS_AHEAD:
+            raise ValueError(
+                f"epoch {epoch} is more than {MOST_EPOCHS_AHEAD} beyond epoch {max(self._top, 0)} of rank "
+                f"{self._said.rank}: use one that is above all that the job's plans have used"
+            )
+
+
+def _key(plan: Reshape) -> tuple[int, str]:
+    return (plan.epoch, plan.plan_id)

@@ -1,0 +1,138 @@
+"""Why a rank may be slow, as its host tells: throttling of its control group, and pressure on cores, memory and disks.
+
+Read about once a second by the background thread; files are kept open.
+"""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+_INTERVAL_SECONDS = 1.0
+_FILE_BYTES = 4096
+
+
+class Reading(NamedTuple):
+    """One reading; names and units are those of :mod:`evenkeel.contracts.columns`. All but GPU clocks are totals."""
+
+    reading_at_unix_seconds: float
+    throttled_seconds: float
+    cpu_pressure_seconds: float
+    memory_pressure_seconds: float
+    io_pressure_seconds: float
+    gpu_clock_mhz: int = 0
+    gpu_max_clock_mhz: int = 0
+    gpu_throttle_reasons: int = 0
+
+
+class HostReadings:
+    """Reads the host of this process. One thread.
+
+    Args:
+        proc: Where the kernel's files are.
+    """
+
+    def __init__(self, proc: Path = Path("/proc")) -> None:
+        self._proc = proc
+        self._pressures = [_Counter(proc / "pressure" / name, b"total=", 1e-6) for name in ("cpu", "memory", "io")]
+        self._membership = ""
+        self._groups: list[_Counter] = []
+        self._throttled_seconds = 0.0
+        self._next_at_seconds = float("-inf")
+
+    def take(self, now_seconds: float, now_unix_seconds: float) -> Reading | None:
+        """A reading, if one is due and this host tells anything.
+
+        Args:
+            now_seconds: Monotonic.
+            now_unix_seconds: Wall clock.
+        """
+        if now_seconds < self._next_at_seconds:
+            return None
+        self._next_at_seconds = now_seconds + _INTERVAL_SECONDS
+        self._follow_the_process()
+        self._throttled_seconds += sum(group.grown() for group in self._groups)
+        counters = (*self._groups, *self._pressures)
+        if not any(counter.is_there for counter in counters):
+            return None
+        for pressure in self._pressures:
+            pressure.grown()
+        cpu, memory, io = (pressure.total for pressure in self._pressures)
+        return Reading(now_unix_seconds, self._throttled_seconds, cpu, memory, io)
+
+    def _follow_the_process(self) -> None:
+        """A process may be moved to another control group while it runs; totals go on from there."""
+        try:
+            membership = (self._proc / "self" / "cgroup").read_text()
+        except OSError:
+            return
+        if membership != self._membership:
+            self._membership = membership
+            self._groups = list(_throttled_of(membership, self._proc))
+
+
+class _Counter:
+    """A number behind a word in a file of the kernel, which only grows."""
+
+    def __init__(self, path: Path, word: bytes, unit_seconds: float) -> None:
+        self._word, self._unit_seconds = word, unit_seconds
+        self._file: int | None = None
+        with contextlib.suppress(OSError):
+            self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self.total = 0.0
+        self.is_there = self._file is not None
+        self.grown()
+
+    def __del__(self) -> None:
+        if self._file is not None:
+            os.close(self._file)
+
+    def grown(self) -> float:
+        """Seconds since it was asked before."""
+        before = self.total
+        if self._file is not None:
+            try:
+                text = os.pread(self._file, _FILE_BYTES, 0)
+                _, found, rest = text.partition(self._word)
+                self.total = int(rest.split(None, 1)[0]) * self._unit_seconds if found else before
+                self.is_there = bool(found)
+            except (OSError, ValueError, IndexError):  # its control group is gone
+                self.is_there = False
+        return max(self.total - before, 0.0)
+
+
+def _throttled_of(membership: str, proc: Path) -> Iterator[_Counter]:
+    """Of the control group of the process and those around it: a quota counts where it is set."""
+    folder, mount, word, unit_seconds = _group_of(membership, proc)
+    if folder is None or mount is None:
+        return
+    while True:
+        yield _Counter(folder / "cpu.stat", word, unit_seconds)
+        if folder == mount or mount not in folder.parents:
+            return
+        folder = folder.parent
+
+
+def _group_of(membership: str, proc: Path) -> tuple[Path | None, Path | None, bytes, float]:
+    """Folder of the group that has the processor's quota, where its hierarchy is mounted, and how it tells time."""
+    paths: dict[str, str] = {}
+    for line in membership.splitlines():
+        _, controllers, path = line.split(":", 2)
+        paths.update(dict.fromkeys(controllers.split(","), path))
+    first = "cpu" in paths
+    word, unit_seconds = (b"throttled_time ", 1e-9) if first else (b"throttled_usec ", 1e-6)
+    name = "cpu" if first else ""
+    if name not in paths:
+        return None, None, word, unit_seconds
+    path = paths[name]
+    with contextlib.suppress(OSError):
+        for line in (proc / "self" / "mountinfo").read_text().splitlines():
+            fields, _, rest = line.partition(" - ")
+            kind, _, options = rest.split(" ", 2)
+            is_it = kind == "cgroup" and "cpu" in options.split(",") if first else kind == "cgroup2"
+            if is_it:
+                root, mount = fields.split()[3:5]
+                inside = path.removeprefix(root) if root != "/" else path
+                return Path(mount + "/" + inside.strip("/")), Path(mount), word, unit_seconds
+    return None, None, word, unit_seconds
