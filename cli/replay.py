@@ -12,6 +12,7 @@ from evenkeel.cli.session import OutputOption, output_of
 from evenkeel.cli.waiting import Waiting
 from evenkeel.offline.errors import RecordingError
 from evenkeel.offline.formats import RecordingFormat
+from evenkeel.offline.iterations.clocks import ClockChoice
 
 if TYPE_CHECKING:
     from evenkeel.offline.findings import Summary
@@ -27,6 +28,10 @@ def replay_recording(
             "--iterations-per-false-alarm", min=10, metavar="N", help="Healthy iterations per false alarm of a job."
         ),
     ] = 100_000.0,
+    clocks: Annotated[
+        ClockChoice,
+        typer.Option("--clocks", help="Of iterations: all clocks that the file has, or compute by the wall alone."),
+    ] = ClockChoice.ALL,
     output: OutputOption = None,
 ) -> None:
     """Run the detector over a recorded job: verdicts as JSON lines, and a summary.
@@ -44,7 +49,10 @@ def replay_recording(
     summary = Summary(file=str(file), format=kind.value)
     try:
         with Waiting(f"replaying {file.name}") as waiting:
-            for verdict in replay(file, kind, summary, iterations_per_false_alarm=budget, on_progress=waiting.is_at):
+            found = replay(
+                file, kind, summary, iterations_per_false_alarm=budget, clocks=clocks, on_progress=waiting.is_at
+            )
+            for verdict in found:
                 with waiting.aside():
                     show_json_line(verdict_row(verdict))
     except RecordingError as error:

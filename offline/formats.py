@@ -4,8 +4,9 @@ from enum import StrEnum
 
 
 class RecordingFormat(StrEnum):
-    """What a recording holds: the recorded topic, operations, or one series of iteration times."""
+    """What a recording holds: the recorded topic, operations, iterations of ranks, or one series of iteration times."""
 
     SAMPLES = "samples"
     OPS = "ops"
+    ITERATIONS = "iterations"
     SERIES = "series"

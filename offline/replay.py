@@ -10,6 +10,9 @@ from evenkeel.attribution import Operations
 from evenkeel.offline.errors import RecordingError
 from evenkeel.offline.findings import Summary
 from evenkeel.offline.formats import RecordingFormat
+from evenkeel.offline.iterations.clocks import ClockChoice
+from evenkeel.offline.iterations.file import read_iterations
+from evenkeel.offline.iterations.verdicts import RecordedDevices
 from evenkeel.offline.operations_file import read_operations
 from evenkeel.offline.operations_frames import frames_of
 from evenkeel.offline.operations_traffic import traffic_of
@@ -38,6 +41,7 @@ def replay(
     summary: Summary,
     *,
     iterations_per_false_alarm: float,
+    clocks: ClockChoice = ClockChoice.ALL,
     on_progress: Callable[[float], None] = lambda share: None,
 ) -> Iterator[Verdict | SeriesVerdict]:
     """The verdicts of a recording, as they are reached.
@@ -47,6 +51,7 @@ def replay(
         kind: What it holds.
         summary: Filled on the way; complete when the iterator is through.
         iterations_per_false_alarm: The operator's budget for each job.
+        clocks: Which clocks of a recording of iterations to judge by.
         on_progress: Told now and then which share of the recording is behind, 0 to 1, as far as that is known.
 
     Raises:
@@ -55,6 +60,9 @@ def replay(
     job_id = path.name.split(".")[0] or path.name
     if kind is RecordingFormat.SERIES:
         yield from _replay_series(path, job_id, summary, iterations_per_false_alarm, on_progress)
+        return
+    if kind is RecordingFormat.ITERATIONS:
+        yield from _replay_iterations(path, job_id, summary, iterations_per_false_alarm, clocks, on_progress)
         return
     observations: Iterable[Observation]
     heavier_stages: tuple[str, ...] = ()
@@ -148,6 +156,33 @@ def _replay_series(
         )
     if all(one.tokens is None for one in series):
         summary.notes.append("no tokens: what the workload explains cannot be told from the rest")
+
+
+def _replay_iterations(
+    path: Path,
+    job_id: str,
+    summary: Summary,
+    budget: float,
+    clocks: ClockChoice,
+    on_progress: Callable[[float], None],
+) -> Iterator[Verdict]:
+    recording = read_iterations(path)
+    try:
+        devices = RecordedDevices(job_id, recording, clocks, iterations_per_false_alarm=budget)
+    except RecordingError as error:
+        raise RecordingError(f"{path}: {error}") from error
+    summary.notes += (*recording.notes, *devices.notes)
+    observed = np.isfinite(recording.columns["compute_seconds"]).sum(axis=1).tolist()
+    rows = zip(recording.iterations.tolist(), recording.planned.tolist(), observed, devices.verdicts(), strict=True)
+    for iteration, planned, num_ranks, found in _counted(rows, len(observed), on_progress, lambda row: 1):
+        summary.saw(job_id, iteration, planned=planned, num_ranks=num_ranks)
+        for verdict in found:
+            summary.found(verdict)
+            yield verdict
+    if summary.num_iterations - summary.num_planned < FEWEST_STEPS:
+        summary.notes.append(
+            f"only {summary.num_iterations} iterations: the detector needs about {FEWEST_STEPS} before it judges"
+        )
 
 
 def _replay_ranks(observations: Iterable[Observation], summary: Summary, budget: float) -> Iterator[Verdict]:

@@ -1,0 +1,193 @@
+"""Recordings of jobs that ran, with what was done to them: ``python -m benchmarks.detection.recordings FOLDER``.
+
+The folder holds ``NAME.csv.gz`` and ``truth.csv`` (name, ranks, fault, culprit_ranks, begin_iteration, end_iteration,
+measured_factor, cpu_factor). Each goes through ``evenkeel replay --format iterations``, with all clocks and by the wall
+alone. Beside each delay stands the limit: no test that keeps the budget finds the change sooner on average (Lorden
+1971; Lai 1998), in noise as this recording shows it before its fault.
+"""
+
+import argparse
+import csv
+import json
+import math
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from evenkeel.offline.findings import Summary
+from evenkeel.offline.formats import RecordingFormat
+from evenkeel.offline.iterations.clocks import ClockChoice, clocks_of
+from evenkeel.offline.iterations.file import read_iterations
+from evenkeel.offline.replay import replay
+from evenkeel.services.detector.domain.verdict import Verdict
+
+BUDGET = 1e5
+"""Healthy iterations of a job per false verdict."""
+
+SOONEST = 20
+"""With all clocks a fault may take so many iterations, or what the limit allows."""
+
+_WARM_UP = 20
+_SLACK, _TIMES_THE_LIMIT = 4, 2.5
+_LONGEST = 1e6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Truth:
+    """What was done to a recorded job.
+
+    Attributes:
+        name: The recording.
+        ranks: Ranks of the job.
+        fault: What; ``none`` for a healthy job.
+        culprit: The rank, -1 for a healthy job.
+        begin: First iteration of the fault.
+        end: The first after it.
+        factors: How many times longer the culprit took, by the clock that is judged by.
+    """
+
+    name: str
+    ranks: int
+    fault: str
+    culprit: int
+    begin: int
+    end: int
+    factors: dict[ClockChoice, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What the detector made of a recording.
+
+    Attributes:
+        name: The recording.
+        clocks: What it was judged by.
+        fault: What was done.
+        limit: Iterations that no test undercuts; infinite where the clock does not show the fault.
+        bar: Iterations within which it must be told; infinite where it need not be.
+        delay: Iterations from its beginning to the verdict; None where it was not told.
+        throughput: The last one told of the culprit while the fault lasted.
+        wrong: Ranks accused of what they had not, and when.
+        recovery: Iterations from its end to the recovery; None where there was none.
+    """
+
+    name: str
+    clocks: str
+    fault: str
+    limit: float
+    bar: float
+    delay: int | None
+    throughput: float | None
+    wrong: tuple[tuple[int, int], ...]
+    recovery: int | None
+
+    @property
+    def holds(self) -> bool:
+        """Nobody was accused wrongly, and what must be told was told in time."""
+        return not self.wrong and (math.isinf(self.bar) or (self.delay is not None and self.delay <= self.bar))
+
+
+def read_truth(folder: Path) -> list[Truth]:
+    """What was done to the recordings in a folder."""
+    with (folder / "truth.csv").open() as file:
+        return [
+            Truth(
+                name=row["name"],
+                ranks=int(row["ranks"]),
+                fault=row["fault"],
+                culprit=int(row["culprit_ranks"] or -1),
+                begin=int(row["begin_iteration"] or 0),
+                end=int(row["end_iteration"] or 0),
+                factors={
+                    ClockChoice.ALL: float(row["cpu_factor"] or 1),
+                    ClockChoice.WALL: float(row["measured_factor"] or 1),
+                },
+            )
+            for row in csv.DictReader(file)
+        ]
+
+
+def limit_of(path: Path, truth: Truth, choice: ClockChoice) -> float:
+    """The soonest mean delay, by how the culprit differs from its peers' mean in healthy iterations: spread, lag one.
+
+    Of a job that has none the iterations of the fault serve: their noise is that of the difference about its mean.
+    """
+    size = math.log(max(truth.factors[choice], 1.0))
+    shows = truth.fault == "work" or (choice is ClockChoice.WALL and truth.fault != "none")
+    if not shows or size <= 0:
+        return math.inf
+    work = np.log(clocks_of(read_iterations(path), choice).work)
+    healthy = work[_WARM_UP : truth.begin] if truth.begin > 2 * _WARM_UP else work[_WARM_UP : truth.end]
+    differences = healthy[:, truth.culprit] - np.delete(healthy, truth.culprit, axis=1).mean(axis=1)
+    apart = differences[np.isfinite(differences)] - np.nanmedian(differences)
+    variance = float((1.4826 * np.median(np.abs(apart))) ** 2)
+    alike = max(float(np.mean(apart[1:] * apart[:-1]) / np.mean(apart**2)), 0.0)
+    information = size**2 * (1 - alike) / (2 * variance * (1 + alike))
+    return math.log(max(BUDGET * truth.ranks * min(information, 1.0), math.e)) / information
+
+
+def judge(path: Path, truth: Truth, choice: ClockChoice) -> Outcome:
+    """Plays one recording."""
+    summary = Summary(file=str(path), format=RecordingFormat.ITERATIONS.value)
+    found = replay(path, RecordingFormat.ITERATIONS, summary, iterations_per_false_alarm=BUDGET, clocks=choice)
+    verdicts = [verdict for verdict in found if isinstance(verdict, Verdict)]
+    limit = limit_of(path, truth, choice)
+    bar = _TIMES_THE_LIMIT * limit + _SLACK
+    if choice is ClockChoice.ALL:
+        bar = max(SOONEST, bar if math.isfinite(bar) else SOONEST)
+    if truth.fault == "none" or bar >= truth.end - truth.begin:
+        bar = math.inf
+    slow = [(verdict.decided_iteration, verdict.culprits[0].rank, verdict) for verdict in verdicts]
+    right = [each for each in slow if each[1] == truth.culprit and each[0] >= truth.begin and each[2].throughput < 1]
+    wrong = [each for each in slow if each not in right and each[2].throughput < 1]
+    during = [verdict.throughput for at, _, verdict in right if at < truth.end]
+    last = summary.last_iteration or 0
+    over = [at for at, rank, verdict in slow if rank == truth.culprit and verdict.throughput == 1 and at >= truth.end]
+    return Outcome(
+        name=truth.name,
+        clocks=choice.value,
+        fault=truth.fault,
+        limit=limit,
+        bar=bar,
+        delay=right[0][0] - truth.begin + 1 if right else None,
+        throughput=during[-1] if during else None,
+        wrong=tuple((rank, at) for at, rank, _ in wrong),
+        recovery=over[0] - truth.end + 1 if over and truth.end < last else None,
+    )
+
+
+def table_of(outcomes: list[Outcome]) -> str:
+    """The outcomes for a page."""
+    head = "| recording | clocks | limit | bar | told after | throughput | wrongly accused | recovered after | |"
+    lines = [head, "|---|---|---|---|---|---|---|---|---|"]
+    for one in outcomes:
+        limit, bar = (f"{value:.1f}" if value < _LONGEST else "" for value in (one.limit, one.bar))
+        delay = "" if one.delay is None else str(one.delay)
+        throughput = "" if one.throughput is None else f"{one.throughput:.2f}"
+        wrong = ", ".join(f"rank {rank} at {at}" for rank, at in one.wrong)
+        recovery = "" if one.recovery is None else str(one.recovery)
+        cells = (one.name, one.clocks, limit, bar, delay, throughput, wrong, recovery, "" if one.holds else "misses")
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Prints the table, and writes the outcomes where they are wanted."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, help="recordings and truth.csv")
+    parser.add_argument("--json", type=Path, help="where to write the outcomes")
+    arguments = parser.parse_args()
+    outcomes = [
+        judge(arguments.folder / f"{truth.name}.csv.gz", truth, choice)
+        for choice in ClockChoice
+        for truth in read_truth(arguments.folder)
+    ]
+    print(table_of(outcomes))
+    print(f"\n{sum(one.holds for one in outcomes)} of {len(outcomes)} hold")
+    if arguments.json:
+        arguments.json.write_text(json.dumps([asdict(one) | {"holds": one.holds} for one in outcomes], indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,131 @@
+"""The detector's scan of devices, run over a recording of iterations."""
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from evenkeel.offline.iterations.clocks import ClockChoice, RecordedClocks, clocks_of
+from evenkeel.offline.iterations.file import RecordedIterations
+from evenkeel.services.detector.domain.expectation import ForgettingLeastSquares
+from evenkeel.services.detector.domain.residual.clocks import Clock, smallest_scales
+from evenkeel.services.detector.domain.scan.devices import DeviceScan, SpeedChange
+from evenkeel.services.detector.domain.verdict import Culprit, Evidence, Verdict, VerdictKind, verdict_id
+
+Floats = npt.NDArray[np.float64]
+
+SKIPPED_AT_START = 2
+"""Iterations that warm up and are not judged."""
+
+_WHAT = {
+    Clock.WORK: "works longer than its peers for the same tokens",
+    Clock.BLOCKED: "is blocked: asleep, stopped, paging or in I/O, and not for the other ranks",
+    Clock.WAITING: "is ready and gets no core: throttled, or others use its host",
+    Clock.WALL: "takes longer by the wall",
+}
+_LARGEST_CONFIDENCE = 0.999
+
+
+class RecordedDevices:
+    """Judges the ranks of one recording.
+
+    Args:
+        job_id: What to call the job.
+        recording: The recording.
+        choice: Which clocks to judge by.
+        iterations_per_false_alarm: The operator's budget.
+
+    Attributes:
+        notes: What of the recording could not be used.
+
+    Raises:
+        RecordingError: No rank did anything by the clock that is to be judged by.
+    """
+
+    def __init__(
+        self, job_id: str, recording: RecordedIterations, choice: ClockChoice, *, iterations_per_false_alarm: float
+    ) -> None:
+        self._job_id = job_id
+        self._recording = recording
+        self._clocks: RecordedClocks = clocks_of(recording, choice)
+        self._budget = iterations_per_false_alarm
+        tokens = recording.columns.get("tokens")
+        known = tokens is not None and bool((tokens[np.isfinite(self._clocks.work)] > 0).all())
+        self._tokens: Floats = tokens if tokens is not None and known else np.ones_like(self._clocks.work)
+        self.notes = self._clocks.notes
+        if len(recording.ranks) == 1:
+            self.notes += ("only one rank: it is compared with its own past alone",)
+
+    def verdicts(self) -> Iterator[list[Verdict]]:
+        """What each iteration decided, iteration by iteration."""
+        model = ForgettingLeastSquares(forgetting=0.998, primary="tokens", relative=True)
+        names = ("tokens", "once")
+        scan: DeviceScan | None = None
+        num_seen = 0
+        for row, planned in enumerate(self._recording.planned.tolist()):
+            readings = self._clocks.of(row)
+            known = np.isfinite(readings.work_seconds)
+            num_seen += not planned
+            if planned or num_seen <= SKIPPED_AT_START or not known.any():
+                yield []
+                continue
+            features = np.column_stack((self._tokens[row], np.ones(len(known))))
+            if scan is None:
+                model.learn_rows(names, features[known], readings.work_seconds[known])
+                usual = float(np.median(readings.work_seconds[known]))
+                scan = DeviceScan(
+                    readings.clocks,
+                    len(known),
+                    smallest_scales=smallest_scales(readings.clocks, usual),
+                    iterations_per_false_alarm=self._budget,
+                )
+            expected = np.where(known, model.predict_rows(names, features), np.nan)
+            changes = scan.observe(int(self._recording.iterations[row]), readings.log_ratios(expected))
+            healthy = known & ~scan.ill
+            if healthy.any():
+                model.learn_rows(names, features[healthy], readings.work_seconds[healthy])
+            yield [self._verdict(row, change, float(expected[change.device])) for change in changes]
+
+    def _verdict(self, row: int, change: SpeedChange, expected: float) -> Verdict:
+        kind = VerdictKind.RECOVERED if change.recovered else VerdictKind.COMPUTE_SLOW
+        rank, iteration = int(self._recording.ranks[change.device]), int(self._recording.iterations[row])
+        seconds = self._clocks.of(row)
+        read = seconds.seconds(change.clock)
+        observed = math.nan if read is None else float(read[change.device])
+        evidence = (
+            *(
+                Evidence(
+                    name=f"{clock.value} against expectation and peers",
+                    value=ratio,
+                    unit="ratio",
+                    text=f"{ratio:.3f} times healthy work over {change.num_frames} iterations: {_WHAT[clock]}",
+                )
+                for clock, ratio in sorted(change.ratios.items(), key=lambda item: -item[1])
+            ),
+            Evidence(
+                name="distance from healthy",
+                value=change.distance,
+                unit="sigma",
+                text=f"one iteration's noise is {100 * change.scale:.2f} %",
+            ),
+            Evidence(
+                name=f"{change.clock.value} seconds",
+                value=observed,
+                unit="s",
+                text=f"in iteration {iteration}; work of {expected:.4f} s is expected of a healthy rank",
+            ),
+        )
+        return Verdict(
+            verdict_id=verdict_id(self._job_id, kind, rank, iteration),
+            job_id=self._job_id,
+            kind=kind,
+            culprits=(Culprit(rank=rank, incarnation=0),),
+            throughput=change.throughput,
+            throughput_margin=change.margin,
+            confidence=min(1 - 0.5 * math.erfc(change.distance / math.sqrt(2)), _LARGEST_CONFIDENCE),
+            first_iteration=change.first_iteration,
+            decided_iteration=iteration,
+            decided_at_unix_seconds=0.0,
+            evidence=evidence,
+        )

@@ -1,0 +1,88 @@
+"""How much each row scatters from one frame to the next, usually and now."""
+
+import numpy as np
+import numpy.typing as npt
+
+from evenkeel.services.detector.domain.residual.recent import KEPT
+from evenkeel.services.detector.domain.residual.residuals import RENEWED_EVERY
+
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+
+_SHARE, _QUANTILE = 0.87, 1.514
+"""This share of normal residuals is within so many standard deviations; tails and lone pauses count for nothing."""
+
+_PSEUDO_FRAMES = 16.0
+_LONGEST_MEMORY = 512
+_RATE_OF_NOW = 1 / 16
+# Noise counts as unusual from so many times the usual variance on.
+_UNUSUAL = 1.5
+_LARGEST_STEP = 4.0
+_SMALLEST_USUAL = 0.25
+
+
+class RowNoise:
+    """The noise of a table of rows.
+
+    Args:
+        smallest: Scale below which no row of a clock is, by clock.
+        num_devices: Columns of the table.
+
+    Attributes:
+        scales: Standard deviation of each row's residual in one frame, log units.
+    """
+
+    def __init__(self, smallest: Floats, num_devices: int) -> None:
+        shape = len(smallest), num_devices
+        self._smallest: Floats = smallest[:, None]
+        self.scales: Floats = np.full(shape, np.nan)
+        self._usual_steps: Floats = np.ones(shape)
+        self._steps: Floats = np.ones(shape)
+        self._before: Floats = np.zeros(shape)
+
+    def unrest(self, scaled: Floats) -> Floats:
+        """How many times its usual variance each row's noise has now, at least 1.
+
+        By the steps between neighbouring frames: a change of level is one step only.
+
+        Args:
+            scaled: The residuals of a frame, in scales.
+        """
+        steps = np.minimum((scaled - self._before) ** 2 / 2, _LARGEST_STEP * self._usual_steps)
+        self._before = scaled
+        self._steps = self._steps + (steps - self._steps) * _RATE_OF_NOW
+        return np.maximum(self._steps / np.maximum(self._usual_steps, _SMALLEST_USUAL) / _UNUSUAL, 1.0)
+
+    def renew(self, frame: int, residuals: Floats, *, calm: Bools, known: Bools) -> None:
+        """Learns, every ``RENEWED_EVERY`` frames.
+
+        Args:
+            frame: Frames so far.
+            residuals: Of the newest frames, around each row's own median; first axis frames.
+            calm: Rows that are healthy and under no suspicion.
+            known: Rows that are healthy: what the job's scale is taken from.
+        """
+        usual = np.minimum(self._steps, _LARGEST_STEP * self._usual_steps) - self._usual_steps
+        rate = RENEWED_EVERY / min(max(frame, 2 * RENEWED_EVERY), 2 * _LONGEST_MEMORY)
+        self._usual_steps = self._usual_steps + np.where(calm, usual * rate, 0.0)
+        count = min(frame, KEPT)
+        found = np.maximum(_quantile(np.abs(residuals), _SHARE) / _QUANTILE, self._smallest)
+        usable = known & np.isfinite(found)
+        of_job = np.where(usable, found**2, 0.0).sum(axis=1, keepdims=True)
+        of_job = np.maximum(of_job / np.maximum(usable.sum(axis=1, keepdims=True), 1), self._smallest**2)
+        own = np.where(np.isfinite(found), found**2, of_job)
+        drawn = np.maximum((count * own + _PSEUDO_FRAMES * of_job) / (count + _PSEUDO_FRAMES), of_job / 4)
+        rate = RENEWED_EVERY / min(max(frame, RENEWED_EVERY), _LONGEST_MEMORY)
+        followed = np.sqrt(self.scales**2 * (1 - rate) + drawn * rate)
+        self.scales = np.where(np.isnan(self.scales), np.sqrt(drawn), np.where(calm, followed, self.scales))
+
+
+def _quantile(values: Floats, share: float) -> Floats:
+    """Over the first axis, without what is not there; NaN where nothing is."""
+    ordered = np.sort(values, axis=0)
+    count = np.isfinite(ordered).sum(axis=0)
+    place = share * np.maximum(count - 1, 0)
+    lower = place.astype(np.int64)
+    upper = np.minimum(lower + 1, np.maximum(count - 1, 0))
+    first, second = np.take_along_axis(ordered, lower[None], 0)[0], np.take_along_axis(ordered, upper[None], 0)[0]
+    return np.where(count > 0, first + (second - first) * (place - lower), np.nan)

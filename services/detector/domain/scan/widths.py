@@ -1,0 +1,145 @@
+"""What healthy windows of each length look like, read off the job's own.
+
+The width of a length is the root mean square of its windows, in units of what independent frames would give: 1 where
+nothing hangs together, more where noise wanders, whatever the way in which it does. Few windows of a long length are
+seen, so its width is drawn to what the shorter ones foretell: it goes on growing as it did from the one before to the
+last, give or take some. Degrees of freedom count what was seen and foretold; windows alike their neighbours, as those
+of wandering noise are, count for less, and so does everything where the fourth moment shows heavy tails.
+
+What is learned waits: up to 256 frames, a quarter of a young job's age. What comes under suspicion meanwhile, or is
+told, is not learned.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+from evenkeel.services.detector.domain.scan.windows import LENGTHS
+
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+
+FRAMES_OF_A_BASKET = 16
+"""Windows that end in so many frames in a row wait together."""
+
+_NUM_BASKETS = 16
+_PRIOR_WIDTH, _PRIOR_WINDOWS = 1.2, 16.0
+_GROWTH, _SPREAD_OF_GROWTH = 0.12, 0.15
+_LARGEST_GROWTH = 0.5 * np.log(2.0)
+_PRIOR_TAIL, _PRIOR_WINDOWS_OF_TAIL = 0.3, 32.0
+_LEAST_TAIL, _LARGEST_TAIL = 1e-3, 0.6
+_LARGEST_MEMORY = 4096.0
+_FADES = 1 / 2048
+_MEAN_OF = 8.0
+
+
+class Widths:
+    """Learns the widths of one job's windows, by clock and length.
+
+    Args:
+        shape: Of the table of rows: clocks, devices.
+
+    Attributes:
+        widths: One row a clock, one column a length.
+        freedoms: Degrees of freedom that each is known with.
+        farthest: The farthest healthy window of each, fading.
+    """
+
+    def __init__(self, shape: tuple[int, int]) -> None:
+        num_clocks, num_devices = shape
+        kinds = num_clocks, len(LENGTHS)
+        self.farthest: Floats = np.zeros(kinds)
+        self._counts: Floats = np.zeros(kinds)
+        self._squares: Floats = np.zeros(kinds)
+        self._fourths: Floats = np.zeros(kinds)
+        # What waits: how many, their squares, those squared, the farthest.
+        self._waiting: Floats = np.zeros((4, _NUM_BASKETS, *kinds))
+        # Windows are seen around the mean of their row's newest.
+        self._means: Floats = np.zeros((len(LENGTHS), *shape))
+        self._num_in_means: Floats = np.zeros((len(LENGTHS), *shape))
+        # Residuals of devices compared with one another are not independent.
+        self._share = 1 - 1 / num_devices if num_devices > 1 else 1.0
+        self.renew()
+
+    def see(self, frame: int, place: int, windows: Floats, healthy: Bools) -> None:
+        """Takes windows of one length that have just ended.
+
+        Args:
+            frame: Frames so far.
+            place: Of the length in ``LENGTHS``.
+            windows: Their means, in units of what independent frames would give, by row.
+            healthy: Rows that are ones to learn from.
+        """
+        counts, means = self._num_in_means[place], self._means[place]
+        apart = windows - means
+        seen = healthy & (counts > 0)
+        around = apart * np.sqrt(counts / (counts + 1))
+        means[healthy] += (apart / (counts + 1))[healthy]
+        counts[healthy] = np.minimum(counts + 1, _MEAN_OF)[healthy]
+        basket = self._waiting[:, frame // FRAMES_OF_A_BASKET % _NUM_BASKETS, :, place]
+        basket[0] += self._share * seen.sum(axis=1)
+        squares = np.where(seen, around**2, 0.0)
+        basket[1] += self._share * squares.sum(axis=1)
+        basket[2] += self._share * (squares**2).sum(axis=1)
+        basket[3] = np.maximum(basket[3], np.where(seen, around, 0.0).max(axis=1))
+
+    def release(self, frame: int, *, is_quiet: bool) -> None:
+        """Learns what has waited long enough; to be asked whenever a basket is full, before the next is begun.
+
+        Args:
+            frame: Frames so far.
+            is_quiet: Nothing is suspicious.
+        """
+        newest = frame // FRAMES_OF_A_BASKET
+        wait = min(max(frame // 4, FRAMES_OF_A_BASKET), (_NUM_BASKETS - 1) * FRAMES_OF_A_BASKET)
+        for age in range(_NUM_BASKETS):
+            # The oldest makes room: a suspicion that lasts so long without a verdict was none.
+            if age == 0 or (is_quiet and age > wait // FRAMES_OF_A_BASKET):
+                self._learn(self._waiting[:, (newest - age) % _NUM_BASKETS])
+
+    def drop(self, frame: int, count: int) -> None:
+        """Windows that ended in the newest so many frames were not healthy after all."""
+        newest = frame // FRAMES_OF_A_BASKET
+        for age in range(min(count // FRAMES_OF_A_BASKET + 1, _NUM_BASKETS)):
+            self._waiting[:, (newest - age) % _NUM_BASKETS] = 0.0
+
+    def renew(self) -> None:
+        """Finds the widths by all that was learned."""
+        logs, freedoms = np.empty(self._counts.shape), np.empty(self._counts.shape)
+        spread = np.full(len(logs), 1 / (2 * _PRIOR_WINDOWS))
+        tail = np.full(len(logs), _PRIOR_TAIL)
+        growth, before = np.full(len(logs), _GROWTH), np.full(len(logs), np.log(_PRIOR_WIDTH))
+        for place in range(len(LENGTHS)):
+            if place:
+                before, spread = before + growth, spread + _SPREAD_OF_GROWTH**2
+            # Twice as long is this much wider: neighbours are alike by so much, and their squares by its square.
+            alike = np.clip(np.exp(2 * (growth - _GROWTH)) - 1, 0.0, 0.95) ** 2
+            count = self._counts[:, place] * (1 - alike) / (1 + alike)
+            known = (count > 0) & (self._squares[:, place] > 0)
+            mean = self._squares[:, place] / np.where(known, self._counts[:, place], 1.0)
+            seen = 0.5 * np.log(np.where(known, mean, 1.0))
+            weight = np.where(known, 2 * count, 0.0)
+            logs[:, place] = (before / spread + seen * weight) / (1 / spread + weight)
+            spread = 1 / (1 / spread + weight)
+            # Of a Student distribution with these excesses of the fourth moment.
+            excess = self._fourths[:, place] / np.exp(4 * logs[:, place]) - 3 * self._counts[:, place]
+            tail = (_PRIOR_WINDOWS_OF_TAIL * tail + excess) / (_PRIOR_WINDOWS_OF_TAIL + self._counts[:, place])
+            tail = np.clip(tail, _LEAST_TAIL, _LARGEST_TAIL)
+            freedoms[:, place] = 1 / (2 * spread + 1 / (4 + 6 / tail))
+            tail = tail / 2  # as far as neighbours are independent
+            if place:
+                growth = np.clip(logs[:, place] - logs[:, place - 1], _GROWTH, _LARGEST_GROWTH)
+            before = logs[:, place]
+        self.widths: Floats = np.exp(logs)
+        self.freedoms: Floats = freedoms
+
+    def _learn(self, basket: Floats) -> None:
+        counts, squares, fourths, farthest = basket
+        self._counts += counts
+        self._squares += squares
+        self._fourths += fourths
+        self.farthest = np.maximum(self.farthest * (1 - _FADES) ** counts, farthest)
+        beyond = np.maximum(self._counts / _LARGEST_MEMORY, 1.0)
+        self._counts /= beyond
+        self._squares /= beyond
+        self._fourths /= beyond
+        basket[:] = 0.0

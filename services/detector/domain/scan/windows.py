@@ -1,0 +1,65 @@
+"""The newest 8 to 1,024 frames of every row, as sums of blocks: nothing drifts, and little is kept."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+LENGTHS = tuple(8 << place for place in range(8))
+"""Frames of a window, shortest first."""
+
+BLOCKS = 8
+"""A window is so many blocks; it is looked at whenever one of them is complete."""
+
+
+class Windows:
+    """Sums over the newest frames of a table of rows.
+
+    Args:
+        shape: Of the table.
+
+    Attributes:
+        ages: Frames since each row began.
+    """
+
+    def __init__(self, shape: tuple[int, int]) -> None:
+        self.ages: Ints = np.zeros(shape, dtype=np.int64)
+        # The blocks of each length, oldest first.
+        self._blocks: Floats = np.zeros((len(LENGTHS), BLOCKS, *shape))
+        self._num_frames = 0
+
+    @property
+    def num_frames(self) -> int:
+        """Frames so far."""
+        return self._num_frames
+
+    def push(self, values: Floats) -> Iterator[tuple[int, Floats]]:
+        """Takes one frame.
+
+        Yields:
+            Place in ``LENGTHS`` and sums of the windows of that length, of the lengths that end a block here.
+        """
+        self._num_frames += 1
+        self.ages += 1
+        block = values
+        for place, blocks in enumerate(self._blocks):
+            if place:
+                if self._num_frames % (1 << place):
+                    return
+                block = self._blocks[place - 1, -2] + self._blocks[place - 1, -1]
+            blocks[:-1] = blocks[1:]
+            blocks[-1] = block
+            yield place, blocks.sum(axis=0)
+
+    def are_whole(self, place: int) -> Bools:
+        """Which rows are as old as windows of a length."""
+        return np.asarray(self.ages >= LENGTHS[place])
+
+    def begin_anew(self, clock: int, devices: Ints | int) -> None:
+        """Forgets what some rows did."""
+        self.ages[clock, devices] = 0
+        self._blocks[:, :, clock, devices] = 0.0

@@ -1,0 +1,126 @@
+import pickle
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from evenkeel.services.detector.domain.residual.clocks import Clock, Readings, smallest_scales
+from evenkeel.services.detector.domain.scan.devices import DeviceScan, SpeedChange
+
+CLOCKS = (Clock.WORK, Clock.BLOCKED, Clock.WAITING)
+
+
+@dataclass(frozen=True)
+class Job:
+    """Seconds of each clock of a job whose healthy work takes 20 ms; shapes are those of real loops on shared cores."""
+
+    num_devices: int
+    num_frames: int = 600
+    seed: int = 0
+
+    def readings(self, *, work: float = 1.0, blocked: float = 0.0, waiting: float = 0.0, begin: int = 0) -> np.ndarray:
+        """Frames, clocks, devices; device 1 has the fault from ``begin`` on."""
+        rng = np.random.default_rng(self.seed)
+        shape = self.num_frames, self.num_devices
+        seconds = np.empty((self.num_frames, 3, self.num_devices))
+        seconds[:, 0] = 0.02 * np.exp(0.02 * rng.standard_normal(shape))
+        seconds[:, 1] = 3e-4 * np.abs(rng.standard_t(3, shape))
+        seconds[:, 2] = 0.004 * rng.gamma(2.0, 1.0, shape)
+        seconds[begin:, 0, 1] *= work
+        seconds[begin:, 1, 1] += blocked
+        seconds[begin:, 2, 1] += waiting
+        return seconds
+
+
+def scan_of(num_devices: int) -> DeviceScan:
+    return DeviceScan(
+        CLOCKS, num_devices, smallest_scales=smallest_scales(CLOCKS, 0.02), iterations_per_false_alarm=1e5
+    )
+
+
+def observe(scan: DeviceScan, seconds: np.ndarray, first: int = 0) -> list[tuple[int, SpeedChange]]:
+    found = []
+    for frame, (work, blocked, waiting) in enumerate(seconds, first):
+        readings = Readings(work_seconds=work, blocked_seconds=blocked, waiting_seconds=waiting)
+        changes = scan.observe(frame, readings.log_ratios(np.full(len(work), 0.02)))
+        found += [(frame, change) for change in changes]
+    return found
+
+
+@pytest.mark.parametrize("num_devices", [2, 4, 8])
+@pytest.mark.parametrize(
+    ("fault", "clock", "throughput"),
+    [
+        ({"work": 1.15}, Clock.WORK, 1 / 1.15),
+        ({"work": 2.0}, Clock.WORK, 0.5),
+        ({"blocked": 0.02}, Clock.BLOCKED, 0.5),
+        ({"waiting": 0.04}, Clock.WAITING, 1 / 3),
+    ],
+)
+def test_each_fault_is_told_of_its_device_and_clock(
+    num_devices: int, fault: dict[str, float], clock: Clock, throughput: float
+) -> None:
+    found = observe(scan_of(num_devices), Job(num_devices).readings(**fault, begin=300))
+    frame, change = found[0]
+    assert 300 < frame < 320
+    assert {change.device for _, change in found} == {1}
+    assert change.clock is clock
+    assert change.first_iteration == pytest.approx(300, abs=3)
+    assert found[-1][1].throughput == pytest.approx(throughput, abs=0.1)
+
+
+@pytest.mark.parametrize("num_devices", [2, 3, 4, 8])
+@pytest.mark.parametrize("seed", [1, 2])
+def test_healthy_devices_are_let_be(num_devices: int, seed: int) -> None:
+    assert observe(scan_of(num_devices), Job(num_devices, num_frames=1000, seed=seed).readings()) == []
+
+
+def test_one_that_is_15_per_cent_slower_by_nature_is_let_be_and_one_of_60_told() -> None:
+    assert observe(scan_of(4), Job(4).readings(work=1.15)) == []
+    ((frame, change),) = observe(scan_of(4), Job(4).readings(work=1.6))
+    assert (change.device, frame < 20) == (1, True)
+    assert change.throughput == pytest.approx(1 / 1.6, abs=0.05)
+
+
+def test_what_slows_both_of_two_accuses_neither_and_a_faster_peer_neither() -> None:
+    seconds = Job(2).readings()
+    seconds[300:] *= 1.5
+    assert observe(scan_of(2), seconds) == []
+    seconds = Job(2).readings()
+    seconds[300:, 0, 0] /= 1.5
+    assert observe(scan_of(2), seconds) == []
+
+
+def test_a_recovery_is_told_within_forty_frames() -> None:
+    seconds = Job(2).readings(work=1.5, begin=300)
+    seconds[400:] = Job(2, seed=9).readings()[400:]
+    found = observe(scan_of(2), seconds)
+    assert [change.recovered for _, change in found] == [False, True]
+    assert found[1][0] < 440
+
+
+def test_a_few_frames_decide_nothing_however_slow() -> None:
+    seconds = Job(2).readings()
+    seconds[300:304, 1, 1] += 1.0
+    assert observe(scan_of(2), seconds) == []
+
+
+def test_who_stops_reporting_is_not_accused() -> None:
+    seconds = Job(3).readings()
+    seconds[300:, :, 1] = np.nan
+    assert observe(scan_of(3), seconds) == []
+
+
+@settings(max_examples=8, deadline=None)
+@given(st.lists(st.integers(0, 219), max_size=3), st.integers(0, 3))
+def test_a_scan_that_is_stored_anywhere_goes_on_as_if_nothing_had_happened(cuts: list[int], seed: int) -> None:
+    seconds = Job(3, num_frames=220, seed=seed).readings(work=1.4, begin=120)
+    whole = observe(scan_of(3), seconds)
+    scan, pieces, begin = scan_of(3), [], 0
+    for cut in [*sorted(cuts), len(seconds)]:
+        pieces += observe(scan, seconds[begin:cut], begin)
+        scan, begin = pickle.loads(pickle.dumps(scan)), cut
+    assert pieces == whole
+    assert whole

@@ -1,0 +1,126 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from evenkeel.services.detector.domain.scan.budget import Budget
+from evenkeel.services.detector.domain.scan.level import level_of, level_since_onset
+from evenkeel.services.detector.domain.scan.recovery import has_recovered
+from evenkeel.services.detector.domain.scan.widths import FRAMES_OF_A_BASKET, Widths
+from evenkeel.services.detector.domain.scan.windows import LENGTHS, Windows
+
+
+@given(st.integers(1, 400), st.integers(0, 2**31))
+def test_windows_are_sums_of_the_newest_frames(count: int, seed: int) -> None:
+    values = np.random.default_rng(seed).standard_normal((count, 2, 3))
+    windows = Windows((2, 3))
+    for frame in range(count):
+        for place, sums in windows.push(values[frame]):
+            assert (frame + 1) % (1 << place) == 0
+            newest = values[max(frame + 1 - LENGTHS[place], 0) : frame + 1]
+            np.testing.assert_allclose(sums, newest.sum(axis=0), atol=1e-9)
+            assert windows.are_whole(place).all() == (frame + 1 >= LENGTHS[place])
+
+
+def test_a_row_that_begins_anew_has_no_windows_until_they_are_whole_again() -> None:
+    windows = Windows((1, 2))
+    for _ in range(20):
+        list(windows.push(np.ones((1, 2))))
+    windows.begin_anew(0, 1)
+    for _ in range(8):
+        seen = dict(windows.push(np.ones((1, 2))))
+    assert seen[0].tolist() == [[8.0, 8.0]]
+    assert windows.are_whole(0).tolist() == [[True, True]]
+    assert windows.are_whole(1).tolist() == [[True, False]]
+
+
+def test_a_budget_is_shared_among_rows_lengths_and_looks() -> None:
+    budget = Budget(iterations_per_false_alarm=1e4, num_rows=6)
+    normal = np.full(len(LENGTHS), 1e9)
+    expected = 0.0
+    for height, length in zip(budget.of_verdict(normal), LENGTHS, strict=True):
+        expected += 6 * stats.norm.sf(height) / (length / 8)
+    assert expected == pytest.approx(1e-4, rel=0.01)
+    assert (budget.of_verdict(np.full(len(LENGTHS), 4.0)) > budget.of_verdict(normal)).all()
+    assert (budget.of_suspicion(normal) < budget.of_verdict(normal)).all()
+
+
+def _learned(noise: np.ndarray) -> Widths:
+    widths, windows = Widths((1, noise.shape[1])), Windows((1, noise.shape[1]))
+    for frame, values in enumerate(noise, 1):
+        if frame % FRAMES_OF_A_BASKET == 0:
+            widths.release(frame, is_quiet=True)
+        for place, sums in windows.push(values[None, :]):
+            if frame % LENGTHS[place] == 0:
+                widths.see(frame, place, sums / math.sqrt(LENGTHS[place]), windows.are_whole(place))
+    widths.renew()
+    return widths
+
+
+def test_independent_noise_is_as_wide_as_it_should_be_and_wandering_noise_wider() -> None:
+    rng = np.random.default_rng(1)
+    white = rng.standard_normal((8000, 4))
+    np.testing.assert_allclose(_learned(white).widths[0, :5], 1.0, rtol=0.15)
+    wandering = np.zeros_like(white)
+    for frame in range(1, len(white)):
+        wandering[frame] = 0.9 * wandering[frame - 1] + math.sqrt(1 - 0.81) * white[frame]
+    for place, length in enumerate(LENGTHS[:5]):
+        sums = wandering[: len(wandering) // length * length].reshape(-1, length, 4).sum(axis=1)
+        assert _learned(wandering).widths[0, place] == pytest.approx(sums.std() / math.sqrt(length), rel=0.2)
+
+
+def test_the_longer_the_windows_the_less_is_known_of_them() -> None:
+    widths = _learned(np.random.default_rng(2).standard_normal((400, 2)))
+    assert (np.diff(widths.freedoms[0]) < 0).all()
+    assert (np.diff(widths.widths[0, 4:]) > 0).all()
+
+
+def test_what_turns_out_to_be_illness_is_not_learned() -> None:
+    rng = np.random.default_rng(5)
+    widths = Widths((1, 2))
+    for frame in range(8, 801, 8):
+        if frame % FRAMES_OF_A_BASKET == 0:
+            widths.release(frame, is_quiet=True)
+        far = 8.0 if frame > 760 else 0.0
+        widths.see(frame, 0, rng.standard_normal((1, 2)) + far, np.ones((1, 2), dtype=np.bool_))
+    widths.drop(800, 48)
+    for frame in range(816, 2000, FRAMES_OF_A_BASKET):
+        widths.release(frame, is_quiet=True)
+    assert widths.farthest[0, 0] < 5
+
+
+@pytest.mark.parametrize(("level", "since"), [(0.3, 8), (1.0, 4), (0.1, 40)])
+def test_a_level_is_what_it_is_since_its_onset(level: float, since: int) -> None:
+    residuals = 0.03 * np.random.default_rng(1).standard_normal(64)
+    residuals[-since:] += level
+    residuals[3] = np.nan
+    found = level_since_onset(residuals, scale=0.03, clip=3.0)
+    assert found.level == pytest.approx(level, abs=0.03)
+    assert found.num_frames == pytest.approx(since, abs=2)
+
+
+def test_noise_that_hides_half_of_a_level_keeps_nobody_ill_who_shows_nothing_for_long() -> None:
+    residuals = 0.3 * np.random.default_rng(3).standard_normal(64)
+    found = has_recovered(residuals, level=0.1, scale=0.3, width=1.2, num_relapses=0, num_frames=200)
+    assert found
+    assert not has_recovered(residuals + 0.3, level=0.1, scale=0.3, width=1.2, num_relapses=0, num_frames=200)
+
+
+def test_a_lone_pause_is_no_level() -> None:
+    residuals = 0.2 + 0.01 * np.random.default_rng(1).standard_normal(64)
+    residuals[10] = 5.0
+    assert level_of(residuals).level == pytest.approx(0.2, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("now", "scale", "recovered"), [(0.0, 0.02, True), (0.3, 0.02, False), (0.0, 0.4, False), (0.05, 0.02, True)]
+)
+def test_who_is_clearly_below_half_of_its_level_has_recovered(now: float, scale: float, recovered: bool) -> None:
+    residuals = np.concatenate([np.full(52, 0.3), np.full(12, now)]) + 0.01 * np.random.default_rng(4).standard_normal(
+        64
+    )
+    found = has_recovered(residuals, level=0.3, scale=scale, width=1.2, num_relapses=0, num_frames=64)
+    assert found == recovered
