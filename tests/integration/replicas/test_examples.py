@@ -104,10 +104,8 @@ def start() -> Iterator[Callable[[str, int, int], Torchruns]]:
         each.close()
 
 
-@pytest.mark.parametrize(("script", "num_replicas", "per_replica"), [("ddp.py", 3, 1), ("fsdp2.py", 2, 2)])
-def test_a_killed_rank_is_started_again_and_joins(
-    start: Callable[[str, int, int], Torchruns], script: str, num_replicas: int, per_replica: int
-) -> None:
+def test_a_killed_rank_is_started_again_and_joins(start: Callable[[str, int, int], Torchruns]) -> None:
+    script, num_replicas, per_replica = "ddp.py", 3, 1
     settings = {**os.environ, "STEPS": str(STEPS), "PAUSE": "0", "OMP_NUM_THREADS": "1"}
     alone = subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", "--standalone", str(FOLDER / script)],
