@@ -145,6 +145,7 @@ _WORKLOAD = _object(
         "transfer_seconds": _number(),
         "transfers_in_line": _number(),
         "exchange_seconds": _number(),
+        "gradient_seconds": _number(),
         "recent": _list(_ITERATION),
     },
     "seconds_per_flop",

@@ -15,7 +15,7 @@ from evenkeel.layouts.instructions import Instruction, Op, Program
 
 COMPUTES = frozenset((Op.FORWARD, Op.BACKWARD, Op.BACKWARD_INPUT, Op.BACKWARD_WEIGHT))
 RECEIVES = frozenset((Op.RECEIVE_ACTIVATION, Op.RECEIVE_GRADIENT))
-_ARRIVES_AS: Mapping[Op, tuple[Op, int]] = {
+ARRIVES_AS: Mapping[Op, tuple[Op, int]] = {
     Op.SEND_ACTIVATION: (Op.RECEIVE_ACTIVATION, 1),
     Op.SEND_GRADIENT: (Op.RECEIVE_GRADIENT, -1),
 }
@@ -83,8 +83,8 @@ def walk(programs: Sequence[Program], receiver_of: Receiver | None = None) -> It
                         is_done = False
                         break
                     other = found
-                elif op in _ARRIVES_AS:
-                    as_op, further = _ARRIVES_AS[op]
+                elif op in ARRIVES_AS:
+                    as_op, further = ARRIVES_AS[op]
                     other = place + further if receiver_of is None else receiver_of(place, instruction)
                     sent[other, as_op, instruction.micro_batch, instruction.stage + further] = place
                 yield place, instruction, other
@@ -130,8 +130,8 @@ def times(
         elif op in RECEIVES:
             arrival = arrivals.pop((place, op, instruction.micro_batch, instruction.stage))
             clocks[place] = later(clocks[place], arrival)
-        elif op in _ARRIVES_AS:
-            as_op, further = _ARRIVES_AS[op]
+        elif op in ARRIVES_AS:
+            as_op, further = ARRIVES_AS[op]
             delay = transfer_seconds(place, instruction) if callable(transfer_seconds) else transfer_seconds
             arrivals[other, as_op, instruction.micro_batch, instruction.stage + further] = clocks[place] + delay
     return tuple(PlaceTimes(busy_seconds=seconds, end_seconds=end) for seconds, end in zip(busy, clocks, strict=True))

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from evenkeel.layouts.execution import StuckError, cell_receiver, walk
 from evenkeel.layouts.instructions import Instruction, Op, Program
 
 
@@ -93,36 +94,42 @@ def flaw_in(orders: tuple[Order, ...], cells: tuple[tuple[int, ...], ...], num_m
                     f"the order of cell {cell} has {', '.join(ops)} for micro-batch {place} of stage {stage}: "
                     "a forward, and one backward whole or in its two parts"
                 )
-    stuck = _first_stuck(orders, cells)
-    return "" if stuck is None else f"{stuck.op} of micro-batch {stuck.place} of stage {stuck.stage} waits for ever"
+    try:
+        steps = walk(checked_programs(orders, cells, range(num_micro_batches)), cell_receiver(cells))
+        deque(steps, maxlen=0)
+    except StuckError as error:
+        one = error.instruction
+        return f"{one.op} of micro-batch {one.micro_batch} of stage {one.stage} waits for ever"
+    return ""
 
 
-def _first_stuck(orders: Sequence[Order], cells: Sequence[Sequence[int]]) -> Turn | None:
-    """A pass that can never begin, if there is one."""
+def checked_programs(
+    orders: Sequence[Order], cells: Sequence[Sequence[int]], micro_batches: Sequence[int]
+) -> tuple[Program, ...]:
+    """:func:`order_programs` of complete orders that nobody has looked at yet.
+
+    Raises:
+        StuckError: A cell has a pass before another one of its own that it needs.
+    """
     home = {stage: cell for cell, stages in enumerate(cells) for stage in stages}
-    last = len(home) - 1
-    done: set[tuple[bool, int, int]] = set()  # forward or the input's backward, micro-batch, stage
-    at = [0] * len(orders)
-    ready = deque(range(len(orders)))
-    while ready:
-        cell = ready.popleft()
-        while at[cell] < len(orders[cell]):
-            op, place, stage = orders[cell][at[cell]]
-            if op is Op.FORWARD:
-                needs = {(True, place, stage - 1)} if stage else set()
-            elif op in _BACKWARD:
-                needs = {(True, place, stage)} | ({(False, place, stage + 1)} if stage < last else set())
-            else:
-                needs = {(False, place, stage)}
-            if not needs <= done:
-                break
-            at[cell] += 1
+    for cell, order in enumerate(orders):
+        done: set[tuple[bool, int, int]] = set()  # forward or the input's backward, micro-batch, stage
+        for position, turn in enumerate(order):
+            op, place, stage = turn
+            if any(home.get(each) == cell and (ahead, place, each) not in done for ahead, each in _needs(turn)):
+                raise StuckError(cell, len(orders), position, Instruction(op, micro_batches[place], stage))
             if op is not Op.BACKWARD_WEIGHT:
                 done.add((op is Op.FORWARD, place, stage))
-                neighbour = stage + 1 if op is Op.FORWARD else stage - 1
-                if home.get(neighbour, cell) != cell:
-                    ready.append(home[neighbour])
-    return next((order[n] for order, n in zip(orders, at, strict=True) if n < len(order)), None)
+    return order_programs(orders, cells, micro_batches)
+
+
+def _needs(turn: Turn) -> tuple[tuple[bool, int], ...]:
+    """Forwards (true) and backwards of stages that come before a pass of the same micro-batch, where there are such."""
+    if turn.op is Op.FORWARD:
+        return ((True, turn.stage - 1),)
+    if turn.op in _BACKWARD:
+        return (True, turn.stage), (False, turn.stage + 1)
+    return ((False, turn.stage),)
 
 
 def order_programs(

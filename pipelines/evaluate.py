@@ -8,6 +8,9 @@ An activation is held from the start of F to the end of both B and W. Links have
 
 from dataclasses import dataclass
 
+from evenkeel.layouts.execution import ARRIVES_AS, COMPUTES, RECEIVES, StuckError, cell_receiver, walk
+from evenkeel.layouts.instructions import Op
+from evenkeel.layouts.orders import LETTERS, Turn, checked_programs
 from evenkeel.pipelines.case import Backward, Case, PlacementRule, allowed
 from evenkeel.pipelines.costs import StageCosts, stage_costs
 from evenkeel.pipelines.plan import Operation, Pass, Plan
@@ -113,57 +116,31 @@ def _duration(costs: StageCosts, op: Operation) -> float:
 
 
 def _times(case: Case, plan: Plan, costs: StageCosts) -> tuple[list[list[float]], list[list[float]]]:
-    """Starts and ends of all operations: devices run ahead until they need what is not there yet."""
-    device_of, last = costs.device, len(plan.partition) - 1
-    forward_end: dict[tuple[int, int], float] = {}
-    backward_end: dict[tuple[int, int], float] = {}
+    """Starts and ends of all operations, each as early as it can be."""
+    cells = [[s for s, device in enumerate(costs.device) if device == each] for each in range(case.devices)]
+    orders = [
+        tuple([Turn(LETTERS[kind], micro_batch, stage) for kind, micro_batch, stage in order]) for order in plan.orders
+    ]
+    clocks: list[float] = [0] * case.devices  # whole numbers stay whole
+    arrivals: dict[tuple[Op, int, int], float] = {}
     starts: list[list[float]] = [[] for _ in plan.orders]
     ends: list[list[float]] = [[] for _ in plan.orders]
-
-    def ready(op: Operation) -> float | None:
-        micro_batch, stage = op.micro_batch, op.stage
-        if op.kind is Pass.FORWARD:
-            if stage == 0:
-                return 0.0
-            source, end = stage - 1, forward_end.get((micro_batch, stage - 1))
-        elif op.kind is Pass.BACKWARD_WEIGHT:
-            source, end = stage, backward_end.get((micro_batch, stage))
-        elif stage == last:
-            source, end = stage, forward_end.get((micro_batch, stage))
-        else:
-            own = (micro_batch, stage) in forward_end
-            source, end = stage + 1, backward_end.get((micro_batch, stage + 1)) if own else None
-        if end is None:
-            return None
-        return end + (case.communication if device_of[source] != device_of[stage] else 0)
-
-    waiting = True
-    while waiting:
-        waiting, moved = False, False
-        for device, order in enumerate(plan.orders):
-            clock = ends[device][-1] if ends[device] else 0
-            for index in range(len(ends[device]), len(order)):
-                op = order[index]
-                at = ready(op)
-                if at is None:
-                    waiting = True
-                    break
-                start = max(clock, at)
-                clock = start + _duration(costs, op)
-                starts[device].append(start)
-                ends[device].append(clock)
-                moved = True
-                if op.kind is Pass.FORWARD:
-                    forward_end[op.micro_batch, op.stage] = clock
-                elif op.kind is not Pass.BACKWARD_WEIGHT:
-                    backward_end[op.micro_batch, op.stage] = clock
-        if waiting and not moved:
-            stuck = [
-                f"device {d} at {order[len(ends[d])]}"
-                for d, order in enumerate(plan.orders)
-                if len(ends[d]) < len(order)
-            ]
-            raise ValueError(f"the plan waits for ever: {'; '.join(stuck)}")
+    try:
+        programs = checked_programs(orders, cells, range(case.micro_batches))
+        for device, one, _ in walk(programs, cell_receiver(cells)):
+            op, micro_batch, stage = one.op, one.micro_batch, one.stage
+            if op in COMPUTES:
+                starts[device].append(clocks[device])
+                clocks[device] += _duration(costs, plan.orders[device][len(ends[device])])
+                ends[device].append(clocks[device])
+            elif op in RECEIVES:
+                clocks[device] = max(clocks[device], arrivals[op, micro_batch, stage])
+            elif op in ARRIVES_AS:
+                as_op, further = ARRIVES_AS[op]
+                arrivals[as_op, micro_batch, stage + further] = clocks[device] + case.communication
+    except StuckError as error:
+        at = f"{error.instruction.op} of micro-batch {error.instruction.micro_batch}, stage {error.instruction.stage}"
+        raise ValueError(f"the plan waits for ever: device {error.place} at {at}") from error
     return starts, ends
 
 

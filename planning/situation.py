@@ -213,13 +213,15 @@ class Situation:
     def seconds(self, layout: Layout, schedule: str | None = None) -> float:
         """Predicted seconds per iteration of a layout of live ranks, under another schedule if one is given."""
         name = schedule or layout.schedule
+        exchanged = self.cost.gradients.seconds([replica.stages for replica in layout.replicas])
         if layout.routes:
-            return self.cost.total(self._routed_seconds(layout if schedule is None else replace(layout, schedule=name)))
+            routed = self._routed_seconds(layout if schedule is None else replace(layout, schedule=name))
+            return self.cost.total(routed, exchanged)
         seconds = [
             self.ordered_seconds(r) if r.orders else self.makespan(r.stages, r.num_micro_batches, name)
             for r in layout.replicas
         ]
-        return self.cost.total(slowest_seconds(layout, seconds))
+        return self.cost.total(slowest_seconds(layout, seconds), exchanged)
 
     def ordered_seconds(self, replica: Replica) -> float:
         """Seconds of the pipeline of a replica with orders, whatever the schedule; links as they are."""

@@ -20,7 +20,7 @@ import numpy as np
 
 from benchmarks.planning.tables import percent, table, write_json
 from evenkeel.layouts.layout import Layout, Stage, uniform_layout
-from evenkeel.planning.costs.cost_model import Workload
+from evenkeel.planning.costs.cost_model import CostModel, Workload
 from evenkeel.planning.levers.balance.tuning import (
     LAYER_SPLIT,
     MICRO_BATCH_QUOTA,
@@ -30,7 +30,7 @@ from evenkeel.planning.levers.balance.tuning import (
 )
 from evenkeel.planning.repair import repaired
 from evenkeel.simulator.baselines.evenkeel import EvenkeelMix, situation_of, with_mix
-from evenkeel.simulator.fleet.cost import FleetCost, fleet_cost
+from evenkeel.simulator.fleet.cost import fleet_cost
 from evenkeel.simulator.fleet.models import MODELS
 from evenkeel.simulator.fleet.operation import Operation, operation_of, operation_seconds
 from evenkeel.simulator.fleet.strategy import Costs, Question
@@ -48,7 +48,7 @@ class Job:
     """A job whose tensor groups are scale-up domains."""
 
     home: Layout
-    cost: FleetCost
+    cost: CostModel
     width: int
 
     @property

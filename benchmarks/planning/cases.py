@@ -8,8 +8,8 @@ the end" of the 30 min setting: 4, 8 and 16 hours.
 from dataclasses import dataclass
 
 from evenkeel.layouts.layout import Layout, uniform_layout
-from evenkeel.planning.costs.cost_model import Workload
-from evenkeel.simulator.fleet.cost import FleetCost, fleet_cost
+from evenkeel.planning.costs.cost_model import CostModel, Workload
+from evenkeel.simulator.fleet.cost import fleet_cost
 from evenkeel.simulator.fleet.models import MODELS
 from evenkeel.simulator.fleet.operation import operation_of, operation_seconds
 
@@ -32,7 +32,7 @@ class Case:
 
     model: str
     home: Layout
-    cost: FleetCost
+    cost: CostModel
     hours: float
 
     @property

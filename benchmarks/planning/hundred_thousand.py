@@ -18,12 +18,12 @@ from typing import Any
 from benchmarks.planning.scenarios import STALLS_SECONDS
 from benchmarks.planning.tables import percent, table, write_json
 from evenkeel.layouts.layout import Layout, uniform_layout
-from evenkeel.planning.costs.cost_model import Workload
+from evenkeel.planning.costs.cost_model import CostModel, Workload
 from evenkeel.planning.costs.price import TransitionCosts
 from evenkeel.simulator.baselines.evenkeel import Evenkeel
 from evenkeel.simulator.baselines.ft_hsdp import REJOIN_SECONDS, STALL_SECONDS, FtHsdp
 from evenkeel.simulator.baselines.synchronous_restart import SynchronousRestart
-from evenkeel.simulator.fleet.cost import FleetCost, fleet_cost
+from evenkeel.simulator.fleet.cost import fleet_cost
 from evenkeel.simulator.fleet.detection import DetectorModel
 from evenkeel.simulator.fleet.faults import Fault, FaultProcess, Spacing, drawn_faults
 from evenkeel.simulator.fleet.group_building import Vote, group_building
@@ -48,7 +48,7 @@ class Fleet:
     """The job and what it runs on; iterations of about 16 s (published: about 20)."""
 
     home: Layout
-    cost: FleetCost
+    cost: CostModel
     topology: Topology
 
 

@@ -82,9 +82,9 @@ def run(parts: Sequence[str], models: Sequence[str], seeds: Sequence[int], path:
 
     def stalls() -> Iterator[Row]:
         systems = [name for name in FAIL_STOP if name != OURS[1]]
-        for stall, case, seed in product(STALLS_SECONDS, cases, seeds):
-            rows = partial(fail_stop_rows, case, "random", seed, systems, INTERVALS_SECONDS[1:2], stall)
-            yield from rows_of(f"stalls {case.model} {stall:g} {seed}", rows)
+        for stall, placement, case, seed in product(STALLS_SECONDS, PLACEMENTS, cases, seeds):
+            rows = partial(fail_stop_rows, case, placement, seed, systems, INTERVALS_SECONDS[1:2], stall)
+            yield from rows_of(f"stalls {case.model} {placement} {stall:g} {seed}", rows)
 
     def shown(title: str, parts_of: tuple[list[str], list[list[str]]]) -> None:
         print(f"## {title}\n\n{table(*parts_of)}\n", flush=True)
@@ -99,9 +99,9 @@ def run(parts: Sequence[str], models: Sequence[str], seeds: Sequence[int], path:
         shown("Fail-stop (Table 6)", lines_of(rows, keys, FAIL_STOP, ("ReCycle", "Oobleck", "ResiHP")))
     if "stalls" in parts:
         systems = [name for name in FAIL_STOP if name != OURS[1]]
-        keys = {"stall, s": lambda row: f"{row['stall_seconds']:g}"}
+        keys = {"stall, s": lambda row: f"{row['stall_seconds']:g}", **place}
         shown(
-            "Fail-stop, a death an hour, random victims, by the stall of everybody",
+            "Fail-stop, a death an hour, by the stall of everybody",
             lines_of(list(stalls()), keys, systems, ("Oobleck", "ResiHP")),
         )
     if "fig9" in parts:

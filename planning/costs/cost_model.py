@@ -3,13 +3,14 @@
 A stage computes a micro-batch block by block. Tensor-parallel collectives inside each block make the shards wait for
 the slowest of them, so a block takes the maximum over its shards of (granules held / all granules) / throughput, with
 the same rounding rule as the engine (:func:`evenkeel.layouts.cut.cut`). The collectives' own time comes on top, per
-sharded block and by how many shards take part. Not modelled: shared links, memory limits. Micro-batches are taken to be
+sharded block and by how many shards take part; that of gradients comes after the pipelines
+(:mod:`evenkeel.planning.costs.gradients`). Not modelled: shared links, memory limits. Micro-batches are taken to be
 alike here; :mod:`evenkeel.planning.costs.replay` takes them as they were.
 """
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from itertools import accumulate
 
@@ -21,6 +22,7 @@ from evenkeel.layouts.layout import Layout, Replica, Stage
 from evenkeel.layouts.model import ModelSpec
 from evenkeel.layouts.schedules import SCHEDULES, SPLIT_BACKWARD
 from evenkeel.layouts.traffic import ring_part
+from evenkeel.planning.costs.gradients import GradientExchange
 from evenkeel.planning.costs.recent import RecentIteration
 from evenkeel.planning.costs.usual_shape import UsualShape
 from evenkeel.planning.pipelined.makespan import pipeline_makespan
@@ -42,12 +44,15 @@ class Workload:
         seconds_per_flop: Of a healthy device.
         tokens: Mean tokens N of a micro-batch.
         sum_of_squares: Mean sum of squared document lengths of a micro-batch.
-        fixed_seconds: Per iteration, under every layout: optimizer, exchange, vote, input.
+        fixed_seconds: Per iteration, under every layout: optimizer, vote, input; the exchange of gradients too where it
+            is not told apart.
         transfer_seconds: Per transfer between stages.
         transfers_in_line: How many of them followed one another in the iterations that they were told from: the more,
             the better are they known; 0 = not told from iterations.
         exchange_seconds: Tensor collectives of one block of two shards, per micro-batch, forward and backward together;
             of more shards they take :func:`evenkeel.layouts.traffic.ring_part` of it.
+        gradient_seconds: Exchange of the gradients of a whole model between two devices that hold all of it; of devices
+            that hold less, and among more replicas, see :mod:`evenkeel.planning.costs.gradients`. 0 = not told apart.
         recent: Newest iterations under the layout in force; none where their micro-batches are not known.
         measured: False for the assumed workload of a job that has no profile yet: only ratios mean anything then.
     """
@@ -59,6 +64,7 @@ class Workload:
     transfer_seconds: float = 0.0
     transfers_in_line: float = 0.0
     exchange_seconds: float = 0.0
+    gradient_seconds: float = 0.0
     recent: tuple[RecentIteration, ...] = ()
     measured: bool = True
 
@@ -67,8 +73,8 @@ class Workload:
             value = getattr(self, name)
             if not (math.isfinite(value) and value > 0.0):
                 raise ValueError(f"{name} is {value}: a workload needs a positive finite number")
-        known = ("sum_of_squares", "fixed_seconds", "transfer_seconds", "transfers_in_line", "exchange_seconds")
-        for name in known:
+        numbers = [each.name for each in fields(self) if each.type is float]
+        for name in numbers:
             value = getattr(self, name)
             if not (math.isfinite(value) and value >= 0.0):
                 raise ValueError(f"{name} is {value}: a workload needs a finite number of at least 0")
@@ -122,6 +128,7 @@ class CostModel:
         workload: What iterations are made of.
         correction: Measured over predicted seconds of the newest measured epoch; multiplies every prediction.
         usual: Makes stages that are wider than its own slower; None = they are as fast as their shards.
+        gradients: What their exchange takes.
         forward_part: The part of a micro-batch's seconds that is forward, over all blocks.
         forward_parts: The least and the largest part of a stage's seconds that can be forward, whatever blocks it has.
     """
@@ -135,6 +142,7 @@ class CostModel:
     _blocks: dict[int, tuple[_Floats, _Floats]] = field(init=False, repr=False)
     _prefixes: dict[tuple[tuple[int, ...], tuple[float, ...]], _Floats] = field(init=False, repr=False)
     _exchange: list[float] = field(init=False, repr=False)
+    gradients: GradientExchange = field(init=False, repr=False)
     forward_part: float = field(init=False, repr=False)
     forward_parts: tuple[float, float] = field(init=False, repr=False)
     _wary: dict[UsualShape, "CostModel"] = field(init=False, repr=False)
@@ -163,6 +171,7 @@ class CostModel:
         if self.workload.exchange_seconds:
             parts.add(0.5)
         object.__setattr__(self, "forward_parts", (min(parts), max(parts)))
+        object.__setattr__(self, "gradients", GradientExchange(self.model, self.workload.gradient_seconds))
         object.__setattr__(self, "_prefixes", {})
         object.__setattr__(self, "_wary", {})
         each = [self.workload.exchange_seconds if cost.max_width > 1 else 0.0 for cost in self.model.blocks]
@@ -298,9 +307,9 @@ class CostModel:
         """[stages - 1] seconds of a transfer over each border of a pipeline."""
         return np.full(num_stages - 1, self.workload.transfer_seconds)
 
-    def total(self, makespan_seconds: float) -> float:
-        """Seconds per iteration when the slowest replica's pipeline takes ``makespan_seconds``."""
-        return (makespan_seconds + self.workload.fixed_seconds) * self.correction
+    def total(self, makespan_seconds: float, gradient_seconds: float = 0.0) -> float:
+        """Seconds per iteration when the slowest pipeline takes ``makespan_seconds``, with the exchange after it."""
+        return (makespan_seconds + gradient_seconds + self.workload.fixed_seconds) * self.correction
 
     def iteration_seconds(self, layout: Layout, throughputs: Mapping[int, float]) -> float:
         """Seconds per iteration of a layout.
@@ -308,10 +317,11 @@ class CostModel:
         Raises:
             ValueError: A rank of the layout is dead.
         """
+        exchanged = self.gradients.seconds([replica.stages for replica in layout.replicas])
         if layout.routes:
-            return self.total(self._routed_seconds(layout, throughputs))
+            return self.total(self._routed_seconds(layout, throughputs), exchanged)
         seconds = [self._replica_seconds(replica, throughputs, layout.schedule) for replica in layout.replicas]
-        return self.total(slowest_seconds(layout, seconds))
+        return self.total(slowest_seconds(layout, seconds), exchanged)
 
     def _replica_seconds(self, replica: Replica, throughputs: Mapping[int, float], schedule: str) -> float:
         if replica.orders:

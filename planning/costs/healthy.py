@@ -23,5 +23,6 @@ def healthy_seconds(cost: CostModel, home: Layout, schedule: str | None = None) 
                 cost.makespan(kind.stages, kind.num_micro_batches, dict.fromkeys(kind.ranks, 1.0), schedule)
                 for kind in kinds.values()
             ]
-        )
+        ),
+        cost.gradients.seconds([replica.stages for replica in home.replicas]),
     )

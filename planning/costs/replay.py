@@ -58,7 +58,8 @@ class Replay:
         Raises:
             ValueError: The layout has another number of micro-batches, or a dead rank.
         """
-        return np.array([self._cost.total(seconds) for seconds in self.slowest(layout, throughputs).tolist()])
+        exchanged = self._cost.gradients.seconds([replica.stages for replica in layout.replicas])
+        return np.array([self._cost.total(each, exchanged) for each in self.slowest(layout, throughputs).tolist()])
 
     def usual_ratio(self, layout: Layout, throughputs: Mapping[int, float]) -> float:
         """Measured over replayed seconds of the recent iterations: the median, as a pause or two says nothing of it.

@@ -42,7 +42,7 @@ class Looked:
     Attributes:
         base: Who works where in the fastest layout that was found; None when none is faster than what is known.
         layout: That layout.
-        is_all: Whether no layout under that schedule is faster.
+        is_all: Whether no layout under that schedule is faster than this one or, without one, than what was known.
     """
 
     base: Layout | None
@@ -146,20 +146,24 @@ class _Everything:
     def fastest(self, judged_seconds: float) -> Looked:
         """The layout that is judged fastest, if it is below some seconds."""
         cost, home = self._situation.cost, self._situation.home
-        limit, fixed, total = judged_seconds / cost.correction, cost.workload.fixed_seconds, home.num_micro_batches
+        limit, total = judged_seconds / cost.correction, home.num_micro_batches
+        # Gradients take at least what they do where all devices hold as much: which hold how much is not looked at.
+        live, counts = len(self._situation.throughputs), range(1, len(home.replicas) + 1)
+        gradients = [cost.gradients.at_least([max(1, live // count)] * count) for count in counts]
+        fixed: Floats = cost.workload.fixed_seconds + np.array([0.0, *gradients])
         # Where everybody is well, whatever is not the full shape takes a risk for that.
         own = 1.0 + RISK_MARGIN * (self._situation.all_is_well + split_risks(self._situation, self._schedule))
         limit, margin = limit / own, RISK_MARGIN / own
         margins, budget = 1.0 + margin * np.arange(_MOST_RISKS, dtype=np.float64), self._budget
         for part in _PARTS:
             # Much faster layouts are soon looked for, and where there is one the slower ones need no look.
-            within: Floats = part * limit / margins - fixed
+            within: Floats = part * limit / margins - fixed[1:].min()
             found, budget = fastest_replicas(self._devices, within, self._quotas(float(within[0])), total, budget)
             self._add_idle(found)
             _, deal = best_deal(found.seconds, self._contains, total, len(home.replicas), margin, fixed, part * limit)
             if len(deal):
                 base, layout = self._layouts(found, deal)
-                return Looked(base=base, layout=layout, is_all=budget >= 0)
+                return Looked(base=base, layout=layout, is_all=budget >= 0 and not cost.gradients.pair_seconds)
             if budget < 0:
                 break
         return Looked(base=None, layout=None, is_all=budget >= 0)

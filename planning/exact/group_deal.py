@@ -18,7 +18,7 @@ def best_deal(
     num_micro_batches: int,
     most_replicas: int,
     risk_margin: float,
-    fixed_seconds: float,
+    fixed_seconds: Floats,
     limit: float,
 ) -> tuple[float, Integers]:
     """Judged seconds of the fastest deal below a limit, and what it is; the limit where there is none.
@@ -33,7 +33,7 @@ def best_deal(
         num_micro_batches: Of an iteration.
         most_replicas: Each less is a risk.
         risk_margin: How much slower a layout is judged for each risk, relatively.
-        fixed_seconds: Of an iteration.
+        fixed_seconds: [replicas + 1] of an iteration of so many replicas.
         limit: Judged seconds.
 
     Returns:
@@ -45,13 +45,13 @@ def best_deal(
         for count in range(most_replicas, 0, -1):
             for risks in range(seconds.shape[1]):
                 factor = 1.0 + risk_margin * (most_replicas - count + risks)
-                within = limit * _CLOSER / factor - fixed_seconds
+                within = limit * _CLOSER / factor - fixed_seconds[count]
                 deal = _deal_within(seconds, contains, num_micro_batches, count, risks, within)
                 if len(deal):
                     slowest = 0.0
                     for number in range(count):
                         slowest = max(slowest, seconds[deal[number, 0], deal[number, 1], deal[number, 2]])
-                    found, limit = deal, min(limit, factor * (slowest + fixed_seconds))
+                    found, limit = deal, min(limit, factor * (slowest + fixed_seconds[count]))
         if found is best:
             return limit, best
         best = found

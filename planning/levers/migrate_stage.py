@@ -52,7 +52,8 @@ def least_routed_seconds(situation: Situation, layout: Layout) -> float:
             if size:
                 least[place] = min(least.get(place, ahead * scale), ahead * scale)
             ahead += parts[0] + parts[1]
-    return situation.cost.total(max([work[place] / rate[place] + before for place, before in least.items()]))
+    exchanged = situation.cost.gradients.seconds([replica.stages for replica in layout.replicas])
+    return situation.cost.total(max([work[place] / rate[place] + before for place, before in least.items()]), exchanged)
 
 
 class MigrateStage:

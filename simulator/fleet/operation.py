@@ -15,7 +15,6 @@ from evenkeel.layouts.layout import Layout, Replica, Stage
 from evenkeel.layouts.routes import Route
 from evenkeel.planning.costs.cost_model import CostModel
 from evenkeel.simulator.fleet.conditions import IDEAL, Conditions, Floats, replica_seconds
-from evenkeel.simulator.fleet.cost import FleetCost
 from evenkeel.simulator.fleet.network import Borders, Discipline, Routes, period_seconds
 
 PLAIN = Discipline()
@@ -128,11 +127,8 @@ def operation_seconds(
     Raises:
         ValueError: A rank that works is dead, or a stage is executed by nobody.
     """
-    seconds = cost.total(_pipeline_seconds(cost, operation, throughputs, conditions))
-    if isinstance(cost, FleetCost):
-        factor = conditions.between_replicas(operation.replicas)
-        seconds += cost.gradient_seconds(operation.replicas, factor)
-    return seconds
+    exchanged = cost.gradients.seconds(operation.replicas) * conditions.between_replicas(operation.replicas)
+    return cost.total(_pipeline_seconds(cost, operation, throughputs, conditions), exchanged)
 
 
 def _pipeline_seconds(

@@ -15,9 +15,9 @@ import yaml
 
 from evenkeel.layouts.json_schema import complaint
 from evenkeel.layouts.layout import Layout, uniform_layout
-from evenkeel.planning.costs.cost_model import Workload
+from evenkeel.planning.costs.cost_model import CostModel, Workload
 from evenkeel.planning.costs.price import TransitionCosts
-from evenkeel.simulator.fleet.cost import NETWORK_BYTES_PER_SECOND, NODE_BYTES_PER_SECOND, FleetCost, fleet_cost
+from evenkeel.simulator.fleet.cost import NETWORK_BYTES_PER_SECOND, NODE_BYTES_PER_SECOND, fleet_cost
 from evenkeel.simulator.fleet.detection import DetectorModel
 from evenkeel.simulator.fleet.faults import Fault, FaultProcess, LinkFault, Spacing, drawn_faults
 from evenkeel.simulator.fleet.models import MODELS, TransformerShape
@@ -58,7 +58,7 @@ class Scenario:
     seed: int
     duration_seconds: float
     home: Layout
-    cost: FleetCost
+    cost: CostModel
     topology: Topology
     faults: tuple[Fault, ...]
     processes: tuple[FaultProcess, ...]
@@ -102,7 +102,7 @@ def _model(model: str | _Section) -> TransformerShape:
     return TransformerShape(**{"kv_heads": int(model["heads"]), **{name: int(each) for name, each in model.items()}})
 
 
-def _job(job: _Section, num_spares: int) -> tuple[Layout, FleetCost]:
+def _job(job: _Section, num_spares: int) -> tuple[Layout, CostModel]:
     spec = _model(job["model"]).spec()
     tensor, pipeline, data = (int(job[degree]) for degree in ("tensor", "pipeline", "data"))
     quota, num_ranks = int(job["micro_batches"]), tensor * pipeline * data

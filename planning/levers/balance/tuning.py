@@ -266,7 +266,8 @@ class Tuner:
         if MICRO_BATCH_QUOTA not in levers and SEQUENCE_MIX not in levers and base.mix is None:
             done = [replica.num_micro_batches / rate for replica, rate in zip(base.replicas, rates, strict=True)]
             least = max(least, *done)
-        return self._situation.cost.total(least)
+        cost = self._situation.cost
+        return cost.total(least, cost.gradients.at_least([len(replica.ranks) for replica in base.replicas]))
 
     def _likely(self, kinds: list[_Kind], quotas: tuple[int, ...], *, wide: bool) -> tuple[int, ...]:
         """Quotas by what replicas can do at most, where that is far from those given: splits are sought for these."""

@@ -199,7 +199,8 @@ def _paced(situation: Situation, grid: _Grid) -> tuple[float, float]:
     each = cost.healthy_seconds(0, home.num_blocks) / pace
     total = home.num_micro_batches
     factor = 1.0 + RISK_MARGIN * risks
-    return factor * cost.total(total * each), factor * cost.total((total + fill) * each)
+    exchanged = cost.gradients.at_least([sum(map(len, row)) for row in grid if row])
+    return factor * cost.total(total * each, exchanged), factor * cost.total((total + fill) * each, exchanged)
 
 
 def _layout(situation: Situation, base: Layout, start: _Grid, grid: _Grid) -> Layout:

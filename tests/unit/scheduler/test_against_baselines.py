@@ -38,12 +38,13 @@ def questions(draw):
     home = replace(home, routable=draw(st.booleans()), schedules=draw(st.sampled_from([(), SPLITTING])))
     dead = draw(st.sets(ranks, max_size=len(home.ranks) // 3))
     slow = draw(st.dictionaries(ranks, st.floats(0.2, 1.0), max_size=3))
+    workload = replace(WORKLOAD, gradient_seconds=draw(st.sampled_from([0.0, 0.02, 0.2])))
     return Question(
         at_seconds=0.0,
         home=home,
         current=operation_of(home),
         throughputs={rank: slow.get(rank, 1.0) for rank in home.ranks if rank not in dead},
-        cost=CostModel(gpt(num_layers), WORKLOAD),
+        cost=CostModel(gpt(num_layers), workload),
         topology=Topology(num_devices=len(home.ranks), devices_per_node=tensor),
         costs=Costs(device_bytes=1e12),
     )

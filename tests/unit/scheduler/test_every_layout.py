@@ -237,10 +237,14 @@ def test_groups_are_dealt_so_that_the_slowest_is_soonest_done() -> None:
     for number in (1, 2, 3):
         seconds[number, 0, 1:] = [6.0 / number * quota for quota in (1, 2, 3, 4)]
     contains = np.tril(np.ones((4, 4), dtype=bool))
-    judged, deal = best_deal(seconds, contains, 4, 2, 0.0, 1.0, 100.0)
+    fixed = np.ones(3)
+    judged, deal = best_deal(seconds, contains, 4, 2, 0.0, fixed, 100.0)
     assert judged == pytest.approx(9.0)
     assert deal[:, 2].sum() == 4
     assert deal[:, 0].sum() <= 3
-    risky, alone = best_deal(seconds, contains, 4, 2, 0.5, 1.0, 100.0)
+    risky, alone = best_deal(seconds, contains, 4, 2, 0.5, fixed, 100.0)
     assert (risky, len(alone)) == (pytest.approx(10.0), 2)
-    assert best_deal(seconds, contains, 4, 2, 0.0, 1.0, 9.0)[1].shape == (0, 3)
+    assert best_deal(seconds, contains, 4, 2, 0.0, fixed, 9.0)[1].shape == (0, 3)
+    costly_together = best_deal(seconds, contains, 4, 2, 0.0, np.array([0.0, 1.0, 2.0]), 100.0)
+    assert costly_together[0] == pytest.approx(9.0)
+    assert len(costly_together[1]) == 1

@@ -37,10 +37,10 @@ def test_collectives_take_what_a_ring_of_the_shards_sends(width, part):
 def test_the_exchange_of_gradients_is_that_of_the_device_that_holds_most():
     wide, narrow = stage(0, 1, 2, 3), stage(4, 5)
     # 4 blocks x 400 bytes of gradients; a quarter and a half of them; 100 bytes a second, and twice half of it sent.
-    assert COST.gradient_seconds([[wide], [stage(4, 5, 6, 7)]]) == pytest.approx(4.0)
-    assert COST.gradient_seconds([[wide], [narrow]]) == pytest.approx(8.0)
-    assert COST.gradient_seconds([[wide], [narrow], [None]]) == pytest.approx(8.0 * 4 / 3)
-    assert COST.gradient_seconds([[wide]]) == 0.0
+    assert COST.gradients.seconds([[wide], [stage(4, 5, 6, 7)]]) == pytest.approx(4.0)
+    assert COST.gradients.seconds([[wide], [narrow]]) == pytest.approx(8.0)
+    assert COST.gradients.seconds([[wide], [narrow], [None]]) == pytest.approx(8.0 * 4 / 3)
+    assert COST.gradients.seconds([[wide]]) == 0.0
 
 
 def test_an_operation_takes_its_pipelines_and_the_exchange():
