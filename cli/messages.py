@@ -42,6 +42,7 @@ def standing_row(standing: scheduler_pb2.Standing) -> dict[str, Any]:
         "idle": [{"reason": each.reason, "ranks": list(each.ranks)} for each in standing.idle],
         "joining": list(standing.joining),
         "gone": list(standing.gone),
+        "not_survived": [list(loss.units) for loss in standing.not_survived],
         "stuck": {
             "reason": _word(scheduler_pb2.StuckReason, stuck.reason, "STUCK_REASON_"),
             "detail": stuck.detail,

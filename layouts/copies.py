@@ -55,18 +55,30 @@ def losses_not_survived(
 ) -> tuple[tuple[str, ...], ...]:
     """Units, alone or in pairs, whose loss takes the last copy of some slice with it; only a checkpoint helps then.
 
+    The loss of everybody is none of them. Those of the fewest units come first, and of these those of the fewest ranks.
+
     Args:
         layout: Layout.
         nodes: Node of each rank of the layout.
         placements: Who keeps what.
     """
     failures = _Failures(layout, nodes)
+    keepers: dict[int, list[int]] = {}
+    for one in placements:
+        keepers.setdefault(one.owner, []).append(one.keeper)
     found: set[tuple[Unit, ...]] = set()
     for holders in {holders for holders, _ in _slices(None, layout)}:
-        found.update(failures.that_lose({*holders, *(one.keeper for one in placements if one.owner in holders)}))
+        found.update(failures.that_lose(holders.union(*(keepers.get(rank, ()) for rank in holders))))
     alone = {units[0] for units in found if len(units) == 1}
     least = [units for units in found if len(units) == 1 or alone.isdisjoint(units)]
-    return tuple(sorted(tuple(unit.name for unit in units) for units in least))
+    lost = {units: _all_ranks(units) for units in least}
+    partial = [units for units, ranks in lost.items() if ranks != failures.everybody]
+    partial.sort(key=lambda units: (len(units), len(lost[units]), [min(unit.ranks) for unit in units]))
+    return tuple(tuple(unit.name for unit in units) for units in partial)
+
+
+def _all_ranks(units: Sequence[Unit]) -> frozenset[int]:
+    return frozenset[int]().union(*(unit.ranks for unit in units))
 
 
 class _Failures:
@@ -82,7 +94,7 @@ class _Failures:
         several = self.ranks_of if len(self.ranks_of) > 1 else {}
         self._nodes = {node: Unit(node, frozenset(ranks)) for node, ranks in several.items()}
 
-    def that_lose(self, hosts: set[int]) -> Iterator[tuple[Unit, ...]]:
+    def that_lose(self, hosts: frozenset[int]) -> Iterator[tuple[Unit, ...]]:
         """Single units, and pairs of units none of which is one, that have all of the hosts."""
         units = {self._nodes.get(self.node_of[rank], self._alone[rank]) for rank in hosts}
         most = sorted((len(unit.ranks & hosts) for unit in units), reverse=True)
@@ -121,7 +133,7 @@ class _Greedy:
     def _add_one(self, holders: frozenset[int], most_units: int) -> bool:
         """Give a slice one more host if it needs one; whether that was possible."""
         hosts = holders.union(*(self._keepers[rank] for rank in holders))
-        found = [frozenset[int]().union(*(unit.ranks for unit in units)) for units in self._open(hosts, most_units)]
+        found = [_all_ranks(units) for units in self._open(hosts, most_units)]
         if not found:
             return False
         broken = {one: sum(one[-1] not in units for units in found) for one in self._candidates(hosts, holders)}
@@ -133,9 +145,8 @@ class _Greedy:
         return True
 
     def _open(self, hosts: frozenset[int], most_units: int) -> Iterator[tuple[Unit, ...]]:
-        for units in self._failures.that_lose(set(hosts)):
-            whole = frozenset[int]().union(*(unit.ranks for unit in units))
-            if len(units) <= most_units and whole != self._failures.everybody:
+        for units in self._failures.that_lose(hosts):
+            if len(units) <= most_units and _all_ranks(units) != self._failures.everybody:
                 yield units
 
     def _candidates(self, hosts: frozenset[int], holders: frozenset[int]) -> Iterator[tuple[float, int, int, int]]:

@@ -45,6 +45,7 @@ def rank_state_to_proto(state: RankState) -> pb.RankState:
         pending_epoch=state.pending_epoch,
         failed_epoch=state.failed_epoch,
         failed_reason=state.failed_reason,
+        keeper_of=state.keeper_of,
     )
 
 
@@ -70,4 +71,5 @@ def rank_state_from_proto(message: pb.RankState) -> RankState:
         pending_epoch=message.pending_epoch,
         failed_epoch=message.failed_epoch,
         failed_reason=message.failed_reason,
+        keeper_of=tuple(message.keeper_of),
     )

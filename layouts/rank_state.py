@@ -78,6 +78,7 @@ class RankState:
         pending_epoch: Epoch of the newest plan that is committed here and not applied yet; 0 = none.
         failed_epoch: Epoch of the newest committed plan that it could not apply, while no later one is; 0 = none.
         failed_reason: Why not.
+        keeper_of: Ranks of whose slices it keeps a copy, anew in every round, for as long as it trains in its epoch.
     """
 
     rank: int
@@ -97,6 +98,7 @@ class RankState:
     pending_epoch: int = 0
     failed_epoch: int = 0
     failed_reason: str = ""
+    keeper_of: tuple[int, ...] = ()
 
     @property
     def newest_epoch(self) -> int:

@@ -205,6 +205,7 @@ def _standing_to_proto(standing: Standing) -> pb.Standing:
             frees_by=stuck.frees_by,
         ),
         summary=standing.summary,
+        not_survived=[pb.Loss(units=units) for units in standing.not_survived],
     )
 
 

@@ -2,13 +2,17 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
+from evenkeel.layouts.copies import Placement, losses_not_survived
+from evenkeel.layouts.layout import Layout
 from evenkeel.layouts.rank_state import RankPhase, RankState
 from evenkeel.services.scheduler.domain.exits import program_errors
 from evenkeel.services.scheduler.domain.job_state import HEALTHY, JobKnowledge, RankInfo
 from evenkeel.services.scheduler.domain.stuck import Stuck
 
 _MOST_NAMED = 8
+_MOST_LOSSES_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +27,8 @@ class Standing:
         gone: Ranks without a process.
         stuck: Why no plan can keep the job going; None = one can.
         finished: The job has ended.
+        not_survived: Ranks and nodes, alone or in pairs, whose loss would leave only a checkpoint on disk to go on
+            from; none while ranks of the layout in force do not train, and none where nobody reshapes the job.
     """
 
     training: tuple[int, ...] = ()
@@ -32,6 +38,7 @@ class Standing:
     gone: tuple[int, ...] = ()
     stuck: Stuck | None = None
     finished: bool = False
+    not_survived: tuple[tuple[str, ...], ...] = ()
 
     @property
     def summary(self) -> str:
@@ -45,6 +52,11 @@ class Standing:
         if self.stuck is not None:
             since = self.stuck.since.strftime("%H:%M:%S UTC")
             parts.append(f"stuck since {since}: {self.stuck.detail}; to free it: {self.stuck.frees_by}")
+        if self.not_survived:
+            named = ", ".join(" + ".join(units) for units in self.not_survived[:_MOST_LOSSES_NAMED])
+            num_more = len(self.not_survived) - _MOST_LOSSES_NAMED
+            more = f" and {num_more} more" if num_more > 0 else ""
+            parts.append(f"without a checkpoint cannot survive the loss of {named}{more}")
         return ", ".join(parts)
 
 
@@ -77,7 +89,23 @@ def standing(job: JobKnowledge, states: Mapping[int, RankState]) -> Standing:
         joining=tuple(joining),
         gone=tuple(gone),
         stuck=_with_errors(job) if job.stuck else None,
+        not_survived=_not_survived(job, states) if job.can_reshape and {*job.layout.ranks} <= {*training} else (),
     )
+
+
+def _not_survived(job: JobKnowledge, states: Mapping[int, RankState]) -> tuple[tuple[str, ...], ...]:
+    """By the copies that the ranks themselves say they keep, whatever they were set up to do."""
+    ranks = job.layout.ranks
+    placements = (Placement(owner=owner, keeper=keeper) for keeper in ranks for owner in states[keeper].keeper_of)
+    return _losses(job.layout, tuple((rank, job.ranks[rank].node) for rank in ranks), tuple(placements))
+
+
+@lru_cache(maxsize=1024)
+def _losses(
+    layout: Layout, nodes: tuple[tuple[int, str], ...], placements: tuple[Placement, ...]
+) -> tuple[tuple[str, ...], ...]:
+    """Asked for with every word of a rank, and another one with every epoch only: tenths of a second for 4096 ranks."""
+    return losses_not_survived(layout, dict(nodes), placements)
 
 
 def _trains(job: JobKnowledge, info: RankInfo, said: RankState | None) -> bool:

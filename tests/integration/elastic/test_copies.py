@@ -126,6 +126,18 @@ def test_the_only_holder_of_a_shard_dies_and_training_goes_on_from_its_peers_cop
     assert_as_if_nothing_happened(final_losses(fleet), 16)
 
 
+@pytest.mark.parametrize(("every", "keepers"), [(1, {0: (1,), 1: (0,)}), (0, {0: (), 1: ()})])
+def test_ranks_say_of_whom_they_keep_copies(
+    start_fleet: Callable, every: int, keepers: dict[int, tuple[int, ...]]
+) -> None:
+    two = uniform_layout(num_blocks=4, tensor=1, pipeline=2, data=1, num_micro_batches=4)
+    fleet = start_fleet(with_copies(every), two)
+    fleet.reached(2)
+    _, states = fleet.prepare_recovery(two)
+    said = {rank: rank_state_from_proto(rank_state_to_proto(state)).keeper_of for rank, state in states.items()}
+    assert said == keepers
+
+
 def test_copies_of_every_third_step_cost_the_steps_since(start_fleet: Callable) -> None:
     fleet = start_fleet(with_copies(3), FOUR)
     fleet.reached(7)

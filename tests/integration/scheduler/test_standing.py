@@ -52,7 +52,8 @@ async def test_a_watcher_is_told_when_ranks_begin_to_train_and_who_waits_for_a_p
             told.extend([news.standing.summary] if isinstance(news, JobView) else [])
 
     watching = asyncio.create_task(watch())
-    await world.until(lambda: told and told[-1] == "training 8 of 8", "all of them")
+    await world.until(lambda: told and told[-1].startswith("training 8 of 8"), "all of them")
+    assert "cannot survive the loss of rank 0 + rank 4, " in told[-1], "toys keep no copies"
     world.toys.ranks[3].kill()
     await world.say(VerdictKind.FAIL_STOP, 3)
     await world.until(lambda: "gone 1 (rank 3)" in told[-1] and "training 7 of 8" in told[-1], "a layout without it")

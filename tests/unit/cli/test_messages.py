@@ -3,7 +3,7 @@
 import json
 from datetime import UTC, datetime
 
-from evenkeel.cli.messages import incident_row, job_row, layout_text, plan_row, verdict_row
+from evenkeel.cli.messages import incident_row, job_row, layout_text, plan_row, standing_row, verdict_row
 from evenkeel.cli.watch_lines import WatchLines
 from evenkeel.common.v1.layout_pb2 import Layout, Replica, Stage
 from evenkeel.detector.v1.detector_pb2 import VERDICT_KIND_COMPUTE_SLOW, Culprit, Verdict
@@ -14,8 +14,10 @@ from evenkeel.scheduler.v1.scheduler_pb2 import (
     Action,
     Incident,
     Job,
+    Loss,
     Plan,
     Rank,
+    Standing,
     WatchJobResponse,
 )
 
@@ -68,6 +70,11 @@ def test_of_a_job_without_processes_it_is_not_known_whether_it_can_be_reshaped()
     response = WatchJobResponse(job=Job(job_id="a", state=JOB_STATE_RUNNING, ranks=[Rank(rank=0)]))
     assert job_row(response.job)["reshapable"] is None
     assert WatchLines().line(response).startswith("running, epoch 0")
+
+
+def test_what_a_job_cannot_survive_is_a_list_of_what_is_lost_together() -> None:
+    row = standing_row(Standing(not_survived=[Loss(units=["node-0"]), Loss(units=["node-1", "rank 3"])]))
+    assert row["not_survived"] == [["node-0"], ["node-1", "rank 3"]]
 
 
 def test_an_open_incident_has_no_end_and_its_times_are_rfc_3339() -> None:

@@ -13,12 +13,15 @@ from evenkeel.layouts.model import BlockCost, ModelSpec
 from evenkeel.scheduler.v1 import scheduler_pb2 as pb
 from evenkeel.services.scheduler.adapters.fleet_api_codec import (
     job_status_to_proto,
+    job_to_proto,
     ranks_from_request,
     verdict_from_proto,
     verdict_kind_from_proto,
     verdict_kind_to_proto,
     verdict_to_proto,
 )
+from evenkeel.services.scheduler.adapters.fleet_port import JobView
+from evenkeel.services.scheduler.domain.standing import Standing
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 COUNTS = st.integers(0, 2**31 - 1)
@@ -69,6 +72,25 @@ def test_a_kind_of_tomorrow_passes_without_an_error() -> None:
 def test_a_time_that_no_calendar_knows_is_refused(seconds: float) -> None:
     with pytest.raises(ValueError, match="decided_at_unix_seconds"):
         verdict_from_proto(detector_pb2.Verdict(decided_at_unix_seconds=seconds))
+
+
+def test_what_is_not_survived_is_told_unit_by_unit() -> None:
+    view = JobView(
+        job_id="a",
+        tenant="t",
+        name="n",
+        model=ModelSpec(blocks=()),
+        layout=uniform_layout(num_blocks=1, tensor=1, pipeline=1, data=2, num_micro_batches=2),
+        epoch=0,
+        state=JobState.RUNNING,
+        registered_at=datetime(2026, 1, 2, tzinfo=UTC),
+        ranks=(),
+        proportional_bound=1.0,
+        standing=Standing(training=(0, 1), num_ranks=2, not_survived=(("n0",), ("n1", "rank 3"))),
+    )
+    told = job_to_proto(view).standing
+    assert [list(loss.units) for loss in told.not_survived] == [["n0"], ["n1", "rank 3"]]
+    assert told.summary.endswith("cannot survive the loss of n0, n1 + rank 3")
 
 
 @pytest.mark.parametrize("cannot_reshape", [False, True])

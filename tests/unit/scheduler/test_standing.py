@@ -30,11 +30,25 @@ def job(*, standbys: tuple[int, ...] = ()) -> JobKnowledge:
     return replace(known, ranks={rank: replace(info, address="h:1") for rank, info in known.ranks.items()})
 
 
+EACH_KEEPS_ITS_NEIGHBOUR = {0: (1,), 1: (0,), 2: (3,), 3: (2,)}
+"""No two ranks of the four have all of a slice."""
+
+
 def states(
-    phases: Mapping[int, RankPhase], *, epoch: int = 0, incarnations: Mapping[int, int] | None = None
+    phases: Mapping[int, RankPhase],
+    *,
+    epoch: int = 0,
+    incarnations: Mapping[int, int] | None = None,
+    keepers: Mapping[int, tuple[int, ...]] = EACH_KEEPS_ITS_NEIGHBOUR,
 ) -> dict[int, RankState]:
     return {
-        rank: RankState(rank=rank, incarnation=(incarnations or {}).get(rank, 0), phase=phase, epoch=epoch)
+        rank: RankState(
+            rank=rank,
+            incarnation=(incarnations or {}).get(rank, 0),
+            phase=phase,
+            epoch=epoch,
+            keeper_of=keepers.get(rank, ()),
+        )
         for rank, phase in phases.items()
     }
 
@@ -127,6 +141,52 @@ def test_a_rank_that_the_layout_left_out_says_why() -> None:
         num_ranks=4,
         idle=(("left out at 0.40 of healthy speed", (2,)), ("the layout does without it", (3,))),
     )
+
+
+def on_nodes(known: JobKnowledge, *nodes: str) -> JobKnowledge:
+    return replace(known, ranks={rank: replace(info, node=nodes[rank]) for rank, info in known.ranks.items()})
+
+
+NOBODY_KEEPS = states(ALL_TRAIN, keepers={})
+SPLIT = on_nodes(job(), "n0", "n0", "n1", "n1")
+LARGER_PAIRS = (("n0", "rank 2"), ("n0", "rank 3"), ("n1", "rank 0"), ("n1", "rank 1"))
+
+
+@pytest.mark.parametrize(
+    ("known", "said", "expected"),
+    [
+        pytest.param(SPLIT, states(ALL_TRAIN), (), id="with copies nothing"),
+        pytest.param(
+            SPLIT,
+            NOBODY_KEEPS,
+            (("rank 0", "rank 2"), ("rank 1", "rank 3"), *LARGER_PAIRS),
+            id="without copies two of the same stage",
+        ),
+        pytest.param(
+            on_nodes(job(), "n0", "n1", "n0", "n1"),
+            NOBODY_KEEPS,
+            (("n0",), ("n1",), ("rank 0", "rank 2"), ("rank 1", "rank 3")),
+            id="a node has a stage of both replicas",
+        ),
+        pytest.param(SPLIT, NOBODY_KEEPS | states({3: RankPhase.JOINING}), (), id="while ranks change over"),
+        pytest.param(
+            SPLIT.with_rank(replace(SPLIT.ranks[0], can_reshape=False)), NOBODY_KEEPS, (), id="nobody reshapes it"
+        ),
+        pytest.param(replace(SPLIT, finished=True), NOBODY_KEEPS, (), id="finished"),
+    ],
+)
+def test_what_cannot_be_survived_is_listed(
+    known: JobKnowledge, said: dict[int, RankState], expected: tuple[tuple[str, ...], ...]
+) -> None:
+    assert standing(known, said).not_survived == expected
+
+
+def test_the_summary_names_the_first_losses_and_counts_the_rest() -> None:
+    assert standing(job(), NOBODY_KEEPS).summary == (
+        "training 4 of 4, without a checkpoint cannot survive the loss of rank 0 + rank 2, rank 1 + rank 3"
+    )
+    many = Standing(training=(0,), num_ranks=1, not_survived=tuple((f"n{number}",) for number in range(5)))
+    assert many.summary.endswith("the loss of n0, n1, n2 and 2 more")
 
 
 def test_every_rank_is_in_one_list_whatever_it_says() -> None:

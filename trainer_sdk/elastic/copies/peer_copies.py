@@ -142,6 +142,11 @@ class PeerCopies:
         self._spare.clear()
 
     @property
+    def keeper_of(self) -> tuple[int, ...]:
+        """Ranks of whose slices this one keeps a copy in the epoch that it entered last, ascending."""
+        return tuple(place.owner for place in self._placements if place.keeper == self._rank)
+
+    @property
     def kept(self) -> tuple[KeptCopy, ...]:
         """The complete copies that this rank keeps."""
         return tuple(

@@ -142,4 +142,5 @@ class Safekeeping:
                 for steps in self._peers.steps_to_go_back_to(held)
             ),
             checkpoint_steps=self._readable,
+            keeper_of=self._peers.keeper_of,
         )

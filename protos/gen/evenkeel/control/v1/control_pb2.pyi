@@ -135,6 +135,7 @@ class RankState(_message.Message):
     PENDING_EPOCH_FIELD_NUMBER: _builtins.int
     FAILED_EPOCH_FIELD_NUMBER: _builtins.int
     FAILED_REASON_FIELD_NUMBER: _builtins.int
+    KEEPER_OF_FIELD_NUMBER: _builtins.int
     rank: _builtins.int
     """Rank."""
     incarnation: _builtins.int
@@ -179,6 +180,10 @@ class RankState(_message.Message):
     def promised(self) -> Global___Ballot:
         """Newest ballot that the rank was asked about, whoever asked; the next plan must lead beyond its epoch."""
 
+    @_builtins.property
+    def keeper_of(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Ranks of whose slices it keeps a copy, anew in every round, for as long as it trains in its epoch."""
+
     def __init__(
         self,
         *,
@@ -199,10 +204,11 @@ class RankState(_message.Message):
         pending_epoch: _builtins.int = ...,
         failed_epoch: _builtins.int = ...,
         failed_reason: _builtins.str = ...,
+        keeper_of: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["promised", b"promised"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint_steps", b"checkpoint_steps", "copies", b"copies", "earlier", b"earlier", "epoch", b"epoch", "failed_epoch", b"failed_epoch", "failed_reason", b"failed_reason", "group_handle", b"group_handle", "held_epochs", b"held_epochs", "incarnation", b"incarnation", "iteration", b"iteration", "last_step_at_unix_seconds", b"last_step_at_unix_seconds", "pending_epoch", b"pending_epoch", "phase", b"phase", "promised", b"promised", "rank", b"rank", "steps_applied", b"steps_applied", "voted", b"voted"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint_steps", b"checkpoint_steps", "copies", b"copies", "earlier", b"earlier", "epoch", b"epoch", "failed_epoch", b"failed_epoch", "failed_reason", b"failed_reason", "group_handle", b"group_handle", "held_epochs", b"held_epochs", "incarnation", b"incarnation", "iteration", b"iteration", "keeper_of", b"keeper_of", "last_step_at_unix_seconds", b"last_step_at_unix_seconds", "pending_epoch", b"pending_epoch", "phase", b"phase", "promised", b"promised", "rank", b"rank", "steps_applied", b"steps_applied", "voted", b"voted"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -253,6 +253,7 @@ class Standing(_message.Message):
     GONE_FIELD_NUMBER: _builtins.int
     STUCK_FIELD_NUMBER: _builtins.int
     SUMMARY_FIELD_NUMBER: _builtins.int
+    NOT_SURVIVED_FIELD_NUMBER: _builtins.int
     num_ranks: _builtins.int
     """Ranks that the job has, standbys among them."""
     summary: _builtins.str
@@ -277,6 +278,12 @@ class Standing(_message.Message):
     def stuck(self) -> Global___Stuck:
         """Set while no plan can keep the job going."""
 
+    @_builtins.property
+    def not_survived(self) -> _containers.RepeatedCompositeFieldContainer[Global___Loss]:
+        """What would leave the job with nothing but a checkpoint on disk to go on from; none is listed while ranks change
+        over, and none of a job that cannot be reshaped.
+        """
+
     def __init__(
         self,
         *,
@@ -287,14 +294,39 @@ class Standing(_message.Message):
         gone: _abc.Iterable[_builtins.int] | None = ...,
         stuck: Global___Stuck | None = ...,
         summary: _builtins.str = ...,
+        not_survived: _abc.Iterable[Global___Loss] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["stuck", b"stuck"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["gone", b"gone", "idle", b"idle", "joining", b"joining", "num_ranks", b"num_ranks", "stuck", b"stuck", "summary", b"summary", "training", b"training"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["gone", b"gone", "idle", b"idle", "joining", b"joining", "not_survived", b"not_survived", "num_ranks", b"num_ranks", "stuck", b"stuck", "summary", b"summary", "training", b"training"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Standing: _TypeAlias = Standing  # noqa: Y015
+
+@_typing.final
+class Loss(_message.Message):
+    """Ranks and nodes that are lost together: one of them or two."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    UNITS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def units(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names: "rank 3", or a node's."""
+
+    def __init__(
+        self,
+        *,
+        units: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["units", b"units"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Loss: _TypeAlias = Loss  # noqa: Y015
 
 @_typing.final
 class IdleRanks(_message.Message):
