@@ -250,6 +250,9 @@ class Listener:
 
     def _pass_on(self, session: pytest.Session, hook: str, told: dict[str, Any]) -> None:
         report = self._config.hook.pytest_report_from_serializable(config=self._config, data=told)
+        # JSON knows no tuple, and pytest's summary of skipped tests insists on one.
+        if report.skipped and isinstance(report.longrepr, list):
+            report.longrepr = tuple(report.longrepr)
         if hook == "pytest_runtest_logreport" and report.when == "setup":
             session.testscollected += 1
             self._config.hook.pytest_runtest_logstart(nodeid=report.nodeid, location=report.location)

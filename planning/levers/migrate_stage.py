@@ -36,8 +36,18 @@ def least_routed_seconds(situation: Situation, layout: Layout) -> float:
     """Seconds per iteration that a layout does not get below, whatever its routes.
 
     A stage and its likes in other replicas have their work to do, as if it could be divided at will, after some
-    micro-batch has come there and before the last one has gone back.
+    micro-batch has come there. Forward and backward are done before the last one has gone back; the weights' parts of a
+    split backward need not be.
     """
+    exchanged = situation.cost.gradients.seconds([replica.stages for replica in layout.replicas])
+    waited_for = _least_behind(situation, layout, num_parts=2, both_ways=True)
+    return situation.cost.total(
+        max(waited_for, _least_behind(situation, layout, num_parts=3, both_ways=False)), exchanged
+    )
+
+
+def _least_behind(situation: Situation, layout: Layout, *, num_parts: int, both_ways: bool) -> float:
+    """The longest that some stage and its likes take for these parts, after the way there, or there and back."""
     work: dict[_Place, float] = {}
     rate: dict[_Place, float] = {}
     least: dict[_Place, float] = {}
@@ -46,14 +56,13 @@ def least_routed_seconds(situation: Situation, layout: Layout) -> float:
         for s, (stage, parts) in enumerate(
             zip(replica.stages, situation.parts(replica.stages, layout.schedule).tolist(), strict=True)
         ):
-            place = s, stage.first_block, stage.stop_block
+            place, seconds = (s, stage.first_block, stage.stop_block), sum(parts[:num_parts])
             work[place] = work.get(place, 0.0) + size
-            rate[place] = rate.get(place, 0.0) + (1.0 / sum(parts) if sum(parts) else math.inf)
+            rate[place] = rate.get(place, 0.0) + (1.0 / seconds if seconds else math.inf)
             if size:
                 least[place] = min(least.get(place, ahead * scale), ahead * scale)
-            ahead += parts[0] + parts[1]
-    exchanged = situation.cost.gradients.seconds([replica.stages for replica in layout.replicas])
-    return situation.cost.total(max([work[place] / rate[place] + before for place, before in least.items()]), exchanged)
+            ahead += parts[0] + (parts[1] if both_ways else 0.0)
+    return max([work[place] / rate[place] + before for place, before in least.items()])
 
 
 class MigrateStage:

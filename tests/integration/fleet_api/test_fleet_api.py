@@ -142,7 +142,7 @@ async def test_one_job_is_told_as_it_is_and_as_it_ended_and_its_own_token_opens_
 
 
 async def test_a_page_of_huge_jobs_ends_before_grpc_refuses_it(api: Api) -> None:
-    num_jobs, num_ranks = 6, 8192
+    num_jobs, num_ranks = 8, 8192
     for number in range(num_jobs):
         await register(api, f"huge-{number}")
         processes = [

@@ -18,6 +18,7 @@ FAILS_TO_TEAR_DOWN = (
     "import pytest\n\n@pytest.fixture\ndef thing():\n    yield\n    raise OSError('too late')\n\n"
     "def test_it_passes(thing):\n    pass\n"
 )
+SKIPS = "import pytest\n\ndef test_it_skips():\n    pytest.skip('not here')\n"
 CANNOT_BE_READ = "import no_such_module\n"
 CLOCKED = (
     "\nimport os\nimport pytest\n\n@pytest.mark.clock\ndef test_its_time():\n"
@@ -79,6 +80,13 @@ def test_the_last_line_counts_both(run) -> None:
     assert status == pytest.ExitCode.OK
     assert "2 passed" in lines[-1]
     assert any(line.startswith("beside/test_beside.py .") for line in lines)
+
+
+def test_what_was_skipped_beside_is_told_with_its_reason(run) -> None:
+    status, lines = run(SKIPS, PASSES, "-rs")
+    assert status == pytest.ExitCode.OK
+    assert "1 passed, 1 skipped" in lines[-1]
+    assert any(line.startswith("SKIPPED") and "not here" in line for line in lines)
 
 
 @pytest.mark.parametrize(
