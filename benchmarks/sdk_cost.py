@@ -36,6 +36,7 @@ from evenkeel.trainer_sdk.run import Run
 
 _JOB_TOKEN = "a-token-for-loopback-only"  # noqa: S105 - guards nothing
 _ITERATION_SECONDS = 0.002
+_PIECE_SECONDS = 2e-5
 _NUM_OWN_MICRO_BATCHES = 4
 _NUM_TENSOR_WAITS = 9
 """Per micro-batch, forward and backward, in the last stage of the demo's job (6 in the first)."""
@@ -109,6 +110,7 @@ def engine(emitter: KafkaEmitter, num_iterations: int) -> list[float]:
     """Seconds per iteration spent in the SDK by the elastic engine: all that its clock does, and its sample.
 
     The calls are those of a rank of the demo's last stage: 14 segments, 36 waits inside segments and 12 between them.
+    Each computes for a while, and so does each wait: a border that comes right behind another one costs less.
     """
     job = main_job("sdk-cost", 0)
     layout = uniform_layout(
@@ -121,29 +123,41 @@ def engine(emitter: KafkaEmitter, num_iterations: int) -> list[float]:
     traffic = Traffic(0, None)
     runtime.run_iteration(0)
     clock, peer = time.perf_counter, (1,)
+    computed = 0.0
+
+    def work() -> None:
+        nonlocal computed
+        started = clock()
+        compute(_PIECE_SECONDS)
+        computed += clock() - started
 
     def iteration() -> float:
-        compute(_ITERATION_SECONDS)
+        nonlocal computed
+        computed = 0.0
         started = clock()
         emitter.progress.begin_iteration(0, 0)
         watch.begin_iteration()
         with watch.computing(ComputeKind.DATA):
-            pass
+            work()
         for _ in range(_NUM_OWN_MICRO_BATCHES):
             with watch.computing(ComputeKind.DATA):
-                pass
-            watch.wait(WaitKind.PIPELINE, peer, nothing)
+                work()
+            watch.wait(WaitKind.PIPELINE, peer, work)
             with watch.computing(ComputeKind.FORWARD):
                 for _ in range(_NUM_TENSOR_WAITS // 2):
-                    watch.wait(WaitKind.TENSOR, peer, nothing)
+                    work()
+                    watch.wait(WaitKind.TENSOR, peer, work)
+                work()
             with watch.computing(ComputeKind.BACKWARD):
                 for _ in range(_NUM_TENSOR_WAITS - _NUM_TENSOR_WAITS // 2):
-                    watch.wait(WaitKind.TENSOR, peer, nothing)
-            watch.wait(WaitKind.PIPELINE, peer, nothing)
+                    work()
+                    watch.wait(WaitKind.TENSOR, peer, work)
+                work()
+            watch.wait(WaitKind.PIPELINE, peer, work)
         for kind in (WaitKind.GRADIENT, WaitKind.GRADIENT, WaitKind.VOTE, WaitKind.VOTE):
-            watch.wait(kind, peer, nothing)
+            watch.wait(kind, peer, work)
         with watch.computing(ComputeKind.OPTIMIZER):
-            pass
+            work()
         emitter.emit_later(
             iteration_measured(
                 runtime,
@@ -157,13 +171,9 @@ def engine(emitter: KafkaEmitter, num_iterations: int) -> list[float]:
                 checkpoint=False,
             )
         )
-        return clock() - started
+        return clock() - started - computed
 
     return repeat(iteration, num_iterations)
-
-
-def nothing() -> None:
-    """A wait that is over at once."""
 
 
 def repeat(iteration: Callable[[], float], num_iterations: int) -> list[float]:

@@ -38,11 +38,11 @@ class Computed(NamedTuple):
 class Device(Protocol):
     """Measures, and on emulated devices paces, compute segments. Used by the training thread only."""
 
-    def begin(self) -> float:
-        """A compute segment starts, or resumes after waiting. Returns when, on ``time.perf_counter``."""
+    def begin(self, kind: ComputeKind) -> float:
+        """A segment of this kind starts, or resumes after waiting. Returns when, on ``time.perf_counter``."""
 
     def end(self, flops: float, kind: ComputeKind) -> float:
-        """The segment ends after ``flops`` operations; its seconds are added to ``kind``. Returns when it ended.
+        """The segment ends after ``flops`` operations; its seconds are added to ``kind``, its own. Returns when.
 
         An emulated device sleeps here until the segment has lasted as long as it would on the device it stands for.
         """

@@ -52,7 +52,7 @@ class EmulatedDevice:
         self._began_seconds = clock()
         self._seconds: dict[ComputeKind, float] = {}
 
-    def begin(self) -> float:
+    def begin(self, kind: ComputeKind) -> float:
         """A compute segment starts, or resumes after waiting."""
         self._began_seconds = now = self._clock()
         return now

@@ -29,7 +29,7 @@ class MatrixProbe:
         seconds = []
         for _ in range(repetitions):
             started = time.perf_counter()
-            self._device.begin()
+            self._device.begin(ComputeKind.PROBE)
             torch.mm(left, left, out=out)
             if out.is_cuda:
                 torch.cuda.synchronize(out.device)

@@ -1,7 +1,7 @@
 """What a process used of its machine in an iteration: one ``getrusage``, on the training thread."""
 
-import resource
 import sys
+from resource import RUSAGE_SELF, getrusage, struct_rusage
 from typing import NamedTuple
 
 _MAX_RSS_UNIT_BYTES = 1 if sys.platform == "darwin" else 1024
@@ -10,8 +10,8 @@ _MAX_RSS_UNIT_BYTES = 1 if sys.platform == "darwin" else 1024
 class Usage(NamedTuple):
     """Two readings of the process, of all its threads; who wants to know subtracts them."""
 
-    before: resource.struct_rusage
-    now: resource.struct_rusage
+    before: struct_rusage
+    now: struct_rusage
 
     @property
     def cpu_seconds(self) -> float:
@@ -41,10 +41,10 @@ class ProcessUsage:
     __slots__ = ("_before",)
 
     def __init__(self) -> None:
-        self._before = resource.getrusage(resource.RUSAGE_SELF)
+        self._before = getrusage(RUSAGE_SELF)
 
     def take(self) -> Usage:
         """Since the take before."""
         before = self._before
-        self._before = now = resource.getrusage(resource.RUSAGE_SELF)
+        self._before = now = getrusage(RUSAGE_SELF)
         return Usage(before, now)

@@ -30,18 +30,19 @@ class CpuDevice:
         clock: Callable[[], float] = time.perf_counter,
         open_thread: Callable[[], Thread | None] = KernelThread.open,
     ) -> None:
+        self._clock = clock
         self._times = ThreadTimes(clock, open_thread)
         self._began_seconds = clock()
         self._seconds: dict[ComputeKind, float] = {}
 
-    def begin(self) -> float:
+    def begin(self, kind: ComputeKind) -> float:
         """A compute segment starts, or resumes after waiting."""
-        self._began_seconds = now = self._times.begin()
+        self._began_seconds = now = self._times.begin() if kind in WORK else self._clock()
         return now
 
     def end(self, flops: float, kind: ComputeKind) -> float:
         """The segment ends; ``flops`` is not needed here."""
-        now = self._times.end(counts=kind in WORK)
+        now = self._times.end() if kind in WORK else self._clock()
         self._seconds[kind] = self._seconds.get(kind, 0.0) + (now - self._began_seconds)
         self._began_seconds = now
         return now
@@ -66,11 +67,11 @@ class CudaDevice:
         self._open: list[tuple[ComputeKind, _Event, _Event]] = []
         self._times = ThreadTimes()
 
-    def begin(self) -> float:
+    def begin(self, kind: ComputeKind) -> float:
         """A compute segment starts, or resumes after waiting."""
         self._began = self._new_event()
         self._began.record()
-        return self._times.begin()
+        return self._times.begin() if kind in WORK else time.perf_counter()
 
     def end(self, flops: float, kind: ComputeKind) -> float:
         """The segment ends; ``flops`` is not needed here."""
@@ -79,7 +80,7 @@ class CudaDevice:
         if self._began is not None:
             self._open.append((kind, self._began, ended))
         self._began = ended
-        return self._times.end(counts=kind in WORK)
+        return self._times.end() if kind in WORK else time.perf_counter()
 
     def take(self) -> Computed:
         """What was measured of the segments that the GPU has finished since the last take."""

@@ -5,14 +5,30 @@ stop or paging as blocked. The wall clock alone has all three in one, and on sha
 """
 
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import NamedTuple, Protocol, Self
+from functools import partial
+from typing import Protocol, Self
 
+# No thread leaves its core and is back in so short a time: a reading as young as that still holds.
+_NO_ABSENCE_SECONDS = 5e-6
 # A thread that was off its core for less between two readings has waited for none worth a read of a file.
 _WORTH_READING_SECONDS = 20e-6
+_NEVER = float("-inf")
 _FILE_BYTES = 96
+
+_num_forks = 0
+
+
+def _count_fork() -> None:
+    global _num_forks
+    _num_forks += 1
+
+
+if sys.platform != "win32":
+    os.register_at_fork(after_in_child=_count_fork)  # to ask for the process at every reading is a system call
 
 
 class Thread(Protocol):
@@ -32,14 +48,17 @@ class KernelThread:
     """The thread that calls :meth:`open`, as Linux counts its time; ``/proc/thread-self/schedstat`` is kept open.
 
     The file's own time on a core is as old as the newest tick, so that one comes from the thread's clock.
+
+    Attributes:
+        cpu_seconds: Gives the time on a core, so far; no method of ours, as it is read at every border of a span.
     """
 
-    __slots__ = ("_clock", "_file", "_of")
+    __slots__ = ("_file", "_of", "cpu_seconds")
 
     def __init__(self, clock: int, file: int) -> None:
-        self._clock = clock
+        self.cpu_seconds = partial(time.clock_gettime, clock)
         self._file = file
-        self._of = os.getpid(), threading.get_ident()
+        self._of = _num_forks, threading.get_ident()
 
     def __del__(self) -> None:
         os.close(self._file)
@@ -55,44 +74,49 @@ class KernelThread:
         thread = cls(clock, file)
         try:
             _, _, num_turns = os.pread(file, _FILE_BYTES, 0).split()
-            time.clock_gettime(clock)
+            thread.cpu_seconds()
         except (OSError, ValueError):
             return None
         return thread if int(num_turns) else None  # a kernel that counts no turns tells zeros of all the rest
 
     def is_current(self) -> bool:
         """Whether it is the thread that calls, in the process that opened this."""
-        return self._of == (os.getpid(), threading.get_ident())
-
-    def cpu_seconds(self) -> float:
-        """On a core, so far."""
-        return time.clock_gettime(self._clock)
+        return self._of == (_num_forks, threading.get_ident())
 
     def queued_seconds(self) -> float:
         """Ready and waiting for a core, so far."""
         return int(os.pread(self._file, _FILE_BYTES, 0).split(None, 2)[1]) * 1e-9
 
 
-class ThreadSeconds(NamedTuple):
-    """What became of a thread's time within some spans of wall time."""
-
-    cpu_seconds: float
-    queued_seconds: float
+ThreadSeconds = tuple[float, float]
+"""What became of a thread's time within some spans of wall time: on a core, and ready and waiting for one."""
 
 
 class ThreadTimes:
     """Sums the kernel's clocks of the training thread over the spans between :meth:`begin` and :meth:`end`.
 
     A thread of autograd may call both, while the training thread waits for it: read are the training thread's clocks.
-    The thread's clock is read before the time, and the file after it: a system call is where the kernel takes a core
-    away, and a wait that begins between time and file would belong to the span by one clock and not by the other.
+    What is kept of them is the time off the core, which stands still while the thread computes. So spans that meet
+    share one reading, and the file is read only where that time has grown.
 
     Args:
         clock: Monotonic seconds.
         open_thread: Gives the clocks of the calling thread, None where there are none.
     """
 
-    __slots__ = ("_began", "_clock", "_cpu", "_is_open", "_open_thread", "_queued", "_seen", "_seen_queued", "_thread")
+    __slots__ = (
+        "_began",
+        "_clock",
+        "_cpu",
+        "_filed_off_core",
+        "_is_open",
+        "_off_core",
+        "_open_thread",
+        "_queued",
+        "_queued_so_far",
+        "_read_at",
+        "_thread",
+    )
 
     def __init__(
         self,
@@ -103,8 +127,9 @@ class ThreadTimes:
         self._open_thread = open_thread
         self._thread: Thread | None = None
         self._is_open = False
-        self._seen, self._seen_queued = 0.0, 0.0
-        self._began: tuple[float, float] | None = None
+        self._read_at = _NEVER
+        self._off_core, self._filed_off_core, self._queued_so_far = 0.0, _NEVER, 0.0
+        self._began: tuple[float, float, float] | None = None
         self._cpu, self._queued = 0.0, 0.0
 
     def begin(self) -> float:
@@ -114,21 +139,19 @@ class ThreadTimes:
         thread = self._thread
         if thread is None:
             return self._clock()
-        cpu = thread.cpu_seconds()
-        now = self._clock()
-        self._began = cpu, self._queued_by(now, cpu, thread)
+        now = self._read(thread)
+        self._began = now, self._off_core, self._queued_so_far
         return now
 
-    def end(self, *, counts: bool) -> float:
-        """The span ends; returns when. ``counts``: it is one of those that are summed."""
+    def end(self) -> float:
+        """The span ends; returns when."""
         thread, began = self._thread, self._began
-        self._began = None
-        if not counts or thread is None or began is None:
+        if thread is None or began is None:
             return self._clock()
-        cpu = thread.cpu_seconds()
-        now = self._clock()
-        self._cpu += cpu - began[0]
-        self._queued += self._queued_by(now, cpu, thread) - began[1]
+        self._began = None
+        now = self._read(thread)
+        self._cpu += now - began[0] - (self._off_core - began[1])
+        self._queued += self._queued_so_far - began[2]
         return now
 
     def take(self) -> ThreadSeconds | None:
@@ -140,25 +163,32 @@ class ThreadTimes:
         thread = self._thread
         if thread is None:
             return None
-        taken = ThreadSeconds(self._cpu, self._queued)
+        taken = self._cpu, self._queued
         self._cpu, self._queued = 0.0, 0.0
         if thread.is_current():
             return taken
         self._is_open = False
         return None
 
-    def _queued_by(self, now_seconds: float, cpu_seconds: float, thread: Thread) -> float:
-        # What has passed on the wall and not on the thread's clock is the time off the core.
-        off_core = now_seconds - cpu_seconds
-        if off_core - self._seen > _WORTH_READING_SECONDS:
-            self._seen, self._seen_queued = off_core, thread.queued_seconds()
-        return self._seen_queued
+    def _read(self, thread: Thread) -> float:
+        """Bring the time off the core, and the part of it in the queue, up to now; returns when that is.
+
+        The thread's clock is read before the time, and the file after it: a system call is where the kernel takes a
+        core away, and a wait that begins between time and file would belong to the span by one clock and not by the
+        other.
+        """
+        now = self._clock()
+        if now - self._read_at < _NO_ABSENCE_SECONDS:
+            return now
+        cpu = thread.cpu_seconds()
+        self._read_at = now = self._clock()
+        self._off_core = off_core = now - cpu
+        if off_core - self._filed_off_core > _WORTH_READING_SECONDS:
+            self._filed_off_core, self._queued_so_far = off_core, thread.queued_seconds()
+        return now
 
     def _reopen(self) -> None:
         self._is_open = True
         self._began = None
-        self._thread = thread = self._open_thread()
-        if thread is not None:
-            cpu = thread.cpu_seconds()
-            self._seen = self._clock() - cpu
-            self._seen_queued = thread.queued_seconds()
+        self._thread = self._open_thread()
+        self._read_at = self._filed_off_core = _NEVER

@@ -6,7 +6,7 @@ from typing import Any, Protocol, Self
 
 from evenkeel.telemetry.v2 import batch_pb2 as pb
 from evenkeel.trainer_sdk.devices.device import ComputeKind
-from evenkeel.trainer_sdk.emit.left_value import LeftValue
+from evenkeel.trainer_sdk.emit.left_value import left
 from evenkeel.trainer_sdk.emit.measured import Measured
 from evenkeel.trainer_sdk.emit.phases import Phased, Phases
 from evenkeel.trainer_sdk.guard import say_once
@@ -56,7 +56,6 @@ class Iteration:
         "_started_unix_seconds",
         "_sum_of_squares",
         "_tokens",
-        "_wall_seconds",
         "gradient_norm",
         "index",
         "loss",
@@ -78,31 +77,24 @@ class Iteration:
         self.gradient_norm: Any = None
         self._tokens = tokens
         self._sum_of_squares = sum_of_squares
-        self._mark = known_mark(mark)
+        self._mark = mark and known_mark(mark)
         self._phases = phases
         self._segments = segments
         self._finished = finished
-        self._started_seconds = 0.0
-        self._started_unix_seconds = 0.0
-        self._wall_seconds = 0.0
         self._phased: Phased | None = None
 
     def __enter__(self) -> Self:
-        self._phases.begin_iteration(self.index, mark=self._mark)
         self._started_unix_seconds = time.time()
-        self._started_seconds = time.perf_counter()
+        self._started_seconds = self._phases.begin_iteration(self.index, mark=self._mark)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._wall_seconds = time.perf_counter() - self._started_seconds
         try:
             self._phased = self._phases.end_iteration()
             if kind is not None:
                 return
-            if self.loss is not None:
-                self.loss = LeftValue(self.loss)
-            if self.gradient_norm is not None:
-                self.gradient_norm = LeftValue(self.gradient_norm)
+            self.loss = left(self.loss)
+            self.gradient_norm = left(self.gradient_norm)
             self._finished(self)
         except Exception as error:
             self._phases.guard.note("the end of an iteration", error)
@@ -128,11 +120,11 @@ class Iteration:
     def measured(self) -> Measured:
         """What was measured; values that were left on a device are still there."""
         assert self._phased is not None, "it has ended"
-        computed, waited_seconds, usage = self._phased
+        ended_seconds, computed, waited_seconds, usage = self._phased
         measured = Measured(
             iteration=self.index,
             started_at_unix_seconds=self._started_unix_seconds,
-            wall_seconds=self._wall_seconds,
+            wall_seconds=ended_seconds - self._started_seconds,
             wait_gradient_seconds=waited_seconds,
             tokens=self._tokens,
             sum_of_squares=self._sum_of_squares,

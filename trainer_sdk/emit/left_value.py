@@ -42,6 +42,11 @@ class LeftValue:
             return None
 
 
+def left(value: Any) -> LeftValue | float | None:
+    """The value as it is now: one that nobody can change is left as it is."""
+    return value if value is None or isinstance(value, float) else LeftValue(value)
+
+
 def number(value: LeftValue | float | None) -> float | None:
     """The number of a value that may have been left; may wait for an accelerator."""
     return value.read() if isinstance(value, LeftValue) else value

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable
-from typing import NamedTuple
 
 from evenkeel.trainer_sdk.devices.device import Computed, ComputeKind, Device
 from evenkeel.trainer_sdk.devices.process_usage import ProcessUsage, Usage
@@ -12,18 +11,9 @@ from evenkeel.trainer_sdk.guard import Guard
 BETWEEN_ITERATIONS = "between iterations"
 
 
-class Phased(NamedTuple):
-    """An iteration as its phases were.
-
-    Attributes:
-        computed: What the device measured.
-        waited_seconds: Wall time of the thread in waits, so 0 where a GPU waits.
-        usage: Of the process, since the iteration before ended.
-    """
-
-    computed: Computed
-    waited_seconds: float
-    usage: Usage
+Phased = tuple[float, Computed, float, Usage]
+"""When an iteration ended, on the clock of the phases; what the device measured; wall time of the thread in waits, so
+0 where a GPU waits; what the process used since the iteration before ended."""
 
 
 class Phases:
@@ -34,7 +24,7 @@ class Phases:
     Args:
         device: Measures compute.
         progress: Told of every phase: a rank that hangs in one of its own is told from those that wait for it.
-        clock: Monotonic seconds, for waits.
+        clock: Monotonic seconds, of waits and marks: ``time.perf_counter``, or what a test puts in its place.
 
     Attributes:
         guard: Keeps what goes wrong here, and in hooks that call this, out of the loop.
@@ -65,8 +55,8 @@ class Phases:
         self._waiting_since: float | None = None
         self._waited_seconds = 0.0
 
-    def begin_iteration(self, iteration: int, *, mark: str = "") -> None:
-        """Later phases belong to this iteration.
+    def begin_iteration(self, iteration: int, *, mark: str = "") -> float:
+        """Later phases belong to this iteration; returns when it began.
 
         Args:
             iteration: Its number.
@@ -74,8 +64,10 @@ class Phases:
         """
         self._progress.begin_iteration(iteration, 0)
         self._between = mark or "iteration"
-        self._progress.enter(self._between)
+        now = self._clock()
+        self._progress.newest = self._between, (), now, self._progress.where
         self._active = True
+        return now
 
     def pause(self, mark: str) -> None:
         """Between iterations: something planned begins, in which this rank may stay for long; empty: it is over."""
@@ -85,9 +77,9 @@ class Phases:
         """From here on this device computes, and waits for nobody."""
         if self._active:
             try:
-                self._leave()
-                self._progress.enter(kind)
-                self._device.begin()
+                if self._computing is not None or self._waiting_since is not None:
+                    self._leave()
+                self._progress.newest = kind, (), self._device.begin(kind), self._progress.where
                 self._computing = kind
             except Exception as error:
                 self.guard.note("a compute phase", error)
@@ -101,9 +93,8 @@ class Phases:
         """
         if self._active:
             try:
-                self._leave()
-                self._progress.enter(f"wait:{what}", waiting_for)
-                self._waiting_since = self._clock()
+                self._waiting_since = now = self._leave()
+                self._progress.newest = f"wait:{what}", waiting_for, now, self._progress.where
             except Exception as error:
                 self.guard.note("a wait", error)
 
@@ -111,23 +102,26 @@ class Phases:
         """The phase in force is over."""
         if self._active:
             try:
-                self._leave()
-                self._progress.enter(self._between)
+                self._progress.newest = self._between, (), self._leave(), self._progress.where
             except Exception as error:
                 self.guard.note("the end of a phase", error)
 
     def end_iteration(self) -> Phased:
         """What was measured of it."""
-        self._leave()
-        self._progress.enter(BETWEEN_ITERATIONS)
+        now = self._leave()
+        self._progress.newest = BETWEEN_ITERATIONS, (), now, self._progress.where
         self._active = False
         waited, self._waited_seconds = self._waited_seconds, 0.0
-        return Phased(self._device.take(), waited, self._usage.take())
+        return now, self._device.take(), waited, self._usage.take()
 
-    def _leave(self) -> None:
-        if self._computing is not None:
-            computing, self._computing = self._computing, None
-            self._device.end(0.0, computing)
-        elif self._waiting_since is not None:
-            self._waited_seconds += self._clock() - self._waiting_since
+    def _leave(self) -> float:
+        """The phase in force, if there is one, is over now; returns when that is."""
+        computing = self._computing
+        if computing is not None:
+            self._computing = None
+            return self._device.end(0.0, computing)
+        now = self._clock()
+        if self._waiting_since is not None:
+            self._waited_seconds += now - self._waiting_since
             self._waiting_since = None
+        return now

@@ -41,7 +41,7 @@ def segment(
     kind: ComputeKind = ComputeKind.FORWARD,
 ) -> float:
     started = clock.now
-    device.begin()
+    device.begin(kind)
     clock.now += real_seconds
     device.end(flops, kind)
     return clock.now - started
@@ -111,7 +111,7 @@ def test_a_stall_stays_visible() -> None:
 def test_a_segment_without_operations_is_measured_and_not_paced() -> None:
     clock = Clock()
     device = device_on(clock)
-    device.begin()
+    device.begin(ComputeKind.DATA)
     clock.now += 0.003
     device.end(0, ComputeKind.DATA)
     assert device.take().seconds == {ComputeKind.DATA: pytest.approx(0.003)}
@@ -131,7 +131,7 @@ def test_a_cpu_device_adds_up_segments_by_kind() -> None:
     device = CpuDevice(clock)
     for kind, seconds in [(ComputeKind.FORWARD, 0.1), (ComputeKind.BACKWARD, 0.2), (ComputeKind.FORWARD, 0.3)]:
         clock.now += 5.0
-        device.begin()
+        device.begin(kind)
         clock.now += seconds
         device.end(1e9, kind)
     assert device.take().seconds == {
@@ -179,12 +179,12 @@ def test_slow_input_delays_reads_of_input_and_nothing_else() -> None:
     device = device_on(clock, input_seconds=lambda: input_seconds[0])
     assert segment(device, clock, flops=20, real_seconds=0.005) == pytest.approx(0.020)
     for real_seconds in (0.01, 0.3):
-        device.begin()
+        device.begin(ComputeKind.DATA)
         clock.now += real_seconds
         device.end(0.0, ComputeKind.DATA)
     assert device.take().seconds == {ComputeKind.FORWARD: pytest.approx(0.020), ComputeKind.DATA: pytest.approx(0.5)}
     input_seconds[0] = 0.0
-    device.begin()
+    device.begin(ComputeKind.DATA)
     device.end(0.0, ComputeKind.DATA)
     assert device.take().seconds == {ComputeKind.DATA: 0.0}
 

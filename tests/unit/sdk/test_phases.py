@@ -41,7 +41,7 @@ def test_each_moment_counts_for_the_phase_that_was_entered_last(steps: list[tupl
         assert progress.read().operation == name
         assert progress.read().waiting_for == ((3,) if name.startswith("wait") else ())
         clock.seconds += seconds
-    computed, waited, _ = phases.end_iteration()
+    _, computed, waited, _ = phases.end_iteration()
     of = {name: sum(seconds for step, seconds in steps if step == name) for name in ENTER}
     assert {kind.value: seconds for kind, seconds in computed.seconds.items() if seconds} == {
         name: of[name] for name in ("forward", "backward") if of[name]
@@ -73,5 +73,5 @@ def test_outside_of_an_iteration_nothing_is_measured_or_marked() -> None:
         clock.seconds += 1.0
     assert progress.read().operation == "between iterations"
     phases.begin_iteration(1)
-    computed, waited, _ = phases.end_iteration()
+    _, computed, waited, _ = phases.end_iteration()
     assert (computed.seconds, waited) == ({}, 0.0)

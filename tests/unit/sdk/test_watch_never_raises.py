@@ -14,6 +14,7 @@ from evenkeel.trainer_sdk.devices.device import ComputeKind
 from evenkeel.trainer_sdk.devices.real_device import CpuDevice
 from evenkeel.trainer_sdk.emit.emitter import NullEmitter
 from evenkeel.trainer_sdk.emit.iteration import Iteration
+from evenkeel.trainer_sdk.emit.progress import Reached
 from evenkeel.trainer_sdk.run import Run
 
 
@@ -98,10 +99,17 @@ class BrokenDevice(CpuDevice):
 class BrokenProgress:
     """Where a rank is cannot be written."""
 
+    where = (0, 0)
+
     def begin_iteration(self, iteration: int, epoch: int) -> None: ...
 
-    def enter(self, operation: str, waiting_for: tuple[int, ...] = ()) -> None:
-        if operation != "iteration":
+    @property
+    def newest(self) -> Reached:
+        raise NotImplementedError
+
+    @newest.setter
+    def newest(self, reached: Reached) -> None:
+        if reached[0] != "iteration":
             raise OSError("no")
 
 

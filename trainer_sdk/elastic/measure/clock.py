@@ -86,7 +86,7 @@ class Clock:
         self._flops = 0.0
         progress.newest = kind.mark, waiting_for, started, progress.where
         result = wait()
-        resumed = device.begin()
+        resumed = device.begin(compute)
         self._waited[kind] += resumed - started
         progress.newest = compute, (), resumed, progress.where
         return result
@@ -117,7 +117,7 @@ class Stretch:
     def __enter__(self) -> None:
         clock, kind, progress = self._clock, self._kind, self._clock._progress
         clock._kind, clock._flops = kind, 0.0
-        progress.newest = kind, (), clock._device.begin(), progress.where
+        progress.newest = kind, (), clock._device.begin(kind), progress.where
 
     def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
         clock = self._clock

@@ -18,7 +18,7 @@ from evenkeel.trainer_sdk.emit.progress import ProgressMark
 class UnpacedDevice:
     """Computes as fast as it can and measures nothing."""
 
-    def begin(self) -> float:
+    def begin(self, kind: ComputeKind) -> float:
         """Only the time."""
         return time.perf_counter()
 

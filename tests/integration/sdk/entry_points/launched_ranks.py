@@ -31,5 +31,5 @@ def until_told(context: RankContext) -> None:
             return
         segments += 1
         (context.run_dir / f"segments-{context.rank}").write_text(f"{segments:09}")
-        context.device.begin()
+        context.device.begin(ComputeKind.FORWARD)
         context.device.end(1e7, ComputeKind.FORWARD)  # 10 ms on a healthy device

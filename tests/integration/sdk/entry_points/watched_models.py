@@ -83,16 +83,17 @@ class NotedMarks(ProgressMark):
     """Keeps every operation of the iteration."""
 
     def __init__(self) -> None:
-        super().__init__()
         self.operations: list[str] = []
+        super().__init__()
 
     def begin_iteration(self, iteration: int, epoch: int) -> None:
         self.operations.clear()
         super().begin_iteration(iteration, epoch)
 
-    def enter(self, operation: str, waiting_for: tuple[int, ...] = ()) -> None:
-        self.operations.append(str(operation))
-        super().enter(operation, waiting_for)
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "newest":
+            self.operations.append(str(value[0]))
+        super().__setattr__(name, value)
 
 
 def new_run() -> tuple[Run, NotedMarks, list[Iteration]]:
