@@ -148,7 +148,10 @@ class Run:
 
         Raises:
             ValueError: The model or the environment cannot be used; the message says why.
+            RuntimeError: This process has a model that is a replica's.
         """
+        if self._replicas is not None:
+            raise RuntimeError("this process is a replica already: train one model in a process, once")
         from evenkeel.trainer_sdk.replicas import Place, join_replicas  # noqa: PLC0415 - the SDK loads without torch
 
         self._seed = seed

@@ -15,6 +15,7 @@ from evenkeel.trainer_sdk.groups.errors import Interrupted, PeerLost
 from evenkeel.trainer_sdk.replicas.buckets import Buckets, local
 from evenkeel.trainer_sdk.replicas.catch_up import CatchUp
 from evenkeel.trainer_sdk.replicas.epochs import Epochs
+from evenkeel.trainer_sdk.replicas.samples import noise_seed
 from evenkeel.trainer_sdk.replicas.shares import (
     Settlement,
     Standing,
@@ -24,10 +25,8 @@ from evenkeel.trainer_sdk.replicas.shares import (
     standing_to_text,
 )
 from evenkeel.trainer_sdk.replicas.state import TrainingState
-from evenkeel.trainer_sdk.replicas.vote import Outcome, Said, ballot
+from evenkeel.trainer_sdk.replicas.vote import Outcome, Said, ballot, check_settings
 
-_LARGEST_SEED = (1 << 63) - 1
-_SETTINGS_TOLERANCE = 1e-6
 Batches = Callable[[int, int], Any]
 """The batch of (step, micro-batch): the same whoever asks, and how often."""
 
@@ -85,6 +84,17 @@ class Replicas:
         """False in a newcomer that does not hold the whole state yet: its parameters are of no use."""
         return self._is_complete
 
+    @property
+    def is_first(self) -> bool:
+        """Of those that hold the whole state it has the lowest number: it saves, the others need not."""
+        return self._is_complete and self._epochs.place.replica == min(self._complete)
+
+    def begin(self) -> None:
+        """Meet the others, and be at the step that they are in; the first micro-batch does it, if nothing has."""
+        if not self._has_begun:
+            self._epochs.join()
+            self._recover()
+
     def micro_batches(self, batches: Batches) -> Iterator[Any]:
         """This replica's micro-batches of a step; ends when the step is voted, and gradients are global then.
 
@@ -102,7 +112,7 @@ class Replicas:
                 if index == todo[-1]:
                     self._buckets.arm()
                 # The same noise whoever runs it, and how often.
-                torch.manual_seed((self._seed * 0x9E3779B1 + self.step) * 0x85EBCA77 + index & _LARGEST_SEED)
+                torch.manual_seed(noise_seed(self._seed, self.step, index))
                 self._owes_backward = True
                 yield batches(self.step, index)
                 if self._owes_backward:
@@ -122,12 +132,24 @@ class Replicas:
         Raises:
             RuntimeError: No micro-batch waits for its backward.
         """
+        self.add(loss.detach().double() * weight, weight)
+        (loss if weight == 1.0 else loss * weight).backward()  # type: ignore[no-untyped-call]
+
+    def add(self, loss: Tensor, weight: float) -> None:
+        """Count a micro-batch whose backward is somebody else's call; its gradients must be those of ``loss``.
+
+        Args:
+            loss: A scalar, multiplied by its weight.
+            weight: Its part of the step's mean.
+
+        Raises:
+            RuntimeError: No micro-batch waits for its backward.
+        """
         if not self._owes_backward:
             raise RuntimeError("call run.backward(loss) once for each micro-batch of run.micro_batches(...)")
         self._owes_backward = False
         self._weight += weight
-        self._loss += loss.detach().double() * weight
-        (loss if weight == 1.0 else loss * weight).backward()  # type: ignore[no-untyped-call]
+        self._loss += loss.detach().double()
 
     def close(self) -> None:
         """Go away in order: whoever has not heard of the newest step learns it from what this leaves behind."""
@@ -143,11 +165,8 @@ class Replicas:
         self._loss = torch.zeros((), dtype=torch.float64, device=self._device)
 
     def _enter_step(self) -> None:
-        if not self._has_begun:
-            self._epochs.join()
-            self._recover()
-        elif self._epochs.is_due:
-            self._abandon()
+        self.begin()
+        if self._epochs.is_due:
             self._recover()
         elif self._todo is None:
             self._todo = self._share(range(self.num_micro_batches))
@@ -174,7 +193,6 @@ class Replicas:
             self._complete = tuple(replica for replica, said in heard.said.items() if said.complete)
             self._finish(heard)
             return True
-        self._abandon()
         return self._recover()
 
     def _exchange(self) -> Outcome:
@@ -215,21 +233,19 @@ class Replicas:
 
     def _check_settings(self, outcome: Outcome) -> None:
         """A newcomer's first whole step must be that of those who were whole before it; nobody else is at risk."""
-        place, mine = self._epochs.place.replica, self._state.settings
+        mine, said = self._state.settings, outcome.said
         if not (self._is_on_trial and mine):
             return
-        others = [said.settings for each, said in outcome.said.items() if each in self._complete and each != place]
-        for theirs in others:
-            if abs(theirs - mine) > _SETTINGS_TOLERANCE * max(abs(theirs), abs(mine)):
-                raise RuntimeError(
-                    f"the optimizer's numbers, such as learning rates, add up to {mine:g} here and to {theirs:g} "
-                    f"elsewhere in step {self.step}: give schedules to run.keep(schedule)"
-                )
+        check_settings(mine, [said[each].settings for each in self._complete if each in said], self.step)
         self._is_on_trial = not self._is_complete
 
     # ---- epochs
 
     def _recover(self) -> bool:
+        """Leave the epoch's groups, pending operations and all, for the newest one's."""
+        self._buckets.abandon()
+        self._catch_up.give_up()
+        self._epochs.abandon()
         return self._epochs.enter(self._standing, self._go_on)
 
     def _standing(self) -> Standing:
@@ -255,7 +271,8 @@ class Replicas:
         self._complete = settlement.complete
         self._buckets.enter(self._epochs.group)
         if any(each.complete and not each.synced for each in standings):
-            self._synchronise(standings)
+            source = min((not each.synced, each.replica) for each in standings if each.complete)[1]
+            self._state.synchronise(self._epochs.group, source * self._epochs.place.size + self._epochs.place.index)
         self._begin(settlement)
         self._catch_up.connect(standings, settlement.complete)
         self._todo = self._share(settlement.missing)
@@ -279,22 +296,3 @@ class Replicas:
             self._is_on_trial = True
             self._state.forget()
             self.step, self._last_vote = settlement.step, settlement.last_vote
-
-    def _synchronise(self, standings: Sequence[Standing]) -> None:
-        """Everybody begins with the parameters and buffers of one: somebody's who has begun, else of the first."""
-        source = min((not each.synced, each.replica) for each in standings if each.complete)[1]
-        group, place = self._epochs.group, self._epochs.place
-        if group is None:
-            return
-        with torch.no_grad():
-            for tensor in (*self._model.parameters(), *self._model.buffers()):
-                mine = local(tensor.detach())
-                sent = mine.contiguous()
-                group.start_broadcast(sent, source * place.size + place.index).wait()
-                mine.copy_(sent)
-
-    def _abandon(self) -> None:
-        """Leave the epoch's groups, pending operations and all."""
-        self._buckets.abandon()
-        self._catch_up.give_up()
-        self._epochs.abandon()

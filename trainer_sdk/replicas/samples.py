@@ -34,6 +34,7 @@ def sample_indices(step: int, micro_batch: int, *, num_samples: int, per_step: i
     ]
 
 
+_LARGEST_SEED = (1 << 63) - 1
 _orders: dict[tuple[int, int, int], list[int]] = {}
 
 
@@ -47,6 +48,11 @@ def _order(seed: int, number: int, num_samples: int) -> list[int]:
             _orders.pop(next(iter(_orders)))
         _orders[key] = found
     return found
+
+
+def noise_seed(seed: int, step: int, micro_batch: int) -> int:
+    """What torch's random numbers in a micro-batch begin with, in a run of this seed."""
+    return (seed * 0x9E3779B1 + step) * 0x85EBCA77 + micro_batch & _LARGEST_SEED
 
 
 def batches_of(

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 
+from evenkeel.trainer_sdk.groups.group import Group
 from evenkeel.trainer_sdk.replicas.buckets import local
 
 
@@ -71,6 +72,17 @@ class TrainingState:
     def note_buffers(self) -> None:
         """Buffers change in every forward: what is sent is how they were before a step's first."""
         self._buffers = [buffer.detach().clone() for buffer in self._model.buffers()]
+
+    def synchronise(self, group: Group | None, source: int) -> None:
+        """Everybody begins with the parameters and buffers of one rank; None = there is nobody else."""
+        if group is None:
+            return
+        with torch.no_grad():
+            for tensor in (*self._model.parameters(), *self._model.buffers()):
+                mine = local(tensor.detach())
+                sent = mine.contiguous()
+                group.start_broadcast(sent, source).wait()
+                mine.copy_(sent)
 
     # ---- at who gives
 
@@ -132,8 +144,22 @@ class TrainingState:
             for group, numbers in zip(optimizer.param_groups, self._groups.pop(place, []), strict=False):
                 group.update(numbers)
 
-    def _before_step(self, optimizer: Optimizer, *_: Any) -> None:
-        """Any optimizer of the process is about to step; on a newcomer it steps what is valid here, and no more."""
+    def _before_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Any optimizer of the process is about to step; where a closure makes the gradients, that comes first."""
+        closure = kwargs.get("closure") or next(iter(args[1:]), None)
+        if closure is None:
+            self._choose(optimizer)
+            return None
+
+        def chosen_after() -> Any:
+            loss = closure()
+            self._choose(optimizer)
+            return loss
+
+        return args[:1], {**kwargs, "closure": chosen_after}
+
+    def _choose(self, optimizer: Optimizer) -> None:
+        """On a newcomer an optimizer steps what is valid here, and no more."""
         parameters = [each for group in optimizer.param_groups for each in group["params"]]
         if not any(each in self._places for each in parameters):
             return

@@ -1,6 +1,6 @@
 """The step vote: a small sum over replicas, queued behind the gradients' buckets, so that its passing proves them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -9,6 +9,7 @@ from torch import Tensor
 
 _NUM_SUMS = 2
 _NUM_SAID = 4
+_SETTINGS_TOLERANCE = 1e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,3 +95,17 @@ def ballot(
     made = torch.tensor([weight, 0.0, *map(float, used), *rows], dtype=torch.float64, device=device)
     made[1] = loss
     return made
+
+
+def check_settings(mine: float, others: Iterable[float], step: int) -> None:
+    """Compare what a newcomer said of its optimizer's numbers with what others said.
+
+    Raises:
+        RuntimeError: They differ.
+    """
+    for theirs in others:
+        if abs(theirs - mine) > _SETTINGS_TOLERANCE * max(abs(theirs), abs(mine)):
+            raise RuntimeError(
+                f"the optimizer's numbers, such as learning rates, add up to {mine:g} here and to {theirs:g} "
+                f"elsewhere in step {step}: give schedules to run.keep(schedule)"
+            )

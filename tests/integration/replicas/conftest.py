@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from tests.integration.replicas.crew import Crew, Report, alone
+from tests.integration.replicas.torchruns import Torchruns
 
 
 @pytest.fixture
@@ -25,3 +26,16 @@ def start_crew() -> Iterator[Callable[..., Crew]]:
 @pytest.fixture(scope="module")
 def failure_free() -> Report:
     return alone()
+
+
+@pytest.fixture
+def start_torchruns() -> Iterator[Callable[[str, int, int], Torchruns]]:
+    started: list[Torchruns] = []
+
+    def start_some(script: str, num_replicas: int, per_replica: int) -> Torchruns:
+        started.append(Torchruns(script, num_replicas, per_replica))
+        return started[-1]
+
+    yield start_some
+    for each in started:
+        each.close()
