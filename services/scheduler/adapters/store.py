@@ -7,7 +7,6 @@ topic of plans and the table never disagree; :mod:`evenkeel.services.scheduler.a
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from itertools import groupby
 from typing import TypeVar
 
@@ -31,22 +30,13 @@ from evenkeel.history.records import (
     RestartRecord,
     VerdictRecord,
 )
-from evenkeel.history.vocabulary import JobState, PlanState
+from evenkeel.history.vocabulary import PlanState
 from evenkeel.services.common.backoff import Reachability, persist
 from evenkeel.services.common.database import DATABASE_AWAY, DatabaseAwayError
 from evenkeel.services.common.kafka.records import Partition
 from evenkeel.services.scheduler.adapters.fleet_api_codec import plan_to_proto
 from evenkeel.services.scheduler.adapters.group_commit import GroupCommit
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobStateRecord:
-    """A job enters a state."""
-
-    job_id: str
-    state: JobState
-    at: datetime
-    detail: str = ""
+from evenkeel.services.scheduler.domain.changes import JobChange, JobStateRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,19 +49,7 @@ class OffsetsRecord:
 Fence = Callable[[AsyncConnection], Awaitable[None]]
 """Makes a transaction commit only if this process is still in charge; raises DeposedError where it is not."""
 
-Change = (
-    JobRecord
-    | RankRecord
-    | RankExitRecord
-    | JobStateRecord
-    | VerdictRecord
-    | IncidentRecord
-    | IncidentEventRecord
-    | PlanRecord
-    | PlanEventRecord
-    | PlanDropRecord
-    | OffsetsRecord
-)
+Change = JobChange | OffsetsRecord
 """Anything that can be added to the history."""
 
 Result = TypeVar("Result")

@@ -18,7 +18,7 @@ from evenkeel.history.records import (
 from evenkeel.history.vocabulary import JobState, PlanState, VerdictKind
 from evenkeel.scheduler.v1 import scheduler_pb2_grpc
 from evenkeel.services.scheduler.adapters.store import Store
-from evenkeel.services.scheduler.faults import JobAwayError
+from evenkeel.services.scheduler.serving.faults import JobAwayError
 from tests.integration.scheduler.conftest import (
     Scheduler,
     World,

@@ -16,10 +16,9 @@ from evenkeel.services.common.completion import completed
 from evenkeel.services.scheduler.adapters.fleet_port import JobNews, JobView
 from evenkeel.services.scheduler.domain.profiles import JobEnded, JobProfile
 from evenkeel.services.scheduler.domain.suspicion import Suspicion
-from evenkeel.services.scheduler.faults import JobAwayError
-from evenkeel.services.scheduler.job_reports import JobReports
-from evenkeel.services.scheduler.parts import Parts
-from evenkeel.services.scheduler.served_job import ServedJob
+from evenkeel.services.scheduler.serving.faults import JobAwayError
+from evenkeel.services.scheduler.serving.parts import JobReports, Parts
+from evenkeel.services.scheduler.serving.served_job import ServedJob
 
 _log = structlog.get_logger(__name__)
 
@@ -92,13 +91,13 @@ class Coordinator:
         """See :class:`evenkeel.services.scheduler.adapters.fleet_port.FleetPort`."""
         if job_id not in self._jobs and await self._has_finished(job_id):
             raise FinishedJobError(job_id)
-        await completed(self._known(job_id).take_ranks(ranks))
+        await self._known(job_id).take_ranks(ranks)
 
     async def report_exits(self, job_id: str, exits: Sequence[RankExitRecord]) -> None:
         """See :class:`evenkeel.services.scheduler.adapters.fleet_port.FleetPort`."""
         if job_id not in self._jobs and await self._has_finished(job_id):
             return
-        await completed(self._known(job_id).take_exits(exits))
+        await self._known(job_id).take_exits(exits)
 
     async def finish_job(self, job_id: str, failure: str = "") -> None:
         """See :class:`evenkeel.services.scheduler.adapters.fleet_port.FleetPort`."""
@@ -144,13 +143,13 @@ class Coordinator:
         if job is not None:
             await job.take_profile(profile)
 
-    def take_end(self, end: JobEnded) -> None:
+    async def take_end(self, end: JobEnded) -> None:
         """All processes of a job have ended: finished soon if nobody does that. An unknown job's end is dropped.
 
         Errors as of :meth:`take_verdicts`.
         """
         if end.job_id in self._jobs:
-            self._jobs[end.job_id].take_end()
+            await self._jobs[end.job_id].take_end()
 
     async def take_suspicion(self, suspicion: Suspicion) -> None:
         """Probe the suspect in the background; a suspicion about an unknown job or process is dropped.

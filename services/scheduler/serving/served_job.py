@@ -1,4 +1,4 @@
-"""One job as the coordinator serves it: begun from its history, guarded, and begun anew where its work failed.
+"""One job as the coordinator serves it: begun from its history, and begun anew where its work failed.
 
 What the work for one job raises is a fault of its state or of our code, and comes again with a restart of the service,
 for all jobs. So it ends this job's work only: all that is under way is stopped, and after a pause the job begins as it
@@ -6,47 +6,42 @@ would after a restart. Ranks train on meanwhile; decided plans are finished, und
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
-from functools import partial
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from datetime import datetime
 
 import structlog
 
-from evenkeel.history.errors import FinishedJobError, UnknownRankError
-from evenkeel.history.records import JobRecord, RankExitRecord, RankRecord, VerdictRecord
-from evenkeel.history.vocabulary import JobState
+from evenkeel.history.records import JobRecord, PlanDropRecord, RankExitRecord, RankRecord, RestartRecord, VerdictRecord
+from evenkeel.history.vocabulary import JobState, PlanState
 from evenkeel.services.scheduler.adapters.fleet_port import JobNews, JobView
-from evenkeel.services.scheduler.adapters.store import JobStateRecord
-from evenkeel.services.scheduler.domain.job_state import JobKnowledge
+from evenkeel.services.scheduler.adapters.rank_watch import StreamBroken
+from evenkeel.services.scheduler.adapters.store import Store
+from evenkeel.services.scheduler.domain.changes import JobStateRecord
 from evenkeel.services.scheduler.domain.loose_ends import loose_ends
 from evenkeel.services.scheduler.domain.profiles import JobProfile
-from evenkeel.services.scheduler.domain.restart import new_job, resumed_job
+from evenkeel.services.scheduler.domain.restart import resumed_job
 from evenkeel.services.scheduler.domain.suspicion import Suspicion
-from evenkeel.services.scheduler.endings import Endings
-from evenkeel.services.scheduler.eyewitness import Eyewitness
-from evenkeel.services.scheduler.faults import JobAwayError, JobFailedError, is_fault
-from evenkeel.services.scheduler.job_actor import JobActor
-from evenkeel.services.scheduler.job_reports import JobReports
-from evenkeel.services.scheduler.job_tasks import JobTasks
-from evenkeel.services.scheduler.last_known import last_known
-from evenkeel.services.scheduler.news import Newsroom
-from evenkeel.services.scheduler.onlookers import Onlookers
-from evenkeel.services.scheduler.parts import Parts
-from evenkeel.services.scheduler.probing import Prober
-from evenkeel.services.scheduler.processes import Processes
-from evenkeel.services.scheduler.renewals import Renewals
-from evenkeel.services.scheduler.standstill import Standstill
-from evenkeel.services.scheduler.starting import Starting
+from evenkeel.services.scheduler.jobs import events
+from evenkeel.services.scheduler.jobs.job import Job
+from evenkeel.services.scheduler.jobs.machine import registered_job, resumed
+from evenkeel.services.scheduler.serving.faults import JobAwayError, is_fault
+from evenkeel.services.scheduler.serving.job_task import JobTask
+from evenkeel.services.scheduler.serving.news import Newsroom
+from evenkeel.services.scheduler.serving.parts import JobReports, Parts
+from evenkeel.services.scheduler.serving.processes import Processes, Spawn
+from evenkeel.services.scheduler.serving.renewals import Renewals
 
 _log = structlog.get_logger(__name__)
+
+_DROPPED = "the scheduler began anew before it was decided"
 
 
 class ServedJob:
     """One unfinished job. Belongs to the event loop's thread.
 
     Errors of all ``take_`` methods and of :meth:`finish`: :class:`JobFailedError` when what was given made the job
-    fail, :class:`JobAwayError` when it begins anew just now.
+    fail, :class:`JobAwayError` when it begins anew just now. What they lead to is durable on return.
     """
 
     def __init__(
@@ -68,10 +63,7 @@ class ServedJob:
         self._renewals = Renewals(job_id, parts.metrics.failures)
         self._renewing: asyncio.Task[None] | None = None
         self._has_failed = False
-        self._tasks = JobTasks(parts.spawn, partial(self._failed, "task"))
-        self._actor: JobActor | None = None
-        self._endings: Endings | None = None
-        self._prober: Prober | None = None
+        self._task: JobTask | None = None
         # What a restart would read again from Kafka's beginning.
         self._profile: JobProfile | None = None
         self._has_ended = False
@@ -79,20 +71,20 @@ class ServedJob:
     @property
     def is_ready(self) -> bool:
         """Whether it takes anything in; False while it begins anew."""
-        return self._actor is not None and self._renewing is None
+        return self._task is not None and self._renewing is None
 
     @property
     def state(self) -> JobState | None:
         """Its state; None while that cannot be told."""
         try:
-            return None if self._actor is None else self._actor.job.state
+            return None if self._task is None else self._task.job.known.state
         except Exception:  # whoever works with this state next says what is wrong with it
             return None
 
     def view(self) -> JobView | None:
         """The job as it is, or was before it failed; None while that cannot be told."""
         try:
-            return None if self._actor is None else self._actor.view()
+            return None if self._task is None else self._task.view()
         except Exception as error:
             if self.is_ready:
                 self._failed("view", "view", error)
@@ -112,7 +104,8 @@ class ServedJob:
     def begin(self, job: JobRecord) -> None:
         """Begin with a job that has just been registered."""
         try:
-            self._actor = self._actor_of(new_job(job), job.job_token)
+            self._task = self._task_of(registered_job(job, _salt()), job.job_token)
+            self._task.put(events.Began())
         except Exception as error:
             self._failed("begin", "beginning as registered", error)
 
@@ -120,65 +113,54 @@ class ServedJob:
         """Begin with what the history says, as at a start of the service."""
         try:
             await self._resume()
+        except JobAwayError:  # told already
+            pass
         except Exception as error:
             if not is_fault(error):
                 raise
             self._failed("begin", "going on from the history", error)
 
     async def take_verdicts(self, verdicts: Sequence[VerdictRecord]) -> None:
-        """See :meth:`JobActor.take_verdicts`."""
-        with self._guarded("verdict") as actor:
-            await actor.take_verdicts(verdicts)
+        """Verdicts of this job, in order; a plan that they need is on its way on return."""
+        await self._take(events.VerdictsTaken(tuple(verdicts)), "verdict")
 
     async def take_profile(self, profile: JobProfile) -> None:
-        """See :meth:`JobActor.take_profile`."""
-        with self._guarded("profile") as actor:
-            self._all_ended(False)
-            await actor.take_profile(profile)
-            self._profile = profile
+        """The job's newest profile."""
+        self._has_ended = False
+        await self._take(events.ProfileTaken(profile), "profile")
+        self._profile = profile
 
-    def take_end(self) -> None:
+    async def take_end(self) -> None:
         """The detector has seen all of its processes end."""
-        with self._guarded("end"):
-            self._all_ended(True)
+        self._has_ended = True
+        await self._take(events.AllEnded(), "end")
 
     def take_suspicion(self, suspicion: Suspicion) -> None:
         """Probe the suspect in the background."""
-        with self._guarded("suspicion") as actor:
-            assert self._prober is not None, "comes with the actor"
-            self._tasks.spawn(self._probe(self._prober, suspicion, actor))
+        self._ready().probe(suspicion)
 
     async def take_ranks(self, ranks: Sequence[RankRecord]) -> None:
-        """See :meth:`JobActor.take_ranks`.
+        """Processes of ranks registered.
 
         Raises:
             UnknownRankError: The job's layout has no such rank.
-            FinishedJobError: The job has ended.
+            FinishedJobError: The job has ended, perhaps while this waited for its turn.
         """
-        with self._guarded("registration", answers=(FinishedJobError, UnknownRankError)) as actor:
-            self._require(actor, ranks)
-            await actor.take_ranks(ranks)
+        await self._take(events.RanksRegistered(tuple(ranks)), "registration")
 
     async def take_exits(self, exits: Sequence[RankExitRecord]) -> None:
-        """See :meth:`JobActor.take_exits`.
+        """Processes of ranks have ended, as who started them saw.
 
         Raises:
             UnknownRankError: The job's layout has no such rank.
         """
-        with self._guarded("exit", answers=(UnknownRankError,)) as actor:
-            self._require(actor, exits)
-            await actor.take_exits(exits)
-
-    def _require(self, actor: JobActor, named: Sequence[RankRecord | RankExitRecord]) -> None:
-        for each in named:
-            if each.rank not in actor.job.ranks:
-                raise UnknownRankError(self._job_id, each.rank, actor.job.ranks)
+        await self._take(events.ExitsReported(tuple(exits)), "registration")
 
     async def finish(self, failure: str = "") -> None:
         """The job has ended. Of one that begins anew just now, what is open in its history ends with it."""
         if self.is_ready:
-            with self._guarded("finish") as actor:
-                await actor.finish(failure)
+            await self._take(events.Finish(failure), "finish")
+            await self._retire()
             return
         if self._renewing is not None:
             self._renewing.cancel()
@@ -192,18 +174,13 @@ class ServedJob:
             raise
         self._news.close()
 
-    @contextmanager
-    def _guarded(self, where: str, *, answers: tuple[type[Exception], ...] = ()) -> Iterator[JobActor]:
-        """The actor, for work whose failure is the job's alone; ``answers`` are what callers are told as it is."""
-        if self._actor is None or not self.is_ready:
+    def _ready(self) -> JobTask:
+        if self._task is None or not self.is_ready:
             raise JobAwayError(self._job_id)
-        try:
-            yield self._actor
-        except Exception as error:
-            if isinstance(error, (JobAwayError, *answers)) or not is_fault(error):
-                raise
-            self._failed(where, where, error)
-            raise JobFailedError(self._job_id) from error
+        return self._task
+
+    async def _take(self, event: events.Event, where: str) -> None:
+        await self._ready().take(event, where)
 
     def _failed(self, where: str, doing: str, error: Exception) -> None:
         self._renewals.failed(where, doing, error)
@@ -221,9 +198,8 @@ class ServedJob:
         _log.info("the job began anew", job_id=self._job_id)
 
     async def _retire(self) -> None:
-        if self._actor is not None:
-            await self._actor.retire(self._tasks.end)
-        await self._tasks.end()
+        if self._task is not None:
+            await self._task.retire()
 
     async def _end_on_record(self) -> None:
         at, store = self._parts.now(), self._parts.store
@@ -242,45 +218,54 @@ class ServedJob:
         record = await last_known(self._parts.store, self._job_id, self._parts.now())
         if record is None:
             return
-        resumed = resumed_job(record)
-        self._actor = actor = self._actor_of(resumed.job, record.job_token)
-        await actor.resume(resumed)
+        found = resumed_job(record)
+        self._task = task = self._task_of(resumed(found, _salt()), record.job_token)
+        await task.take(events.Began(found), "begin")
         # One at which it fails is not given to it again.
         profile, self._profile = self._profile, None
         if profile is not None:
-            await actor.take_profile(profile)
+            await task.take(events.ProfileTaken(profile), "profile")
             self._profile = profile
-        self._all_ended(self._has_ended)
+        if self._has_ended:
+            task.put(events.AllEnded())
 
-    def _actor_of(self, job: JobKnowledge, token: str) -> JobActor:
-        """A new actor, and all that belongs to it."""
-        self._tasks = tasks = JobTasks(self._parts.spawn, partial(self._failed, "task"))
-        parts = replace(self._parts, spawn=tasks.spawn)
-        witness = Eyewitness(self._reports.stream_broken, tasks.spawn, clock=parts.clock)
-        endings = Endings(lambda: self._finish(self._job_id), parts)
-        processes = Processes(
-            self._job_id,
-            token,
-            witness.stream_broken,
-            tasks.spawn,
-            parts.rank_tls,
-            leadership=parts.leadership,
-            ended=endings.ended,
-        )
-        actor = JobActor(job, processes, parts, self._news)
-        witness.attend(actor, processes.board)
-        Standstill(tasks.spawn).attend(actor, processes.board)
-        Onlookers(tasks.spawn).attend(actor, processes.board)
-        Starting(parts).attend(actor)
-        endings.attend(actor)
-        self._endings, self._prober = endings, Prober(self._reports.probed, parts.metrics)
-        return actor
+    def _task_of(self, job: Job, token: str) -> JobTask:
+        parts = self._parts
 
-    def _all_ended(self, seen: bool) -> None:
-        self._has_ended = seen
-        if self._endings is not None:
-            self._endings.all_ended(seen)
+        def connect(broken: StreamBroken, spawn: Spawn) -> Processes:
+            return Processes(self._job_id, token, broken, spawn, parts.rank_tls, leadership=parts.leadership)
 
-    @staticmethod
-    async def _probe(prober: Prober, suspicion: Suspicion, actor: JobActor) -> None:
-        await prober.answer(suspicion, actor.calls_to(suspicion.processes))
+        return JobTask(job, connect, parts, self._news, self._reports, failed=self._failed, end=self._end)
+
+    def _end(self) -> None:
+        # A task of the service's: finishing the job ends the job's own.
+        async def finish() -> None:
+            await self._finish(self._job_id)
+
+        self._parts.spawn(finish())
+
+
+async def last_known(store: Store, job_id: str, at: datetime) -> RestartRecord | None:
+    """A job as a scheduler may go on with it: what its history says, without plans that were never decided.
+
+    Args:
+        store: The history; undecided plans of the job are aborted in it.
+        job_id: The job.
+        at: When they are.
+
+    Returns:
+        None for one that is unknown or finished. Waits for as long as the database is away.
+    """
+    record = await store.load_job(job_id)
+    undecided = [] if record is None else [plan for plan in record.plans if plan.state is PlanState.PROPOSED]
+    if not undecided:
+        return record
+    dropped = [PlanDropRecord(plan_id=one.plan.plan_id, at=at, detail=_DROPPED) for one in undecided]
+    if all(await store.save_patiently(dropped)):
+        return record
+    # The last that was written before was a decision.
+    return await store.load_job(job_id)
+
+
+def _salt() -> str:
+    return uuid.uuid4().hex[:8]
