@@ -110,5 +110,6 @@ def dispatch_of(
         calls={rank: each for rank, each in calls.items() if rank in concerned},
         others={rank: each for rank, each in calls.items() if rank not in concerned},
         board=board,
+        spawn=parts.spawn,
         times=parts.times,
     )

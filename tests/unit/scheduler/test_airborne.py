@@ -53,7 +53,14 @@ async def refused() -> None:
 async def test_whoever_takes_it_back_is_told_so_and_is_not_cancelled() -> None:
     reshape = Reshape(job_id="job", plan_id="p1", epoch=1, mode=PlanMode.RECOVER, to_layout=LAYOUT)
     flight = Flight(
-        reshape=reshape, model=gpt(2), epoch=0, layout=LAYOUT, layouts={0: LAYOUT}, calls={}, board=StateBoard()
+        reshape=reshape,
+        model=gpt(2),
+        epoch=0,
+        layout=LAYOUT,
+        layouts={0: LAYOUT},
+        calls={},
+        board=StateBoard(),
+        spawn=asyncio.create_task,
     )
     nowhere = Store(create_engine("postgresql://nobody@localhost:1/none", application_name="test"))
     log = PlanLog(nowhere, SchedulerMetrics(CollectorRegistry()), Newsroom(), lambda: 0.0)
