@@ -11,6 +11,7 @@ from evenkeel.planning.costs.price import TransitionCosts
 from evenkeel.planning.search.solver import solve
 from evenkeel.planning.solution import NoPlanError, Solution
 from evenkeel.services.scheduler.dispatch.agreement import NoAgreementError
+from evenkeel.services.scheduler.dispatch.board import StateBoard
 from evenkeel.services.scheduler.dispatch.protocol import (
     Decision,
     RankAwayError,
@@ -115,7 +116,7 @@ class JobEffects:
             self._flying = None
         if plan is not None:
             calls = self._processes.calls(info for info in known.ranks.values() if info.alive)
-            self._flight = flight = flight_of(known, plan, calls, self._processes, self._parts)
+            self._flight = flight = flight_of(known, plan, calls, self._processes.board, self._spawn, self._parts)
             self._flying = plan.flight.plan_id, self._spawn(self._fly(plan, flight))
 
     def probe(self, known: JobKnowledge, suspicion: Suspicion) -> None:
@@ -171,7 +172,7 @@ class JobEffects:
 
 
 def flight_of(
-    known: JobKnowledge, plan: ActivePlan, calls: Mapping[int, RankCalls], processes: Processes, parts: Parts
+    known: JobKnowledge, plan: ActivePlan, calls: Mapping[int, RankCalls], board: StateBoard, spawn: Spawn, parts: Parts
 ) -> Flight:
     """Who takes a plan to the ranks that it concerns, and tells all others of ``calls``."""
     in_flight = plan.flight
@@ -192,7 +193,8 @@ def flight_of(
         layouts=known.layouts,
         calls={rank: each for rank, each in calls.items() if rank in concerned},
         others={rank: each for rank, each in calls.items() if rank not in concerned},
-        board=processes.board,
+        board=board,
+        spawn=spawn,
         times=parts.times,
     )
 
