@@ -14,7 +14,7 @@ from functools import partial
 import structlog
 
 from evenkeel.history.errors import FinishedJobError, UnknownRankError
-from evenkeel.history.records import JobRecord, RankExitRecord, RankRecord, VerdictRecord
+from evenkeel.history.records import JobRecord, RankExitRecord, RankRecord, RestartRecord, VerdictRecord
 from evenkeel.history.vocabulary import JobState
 from evenkeel.services.scheduler.adapters.fleet_port import JobNews, JobView
 from evenkeel.services.scheduler.adapters.store import JobStateRecord
@@ -116,10 +116,10 @@ class ServedJob:
         except Exception as error:
             self._failed("begin", "beginning as registered", error)
 
-    async def resume(self) -> None:
-        """Begin with what the history says, as at a start of the service."""
+    async def resume(self, record: RestartRecord | None = None) -> None:
+        """Begin with what the history says, as at a start of the service; ``record`` where it was read already."""
         try:
-            await self._resume()
+            await self._resume(record)
         except Exception as error:
             if not is_fault(error):
                 raise
@@ -238,8 +238,8 @@ class ServedJob:
             _log.warning("what is open in its history stays so", job_id=self._job_id, exc_info=error)
             await store.save_patiently([end])
 
-    async def _resume(self) -> None:
-        record = await last_known(self._parts.store, self._job_id, self._parts.now())
+    async def _resume(self, record: RestartRecord | None) -> None:
+        record = await last_known(self._parts.store, self._job_id, self._parts.now(), record=record)
         if record is None:
             return
         resumed = resumed_job(record)
