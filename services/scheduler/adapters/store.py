@@ -135,15 +135,20 @@ class Store:
         return await self._transaction(reads.unfinished_jobs)
 
     async def load_job(self, job_id: str) -> RestartRecord | None:
-        """An unfinished job with all that is needed to go on with it, in one consistent picture, or None.
+        """An unfinished job with all that is needed to go on with it, or None; see :meth:`load_jobs`."""
+        return (await self.load_jobs([job_id])).get(job_id)
+
+    async def load_jobs(self, job_ids: Sequence[str]) -> Mapping[str, RestartRecord]:
+        """Those of the jobs that are not finished, with all that is needed to go on with them; one consistent picture.
 
         Waits for as long as the database is away.
         """
 
-        async def load() -> RestartRecord | None:
-            async with asyncio.timeout(self._timeout_seconds), self._engine.connect() as connection:
+        async def load() -> Mapping[str, RestartRecord]:
+            timeout_seconds = self._timeout_seconds * max(1, len(job_ids))
+            async with asyncio.timeout(timeout_seconds), self._engine.connect() as connection:
                 snapshot = await connection.execution_options(isolation_level="REPEATABLE READ")
-                return await reads.load_job(snapshot, job_id)
+                return await reads.load_jobs(snapshot, job_ids)
 
         return await persist(load, transient=DATABASE_AWAY, reachability=self._reachability)
 

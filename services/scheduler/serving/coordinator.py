@@ -16,14 +16,14 @@ from evenkeel.services.common.completion import completed
 from evenkeel.services.scheduler.adapters.fleet_port import JobNews, JobView
 from evenkeel.services.scheduler.domain.profiles import JobEnded, JobProfile
 from evenkeel.services.scheduler.domain.suspicion import Suspicion
-from evenkeel.services.scheduler.serving.faults import JobAwayError
+from evenkeel.services.scheduler.serving.faults import JobAwayError, is_fault
 from evenkeel.services.scheduler.serving.parts import JobReports, Parts
 from evenkeel.services.scheduler.serving.served_job import ServedJob
 
 _log = structlog.get_logger(__name__)
 
-_MOST_AT_ONCE = 4
-"""Jobs that are read from the history at the same time: others need the database too."""
+_MOST_AT_ONCE = 25
+"""Jobs that are read from the history together: some may have thousands of ranks, and a read may not take seconds."""
 
 
 class Coordinator:
@@ -55,19 +55,27 @@ class Coordinator:
         Raises:
             OperationalError, InterfaceError, OSError, TimeoutError: The database is away.
         """
-        places = asyncio.Semaphore(_MOST_AT_ONCE)
+        waiting = [job_id for job_id in await self._parts.store.unfinished_jobs() if job_id not in self._jobs]
+        for first in range(0, len(waiting), _MOST_AT_ONCE):
+            await self._take_up(waiting[first : first + _MOST_AT_ONCE])
+        return len(self._jobs)
+
+    async def _take_up(self, job_ids: Sequence[str]) -> None:
+        try:
+            records = await self._parts.store.load_jobs(job_ids)
+        except Exception as error:
+            if not is_fault(error):
+                raise
+            records = {}  # one of them cannot be read: each alone finds out whether it is the one
 
         async def take_up(job_id: str) -> None:
-            async with places:
-                job = self._new(job_id)
-                await job.resume()
-                self._add(job_id, job)
+            job = self._new(job_id)
+            await job.resume(records.get(job_id))
+            self._add(job_id, job)
 
-        waiting = [job_id for job_id in await self._parts.store.unfinished_jobs() if job_id not in self._jobs]
-        for error in await asyncio.gather(*map(take_up, waiting), return_exceptions=True):
-            if error is not None:
-                raise error
-        return len(self._jobs)
+        for failure in await asyncio.gather(*map(take_up, job_ids), return_exceptions=True):
+            if failure is not None:
+                raise failure
 
     async def register_job(self, job: JobRecord) -> JobView:
         """See :class:`evenkeel.services.scheduler.adapters.fleet_port.FleetPort`."""

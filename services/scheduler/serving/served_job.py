@@ -109,10 +109,10 @@ class ServedJob:
         except Exception as error:
             self._failed("begin", "beginning as registered", error)
 
-    async def resume(self) -> None:
-        """Begin with what the history says, as at a start of the service."""
+    async def resume(self, record: RestartRecord | None = None) -> None:
+        """Begin with what the history says, as at a start of the service; ``record`` where it was read already."""
         try:
-            await self._resume()
+            await self._resume(record)
         except JobAwayError:  # told already
             pass
         except Exception as error:
@@ -214,8 +214,8 @@ class ServedJob:
             _log.warning("what is open in its history stays so", job_id=self._job_id, exc_info=error)
             await store.save_patiently([end])
 
-    async def _resume(self) -> None:
-        record = await last_known(self._parts.store, self._job_id, self._parts.now())
+    async def _resume(self, record: RestartRecord | None) -> None:
+        record = await last_known(self._parts.store, self._job_id, self._parts.now(), record=record)
         if record is None:
             return
         found = resumed_job(record)
@@ -245,18 +245,21 @@ class ServedJob:
         self._parts.spawn(finish())
 
 
-async def last_known(store: Store, job_id: str, at: datetime) -> RestartRecord | None:
+async def last_known(
+    store: Store, job_id: str, at: datetime, *, record: RestartRecord | None = None
+) -> RestartRecord | None:
     """A job as a scheduler may go on with it: what its history says, without plans that were never decided.
 
     Args:
         store: The history; undecided plans of the job are aborted in it.
         job_id: The job.
         at: When they are.
+        record: The job, where it was read already.
 
     Returns:
         None for one that is unknown or finished. Waits for as long as the database is away.
     """
-    record = await store.load_job(job_id)
+    record = record or await store.load_job(job_id)
     undecided = [] if record is None else [plan for plan in record.plans if plan.state is PlanState.PROPOSED]
     if not undecided:
         return record
