@@ -16,15 +16,14 @@ from evenkeel.services.common.completion import completed
 from evenkeel.services.scheduler.adapters.fleet_port import JobNews, JobView
 from evenkeel.services.scheduler.domain.profiles import JobEnded, JobProfile
 from evenkeel.services.scheduler.domain.suspicion import Suspicion
-from evenkeel.services.scheduler.faults import JobAwayError
-from evenkeel.services.scheduler.job_reports import JobReports
-from evenkeel.services.scheduler.parts import Parts
-from evenkeel.services.scheduler.served_job import ServedJob
+from evenkeel.services.scheduler.serving.faults import JobAwayError, is_fault
+from evenkeel.services.scheduler.serving.parts import JobReports, Parts
+from evenkeel.services.scheduler.serving.served_job import ServedJob
 
 _log = structlog.get_logger(__name__)
 
-_MOST_AT_ONCE = 4
-"""Jobs that are read from the history at the same time: others need the database too."""
+_MOST_AT_ONCE = 25
+"""Jobs that are read from the history together: some may have thousands of ranks, and a read may not take seconds."""
 
 
 class Coordinator:
@@ -56,19 +55,27 @@ class Coordinator:
         Raises:
             OperationalError, InterfaceError, OSError, TimeoutError: The database is away.
         """
-        places = asyncio.Semaphore(_MOST_AT_ONCE)
+        waiting = [job_id for job_id in await self._parts.store.unfinished_jobs() if job_id not in self._jobs]
+        for first in range(0, len(waiting), _MOST_AT_ONCE):
+            await self._take_up(waiting[first : first + _MOST_AT_ONCE])
+        return len(self._jobs)
+
+    async def _take_up(self, job_ids: Sequence[str]) -> None:
+        try:
+            records = await self._parts.store.load_jobs(job_ids)
+        except Exception as error:
+            if not is_fault(error):
+                raise
+            records = {}  # one of them cannot be read: each alone finds out whether it is the one
 
         async def take_up(job_id: str) -> None:
-            async with places:
-                job = self._new(job_id)
-                await job.resume()
-                self._add(job_id, job)
+            job = self._new(job_id)
+            await job.resume(records.get(job_id))
+            self._add(job_id, job)
 
-        waiting = [job_id for job_id in await self._parts.store.unfinished_jobs() if job_id not in self._jobs]
-        for error in await asyncio.gather(*map(take_up, waiting), return_exceptions=True):
-            if error is not None:
-                raise error
-        return len(self._jobs)
+        for failure in await asyncio.gather(*map(take_up, job_ids), return_exceptions=True):
+            if failure is not None:
+                raise failure
 
     async def register_job(self, job: JobRecord) -> JobView:
         """See :class:`evenkeel.services.scheduler.adapters.fleet_port.FleetPort`."""
@@ -92,13 +99,13 @@ class Coordinator:
         """See :class:`evenkeel.services.scheduler.adapters.fleet_port.FleetPort`."""
         if job_id not in self._jobs and await self._has_finished(job_id):
             raise FinishedJobError(job_id)
-        await completed(self._known(job_id).take_ranks(ranks))
+        await self._known(job_id).take_ranks(ranks)
 
     async def report_exits(self, job_id: str, exits: Sequence[RankExitRecord]) -> None:
         """See :class:`evenkeel.services.scheduler.adapters.fleet_port.FleetPort`."""
         if job_id not in self._jobs and await self._has_finished(job_id):
             return
-        await completed(self._known(job_id).take_exits(exits))
+        await self._known(job_id).take_exits(exits)
 
     async def finish_job(self, job_id: str, failure: str = "") -> None:
         """See :class:`evenkeel.services.scheduler.adapters.fleet_port.FleetPort`."""
@@ -144,13 +151,13 @@ class Coordinator:
         if job is not None:
             await job.take_profile(profile)
 
-    def take_end(self, end: JobEnded) -> None:
+    async def take_end(self, end: JobEnded) -> None:
         """All processes of a job have ended: finished soon if nobody does that. An unknown job's end is dropped.
 
         Errors as of :meth:`take_verdicts`.
         """
         if end.job_id in self._jobs:
-            self._jobs[end.job_id].take_end()
+            await self._jobs[end.job_id].take_end()
 
     async def take_suspicion(self, suspicion: Suspicion) -> None:
         """Probe the suspect in the background; a suspicion about an unknown job or process is dropped.

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from evenkeel.services.scheduler.faults import JobAwayError, is_fault
-from evenkeel.services.scheduler.processes import Spawn
+from evenkeel.services.scheduler.serving.faults import JobAwayError, is_fault
+from evenkeel.services.scheduler.serving.processes import Spawn
 
 
 class JobTasks:

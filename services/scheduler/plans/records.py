@@ -53,6 +53,19 @@ def plan_record(
     )
 
 
+def flight_again(plan: PlanRecord) -> PlanInFlight:
+    """A plan that was decided before the scheduler restarted."""
+    return PlanInFlight(
+        plan_id=plan.plan_id,
+        mode=plan.mode,
+        epoch=plan.epoch,
+        layout=plan.layout,
+        incident_id=plan.incident_id,
+        started_at_unix_seconds=plan.proposed_at.timestamp(),
+        throughputs=plan.throughputs or {},
+    )
+
+
 def note_of(flight: PlanInFlight, problem: str, *, at: datetime) -> IncidentEventRecord:
     """What a person should know of an incident: a plan for it was refused, and the job stands still."""
     assert flight.incident_id is not None, "a note belongs to an incident"
