@@ -15,6 +15,7 @@ from evenkeel.trainer_sdk.groups.c10d import c10d
 from evenkeel.trainer_sdk.groups.store.rendezvous import Rendezvous
 from evenkeel.trainer_sdk.replicas.membership.director import EXIT_EVICTED, Evicted
 from evenkeel.trainer_sdk.replicas.membership.lifelines import Lifelines, host_towards
+from evenkeel.trainer_sdk.replicas.membership.passage import Passage
 from evenkeel.trainer_sdk.replicas.membership.roster import (
     Again,
     Entry,
@@ -79,9 +80,9 @@ class LogDirector:
         """See :class:`Director`."""
         self._later(Ready(replica=self._replica, token=self.token, lines=lines))
 
-    def wait(self, entered: int, *, at_border: bool, timeout_seconds: float | None = None) -> Epoch | None:
+    def wait(self, passage: Passage, timeout_seconds: float | None = None) -> Epoch | None:
         """See :class:`Director`."""
-        return self._await(lambda: self._roster.next_epoch(self.token, entered, at_border=at_border), timeout_seconds)
+        return self._await(lambda: passage.next_epoch(self._roster, self.token), timeout_seconds)
 
     def epoch(self, number: int) -> Epoch:
         """See :class:`Director`."""
@@ -114,9 +115,9 @@ class LogDirector:
                     lines[f"{member.replica}/{member.token}/{index}"] = address
         self.lines.hold(lines)
 
-    def failed(self, epoch: Epoch, why: str, *, anew: bool = False) -> None:
+    def failed(self, complaint: Again) -> None:
         """See :class:`Director`."""
-        self._later(Again(epoch=epoch.number, why=why[:200], anew=anew))
+        self._later(complaint)
 
     def silent(self, members: tuple[Member, ...], why: str) -> None:
         """See :class:`Director`."""
@@ -159,17 +160,14 @@ class LogDirector:
         text = entry_to_text(entry)
         with self._write_lock:
             place = self._num_read
-            while not self._is_known(entry):
+            while self._is_due(entry):
                 if self._writing.claim(_key(place), text) == text:
                     return
                 place += 1
 
-    def _is_known(self, entry: Entry) -> bool:
+    def _is_due(self, entry: Entry) -> bool:
         with self._changed:
-            if isinstance(entry, Again):
-                epoch = self._roster.epoch
-                return epoch is None or epoch.number != entry.epoch
-            return entry.token in self._roster.gone
+            return self._roster.is_due(entry)
 
     def _read(self) -> None:
         while self.token not in self._roster.gone:
