@@ -49,16 +49,16 @@ class Ledger:
         for reader in self._readers:
             reader.start()
 
-    def append(self, text: str, *, unless: Callable[[], bool]) -> None:
+    def append(self, text: str, *, is_due: Callable[[], bool]) -> None:
         """Put a text at the end, or nowhere if it comes to nothing any more. Blocks until then, on a helper thread.
 
         Args:
             text: Different from all others.
-            unless: Asked before each place; True = it is not needed any more.
+            is_due: Asked before each place; False = it is not needed any more.
         """
         with self._lock:
             place = len(self._texts)
-        while not self._is_over and not unless():
+        while not self._is_over and is_due():
             if self._choose(place, text) == text:
                 return
             place += 1

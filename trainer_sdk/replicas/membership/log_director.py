@@ -15,6 +15,7 @@ from evenkeel.trainer_sdk.groups.store.ledger import Ledger
 from evenkeel.trainer_sdk.groups.store.rendezvous import Rendezvous
 from evenkeel.trainer_sdk.replicas.membership.director import EXIT_EVICTED, Evicted
 from evenkeel.trainer_sdk.replicas.membership.lifelines import Lifelines
+from evenkeel.trainer_sdk.replicas.membership.passage import Passage
 from evenkeel.trainer_sdk.replicas.membership.roster import (
     Again,
     Entry,
@@ -73,9 +74,9 @@ class LogDirector:
         """See :class:`Director`."""
         self._later(Ready(replica=self._replica, token=self.token, lines=lines))
 
-    def wait(self, entered: int, *, at_border: bool, timeout_seconds: float | None = None) -> Epoch | None:
+    def wait(self, passage: Passage, timeout_seconds: float | None = None) -> Epoch | None:
         """See :class:`Director`."""
-        return self._await(lambda: self._roster.next_epoch(self.token, entered, at_border=at_border), timeout_seconds)
+        return self._await(lambda: passage.next_epoch(self._roster, self.token), timeout_seconds)
 
     def epoch(self, number: int) -> Epoch:
         """See :class:`Director`."""
@@ -108,9 +109,9 @@ class LogDirector:
                     lines[f"{member.replica}/{member.token}/{index}"] = address
         self.lines.hold(lines)
 
-    def failed(self, epoch: Epoch, why: str, *, anew: bool = False) -> None:
+    def failed(self, complaint: Again) -> None:
         """See :class:`Director`."""
-        self._later(Again(epoch=epoch.number, why=why[:200], anew=anew))
+        self._later(complaint)
 
     def silent(self, members: tuple[Member, ...], why: str) -> None:
         """See :class:`Director`."""
@@ -151,14 +152,11 @@ class LogDirector:
     def _write(self, entry: Entry) -> None:
         """Ends early when somebody else has said the same."""
         with self._write_lock:
-            self._ledger.append(entry_to_text(entry), unless=lambda: self._is_known(entry))
+            self._ledger.append(entry_to_text(entry), is_due=lambda: self._is_due(entry))
 
-    def _is_known(self, entry: Entry) -> bool:
+    def _is_due(self, entry: Entry) -> bool:
         with self._changed:
-            if isinstance(entry, Again):
-                epoch = self._roster.epoch
-                return epoch is None or epoch.number != entry.epoch
-            return entry.token in self._roster.gone
+            return self._roster.is_due(entry)
 
     def _heard(self, text: str) -> bool:
         """The log's next entry; this process's end is the last that it needs to hear of."""
