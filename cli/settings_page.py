@@ -42,7 +42,8 @@ CLIENT_SETTINGS = {
     "EVENKEEL_RANK_KEY": "PEM file with its private key",
     "EVENKEEL_SCHEDULER_CA_FILE": "PEM file with the certificates that the scheduler's is signed by; "
     "set: rank controllers ask for it (mutual TLS)",
-    "EVENKEEL_STORE": "`host:port` of the store of a job of replicas; unset: the loop trains as its only replica",
+    "EVENKEEL_STORE": "`host:port` of each store of a job of replicas, `a:29400,b:29400,c:29400`; "
+    "unset: the loop trains as its only replica",
     "EVENKEEL_REPLICA": "which replica this process belongs to, from 0",
     "EVENKEEL_NUM_REPLICAS": "replicas of the job",
     "EVENKEEL_HANG_SECONDS": "a replica whose step makes no progress for so long is counted out; 300 unless set",
