@@ -8,6 +8,7 @@ Devices are emulated: real compute, paced.
 """
 
 import argparse
+import math
 import statistics
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -41,6 +42,7 @@ from evenkeel.services.scheduler.domain.restart import new_job
 from evenkeel.services.scheduler.domain.transitions import on_applied
 from evenkeel.telemetry.v2.batch_pb2 import Batch
 from evenkeel.trainer_sdk.devices.emulated_device import EmulatedDevice
+from evenkeel.trainer_sdk.devices.links import EmulatedLinks, Links
 from evenkeel.trainer_sdk.devices.speeds import SpeedTable
 from evenkeel.trainer_sdk.emit.batch import BatchBuilder, Source
 from evenkeel.trainer_sdk.emit.measured import Measured
@@ -124,13 +126,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--iterations", type=int, default=20, help="of each stretch")
     parser.add_argument("--pace", type=float, default=1.0, help="how many times slower than the demo's devices are")
+    parser.add_argument("--link-bytes-per-second", type=float, default=math.inf, help="emulated; inf: as this machine")
     parser.add_argument("--parts", nargs="+", choices=list(PARTS), default=list(PARTS))
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path, default=Path("out/planning/fidelity.json"))
     options = parser.parse_args()
     job = main_job("fidelity", options.seed)
     steps = chain.from_iterable(PARTS[part](job) for part in options.parts)
-    segments, samples = run(job, steps, options.iterations, options.pace)
+    segments, samples = run(job, steps, options.iterations, options.pace, options.link_bytes_per_second)
     rows = list(rows_of(job, segments, samples))
     header = ["plan for", "predicted s", "measured s", "error %", "over 16 iterations s", "error %"]
     print(table(header, [_cells(row) for row in rows]))
@@ -141,7 +144,11 @@ def main() -> None:
 
 
 def run(
-    job: MainJob, steps: Iterable[Step], num_iterations: int, pace: float = 1.0
+    job: MainJob,
+    steps: Iterable[Step],
+    num_iterations: int,
+    pace: float = 1.0,
+    link_bytes_per_second: float = math.inf,
 ) -> tuple[list[Segment], dict[int, dict[int, Measured]]]:
     """Runs the job at home and then through all steps.
 
@@ -150,6 +157,7 @@ def run(
         steps: What is to come.
         num_iterations: Under each layout; devices change half as long before the layout does, so that they are noticed.
         pace: How many times slower than the job's devices are.
+        link_bytes_per_second: Of the emulated link between each two ranks; infinite = what this machine takes.
 
     Returns:
         The epochs, and samples by iteration and rank.
@@ -165,7 +173,10 @@ def run(
             mine = SpeedTable(path)
             return EmulatedDevice(flops_per_second=job.flops_per_second / pace, speed=lambda: mine.speed(rank))
 
-        fleet = Fleet(job.config, job.layout, make_device=device)
+        def links() -> Links | None:
+            return EmulatedLinks(bytes_per_second=link_bytes_per_second) if link_bytes_per_second < math.inf else None
+
+        fleet = Fleet(job.config, job.layout, make_device=device, make_links=links)
 
         def go_on(count: int) -> None:
             fleet.reached(max(fleet.samples, default=-1) + count)

@@ -162,7 +162,7 @@ def _per_block(job: JobKnowledge, profile: JobProfile) -> Workload:
         ]
         if sum(sharded):
             known = profile.exchange_seconds * len(job.layout.replicas) / sum(sharded)
-        exchanged = GradientExchange(job.model, 1.0).seconds([replica.stages for replica in job.layout.replicas])
+        exchanged = GradientExchange(job.model, 1.0).seconds([replica.stages[:1] for replica in job.layout.replicas])
         if exchanged:
             pair = profile.gradient_seconds / exchanged
     return replace(profile.workload, exchange_seconds=known, gradient_seconds=pair, recent=recent)

@@ -73,8 +73,9 @@ def test_what_a_pair_exchanges_follows_from_the_layout_in_force_and_stays_known_
     cost = CostModel(job.model, job.workload, job.correction)
     assert cost.gradients.seconds([replica.stages for replica in job.layout.replicas]) == pytest.approx(0.03)
     (first, *_) = job.layout.replicas
-    alone = replace(job.layout, replicas=(replace(first, num_micro_batches=job.layout.num_micro_batches),))
-    without, _ = on_profile(replace(job, layout=alone), profile(20))
+    stages = [replace(stage, ranks=stage.ranks[:1], shares=(1,)) for stage in first.stages]
+    alone = Replica(stages=tuple(stages), num_micro_batches=job.layout.num_micro_batches)
+    without, _ = on_profile(replace(job, layout=replace(job.layout, replicas=(alone,))), profile(20))
     assert without.workload is not None
     assert without.workload.gradient_seconds == job.workload.gradient_seconds > 0.03
 

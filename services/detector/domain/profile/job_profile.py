@@ -1,5 +1,6 @@
 """What a job's iterations are made of, from recent plain frames: the numbers a planner prices layouts with."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -228,12 +229,15 @@ def _taken(
         Seconds of the slowest rank, and their median over these frames.
     """
     walls, gradients, votes = table[WALLS], table[GRADIENT_WAIT], table[VOTE_WAIT]
-    wall, gradient, vote = walls[0], gradients[0], votes[0]
+    wall, gradient, vote = walls[0], math.inf, votes[0]
     flops = computed = token_sum = square_sum = 0.0
     for entry in range(table.shape[1]):
         wall = max(wall, walls[entry])
-        # The last to arrive waits only for the exchange itself: the least wait is the cost without the waiting.
-        gradient, vote = min(gradient, gradients[entry]), min(vote, votes[entry])
+        # The last to arrive waits only for the exchange itself: the least wait is the cost without the waiting. Of the
+        # exchange that of the first stages counts: pipelines end there.
+        vote = min(vote, votes[entry])
+        if cells[entry] % num_stages == 0:
+            gradient = min(gradient, gradients[entry])
         token_sum += table[TOKENS, entry] * shares[entry]
         square_sum += table[SQUARES, entry] * shares[entry]
         if not len(priced) or priced[entry]:

@@ -378,8 +378,8 @@ class Profile(_message.Message):
     there never were any.
     """
     gradient_seconds: _builtins.float
-    """Seconds per iteration that the exchange of gradients takes under the epoch in force, without the waiting for slower
-    ranks; 0 where nobody exchanges any.
+    """Seconds per iteration that the exchange of gradients takes in the first stages, where pipelines end, under the epoch in
+    force, without the waiting for slower ranks; 0 where nobody exchanges any.
     """
     @_builtins.property
     def throughputs(self) -> _containers.RepeatedCompositeFieldContainer[Global___RankThroughput]:
