@@ -8,11 +8,13 @@ Devices are emulated: real compute, paced.
 """
 
 import argparse
+import math
 import statistics
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from itertools import accumulate, chain, islice
 from pathlib import Path
 
 import torch
@@ -21,7 +23,7 @@ from benchmarks.planning.tables import percent, table, write_json
 from evenkeel.demo.job import MainJob, main_job
 from evenkeel.history.records import JobRecord
 from evenkeel.history.vocabulary import PlanMode
-from evenkeel.layouts.layout import Layout
+from evenkeel.layouts.layout import Layout, Replica, Stage
 from evenkeel.offline.samples_stream import observations_of
 from evenkeel.planning.costs.calibration import for_equal_work
 from evenkeel.planning.costs.cost_model import ASSUMED_WORKLOAD, CostModel
@@ -40,6 +42,7 @@ from evenkeel.services.scheduler.domain.restart import new_job
 from evenkeel.services.scheduler.domain.transitions import on_applied
 from evenkeel.telemetry.v2.batch_pb2 import Batch
 from evenkeel.trainer_sdk.devices.emulated_device import EmulatedDevice
+from evenkeel.trainer_sdk.devices.links import EmulatedLinks, Links
 from evenkeel.trainer_sdk.devices.speeds import SpeedTable
 from evenkeel.trainer_sdk.emit.batch import BatchBuilder, Source
 from evenkeel.trainer_sdk.emit.measured import Measured
@@ -56,6 +59,16 @@ CASES: Mapping[str, Mapping[int, float]] = {
     "ranks 2 and 3 gone": {2: GONE, 3: GONE},
     "rank 0 at 0.8": {0: 0.8},
 }
+SHAPES: Mapping[str, tuple[tuple[tuple[int, int], ...], ...]] = {
+    "TP 3 and 1, 2 replicas": (((6, 3), (2, 1)), ((6, 3), (2, 1))),
+    "TP 4, 2 replicas": (((8, 4),), ((8, 4),)),
+    "TP 3, 2 replicas, 2 idle": (((8, 3),), ((8, 3),)),
+    "TP 4 x PP 2, 1 replica": (((4, 4), (4, 4)),),
+    "TP 2, 4 replicas": (((8, 2),),) * 4,
+    "PP 2, 4 replicas": (((4, 1), (4, 1)),) * 4,
+    "8 replicas": (((8, 1),),) * 8,
+}
+"""Layouts with nothing broken: of each stage of each replica its blocks and devices; devices are taken in order."""
 HEALTHY: Mapping[int, float] = {}
 _WHERE = Partition("profiles", 0)
 
@@ -113,11 +126,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--iterations", type=int, default=20, help="of each stretch")
     parser.add_argument("--pace", type=float, default=1.0, help="how many times slower than the demo's devices are")
+    parser.add_argument("--link-bytes-per-second", type=float, default=math.inf, help="emulated; inf: as this machine")
+    parser.add_argument("--parts", nargs="+", choices=list(PARTS), default=list(PARTS))
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path, default=Path("out/planning/fidelity.json"))
     options = parser.parse_args()
     job = main_job("fidelity", options.seed)
-    segments, samples = run(job, _steps(job), options.iterations, options.pace)
+    steps = chain.from_iterable(PARTS[part](job) for part in options.parts)
+    segments, samples = run(job, steps, options.iterations, options.pace, options.link_bytes_per_second)
     rows = list(rows_of(job, segments, samples))
     header = ["plan for", "predicted s", "measured s", "error %", "over 16 iterations s", "error %"]
     print(table(header, [_cells(row) for row in rows]))
@@ -128,7 +144,11 @@ def main() -> None:
 
 
 def run(
-    job: MainJob, steps: Iterable[Step], num_iterations: int, pace: float = 1.0
+    job: MainJob,
+    steps: Iterable[Step],
+    num_iterations: int,
+    pace: float = 1.0,
+    link_bytes_per_second: float = math.inf,
 ) -> tuple[list[Segment], dict[int, dict[int, Measured]]]:
     """Runs the job at home and then through all steps.
 
@@ -137,6 +157,7 @@ def run(
         steps: What is to come.
         num_iterations: Under each layout; devices change half as long before the layout does, so that they are noticed.
         pace: How many times slower than the job's devices are.
+        link_bytes_per_second: Of the emulated link between each two ranks; infinite = what this machine takes.
 
     Returns:
         The epochs, and samples by iteration and rank.
@@ -152,7 +173,10 @@ def run(
             mine = SpeedTable(path)
             return EmulatedDevice(flops_per_second=job.flops_per_second / pace, speed=lambda: mine.speed(rank))
 
-        fleet = Fleet(job.config, job.layout, make_device=device)
+        def links() -> Links | None:
+            return EmulatedLinks(bytes_per_second=link_bytes_per_second) if link_bytes_per_second < math.inf else None
+
+        fleet = Fleet(job.config, job.layout, make_device=device, make_links=links)
 
         def go_on(count: int) -> None:
             fleet.reached(max(fleet.samples, default=-1) + count)
@@ -174,12 +198,40 @@ def run(
         return segments, fleet.samples
 
 
-def _steps(job: MainJob) -> Iterator[Step]:
-    """All cases, home after each."""
+def _shapes(job: MainJob) -> Iterator[Step]:
+    """Layouts of other widths and other numbers of replicas, home after each."""
+    for name, replicas in SHAPES.items():
+        ranks = iter(job.layout.ranks)
+        stages = [[(blocks, tuple(islice(ranks, width))) for blocks, width in replica] for replica in replicas]
+        quota, rest = divmod(job.layout.num_micro_batches, len(replicas))
+        assert not rest, f"{name}: as many micro-batches everywhere"
+        layout = replace(
+            job.layout,
+            replicas=tuple(Replica(stages=_stages(each), num_micro_batches=quota) for each in stages),
+            standbys=tuple(ranks),
+        )
+        yield Step(name=name, speeds=HEALTHY, layout=layout)
+        yield Step(name="home", speeds=HEALTHY, layout=job.layout)
+
+
+def _stages(each: Sequence[tuple[int, tuple[int, ...]]]) -> tuple[Stage, ...]:
+    """Stages of one replica from the blocks and ranks of each."""
+    borders = accumulate((blocks for blocks, _ in each), initial=0)
+    return tuple(
+        Stage(first_block=first, stop_block=first + blocks, ranks=ranks, shares=(1,) * len(ranks))
+        for first, (blocks, ranks) in zip(borders, each, strict=False)
+    )
+
+
+def _faults(job: MainJob) -> Iterator[Step]:
+    """All faults, home after each."""
     for name, speeds in CASES.items():
         live = {rank: speeds.get(rank, 1.0) for rank in job.layout.ranks if speeds.get(rank, 1.0) > GONE}
         yield Step(name=name, speeds=speeds, layout=_planned(job, live))
         yield Step(name="home", speeds=HEALTHY, layout=job.layout)
+
+
+PARTS = {"faults": _faults, "shapes": _shapes}
 
 
 def _planned(job: MainJob, live: Mapping[int, float]) -> Layout:

@@ -94,7 +94,7 @@ def pooled(known: Workload | None, fresh: Workload) -> Workload:
     num_fresh, weight = float(len(fresh.recent)), _weight_of(len(fresh.recent))
     both = {
         name: (1.0 - weight) * getattr(known, name) + weight * getattr(fresh, name)
-        for name in ("exchange_seconds", "fixed_seconds")
+        for name in ("exchange_seconds", "gradient_seconds", "fixed_seconds")
     }
     told, tells = known.transfers_in_line**2, fresh.transfers_in_line**2
     weight = num_fresh * tells / (num_fresh * tells + _KNOWN_ITERATIONS * told) if tells else 0.0

@@ -44,15 +44,14 @@ class Workload:
         seconds_per_flop: Of a healthy device.
         tokens: Mean tokens N of a micro-batch.
         sum_of_squares: Mean sum of squared document lengths of a micro-batch.
-        fixed_seconds: Per iteration, under every layout: optimizer, vote, input; the exchange of gradients too where it
-            is not told apart.
+        fixed_seconds: Per iteration, under every layout: optimizer, vote, input.
         transfer_seconds: Per transfer between stages.
         transfers_in_line: How many of them followed one another in the iterations that they were told from: the more,
             the better are they known; 0 = not told from iterations.
         exchange_seconds: Tensor collectives of one block of two shards, per micro-batch, forward and backward together;
             of more shards they take :func:`evenkeel.layouts.traffic.ring_part` of it.
         gradient_seconds: Exchange of the gradients of a whole model between two devices that hold all of it; of devices
-            that hold less, and among more replicas, see :mod:`evenkeel.planning.costs.gradients`. 0 = not told apart.
+            that hold less, and among more replicas, see :mod:`evenkeel.planning.costs.gradients`. 0 = not known.
         recent: Newest iterations under the layout in force; none where their micro-batches are not known.
         measured: False for the assumed workload of a job that has no profile yet: only ratios mean anything then.
     """

@@ -12,7 +12,10 @@ from evenkeel.layouts.traffic import ring_part
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GradientExchange:
-    """What the exchange takes under any layout: a ring all-reduce among all replicas that hides behind nothing.
+    """What the exchange takes under any layout: ring all-reduces among all that hold a part, which hide behind nothing.
+
+    One shard of each replica holds a part of a block; of a block that is not sharded all shards hold everything, and
+    take part.
 
     Attributes:
         model: Gradients are as large as its parameters; blocks are taken to be alike where no size is known.
@@ -21,43 +24,55 @@ class GradientExchange:
 
     model: ModelSpec
     pair_seconds: float
+    _sizes: list[float] = field(init=False, repr=False)
+    _whole: tuple[int, ...] = field(init=False, repr=False)
     _held: dict[tuple[int, int, tuple[int, ...]], float] = field(default_factory=dict, init=False, repr=False)
 
+    def __post_init__(self) -> None:
+        sizes = [block.parameter_bytes for block in self.model.blocks]
+        if not any(sizes):
+            sizes = [1] * len(sizes)
+        object.__setattr__(self, "_sizes", [size / sum(sizes) for size in sizes])
+        whole = tuple([b for b, block in enumerate(self.model.blocks) if block.max_width <= 1])
+        object.__setattr__(self, "_whole", whole)
+
     def seconds(self, replicas: Sequence[Sequence[Stage | None]]) -> float:
-        """Seconds among these replicas: those of the device that holds most of the model.
+        """Seconds among these replicas: those of the device that has most to exchange.
 
         Args:
             replicas: Stages of each replica; None where nobody is.
         """
-        if not self.pair_seconds or len(replicas) < 2:
+        if not self.pair_seconds:
             return 0.0
-        held: dict[tuple[int, ...], float] = {}
+        ring, held = ring_part(len(replicas)), dict[tuple[int, ...], float]()
         for stages in replicas:
             for stage in filter(None, stages):
-                held[stage.ranks] = held.get(stage.ranks, 0.0) + self._part(stage)
-        return self.pair_seconds * ring_part(len(replicas)) * max(held.values(), default=0.0)
+                held[stage.ranks] = held.get(stage.ranks, 0.0) + ring * self._part(stage)
+        for b in self._whole:
+            holders = [s for stages in replicas for s in stages if s and s.first_block <= b < s.stop_block]
+            seconds = self._sizes[b] * ring_part(sum([len(stage.ranks) for stage in holders]))
+            for stage in holders:
+                held[stage.ranks] += seconds
+        return self.pair_seconds * max(held.values(), default=0.0)
 
     def at_least(self, num_devices: Sequence[int]) -> float:
         """Seconds that :meth:`seconds` does not get below, whatever stages replicas of so many devices have."""
         return self.pair_seconds * ring_part(len(num_devices)) / min(num_devices)
 
     def _part(self, stage: Stage) -> float:
-        """The part of the model that the largest shard of a stage is."""
+        """The part of the model that the largest shard of a stage is, without blocks that are not sharded."""
         key = stage.first_block, stage.stop_block, stage.shares
         found = self._held.get(key)
         if found is None:
             blocks = self.model.blocks
-            sizes = [block.parameter_bytes for block in blocks]
-            if not any(sizes):
-                sizes = [1] * len(blocks)
             parts = {width: _largest_part(width, stage.shares) for width in {block.max_width for block in blocks}}
             here = range(stage.first_block, stage.stop_block)
-            found = self._held[key] = sum([sizes[b] * parts[blocks[b].max_width] for b in here]) / sum(sizes)
+            found = self._held[key] = sum([self._sizes[b] * parts[blocks[b].max_width] for b in here])
         return found
 
 
 def _largest_part(max_width: int, shares: tuple[int, ...]) -> float:
-    """The part of a block that its largest shard is; all of one that is not sharded."""
+    """The part of a block that its largest shard is; 0 of one that is not sharded."""
     if max_width <= 1:
-        return 1.0
+        return 0.0
     return max([stop - first for first, stop in pairwise(cut(max_width, 1, shares))]) / max_width

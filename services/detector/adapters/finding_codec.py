@@ -110,6 +110,7 @@ def profile_to_proto(profile: Profile) -> pb.Profile:
         epoch=profile.epoch,
         throughputs=_throughputs_to_protos(profile.throughputs),
         exchange_seconds=profile.exchange_seconds,
+        gradient_seconds=profile.gradient_seconds,
         ended=profile.ended,
         recent=[
             pb.ProfiledIteration(

@@ -106,8 +106,9 @@ def decode_profile(record: ConsumedRecord) -> JobProfile | JobEnded:
         )
     except ValueError as error:
         raise RejectedRecordError("value", str(error)) from error
-    if not 0.0 <= message.exchange_seconds < math.inf:
-        raise RejectedRecordError("value", f"exchange_seconds is {message.exchange_seconds}")
+    for name in ("exchange_seconds", "gradient_seconds"):
+        if not 0.0 <= getattr(message, name) < math.inf:
+            raise RejectedRecordError("value", f"{name} is {getattr(message, name)}")
     return JobProfile(
         job_id=message.job_id,
         iteration=message.iteration,
@@ -115,6 +116,7 @@ def decode_profile(record: ConsumedRecord) -> JobProfile | JobEnded:
         workload=workload,
         iteration_seconds=message.iteration_seconds,
         exchange_seconds=message.exchange_seconds,
+        gradient_seconds=message.gradient_seconds,
         priced=priced,
         throughputs={t.rank: t.throughput for t in message.throughputs if math.isfinite(t.throughput)},
     )

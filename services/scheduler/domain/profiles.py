@@ -12,6 +12,7 @@ from evenkeel.planning.costs.calibration import (
     with_transfers,
 )
 from evenkeel.planning.costs.cost_model import CostModel, Workload
+from evenkeel.planning.costs.gradients import GradientExchange
 from evenkeel.planning.costs.replay import usual_seconds
 from evenkeel.planning.pipelined.virtual import has_orders
 from evenkeel.services.scheduler.domain.job_state import SAME_THROUGHPUT, AppliedPlan, JobKnowledge
@@ -42,7 +43,8 @@ class JobEnded:
 class JobProfile:
     """A profile as the detector published it; fields as in ``evenkeel.detector.v1.Profile``.
 
-    The workload's ``exchange_seconds`` is not known yet: what a block takes follows from the layout in force. Without
+    The workload's ``exchange_seconds`` and ``gradient_seconds`` are not known yet: what a block takes, and two devices
+    that hold the whole model, follows from these figures and the layout in force. Without
     ``priced`` its ``seconds_per_flop`` is not known either: the loop does not say what its model costs.
 
     Attributes:
@@ -56,6 +58,7 @@ class JobProfile:
     iteration_seconds: float
     throughputs: Mapping[int, float]
     exchange_seconds: float = 0.0
+    gradient_seconds: float = 0.0
     priced: bool = True
     taken_at_unix_seconds: float = 0.0
 
@@ -138,7 +141,7 @@ def _healthy_seconds(job: JobKnowledge, fresh: Workload) -> float:
 
 
 def _per_block(job: JobKnowledge, profile: JobProfile) -> Workload:
-    """The workload with the tensor exchange of one sharded block, and recent iterations if they fit the job.
+    """The workload with the exchange of one sharded block and of a pair, and recent iterations if they fit the job.
 
     What the detector takes for transfers is counted from a pipeline of one stage a rank: where ranks have several, what
     was known before stands, unless a replay of the recent iterations tells it.
@@ -146,7 +149,7 @@ def _per_block(job: JobKnowledge, profile: JobProfile) -> Workload:
     if job.workload is not None and profile.epoch == job.epoch and has_orders(job.layout):
         told = replace(profile.workload, transfer_seconds=job.workload.transfer_seconds)
         profile = replace(profile, workload=told)
-    known = job.workload.exchange_seconds if job.workload else 0.0
+    known, pair = (job.workload.exchange_seconds, job.workload.gradient_seconds) if job.workload else (0.0, 0.0)
     recent = profile.workload.recent
     if profile.epoch != job.epoch or len(recent[0].tokens if recent else ()) != job.layout.num_micro_batches:
         recent = ()
@@ -159,7 +162,10 @@ def _per_block(job: JobKnowledge, profile: JobProfile) -> Workload:
         ]
         if sum(sharded):
             known = profile.exchange_seconds * len(job.layout.replicas) / sum(sharded)
-    return replace(profile.workload, exchange_seconds=known, recent=recent)
+        exchanged = GradientExchange(job.model, 1.0).seconds([replica.stages[:1] for replica in job.layout.replicas])
+        if exchanged:
+            pair = profile.gradient_seconds / exchanged
+    return replace(profile.workload, exchange_seconds=known, gradient_seconds=pair, recent=recent)
 
 
 def _price(job: JobKnowledge, profile: JobProfile) -> float:
@@ -167,7 +173,7 @@ def _price(job: JobKnowledge, profile: JobProfile) -> float:
     speeds = {rank: max(0.01, min(1.0, profile.throughputs.get(rank, 1.0))) for rank in job.layout.ranks}
     unpriced = replace(profile.workload, fixed_seconds=0.0, transfer_seconds=0.0, recent=())
     num_operations = CostModel(job.model, unpriced).iteration_seconds(job.layout, speeds)
-    spent_seconds = profile.iteration_seconds - profile.workload.fixed_seconds
+    spent_seconds = profile.iteration_seconds - profile.workload.fixed_seconds - profile.gradient_seconds
     return spent_seconds / num_operations if num_operations > 0.0 else math.nan
 
 

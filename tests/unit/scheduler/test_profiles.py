@@ -67,6 +67,19 @@ def test_the_exchange_of_a_block_follows_from_the_layout_in_force() -> None:
     assert job.workload.exchange_seconds == pytest.approx(0.012 / sharded)
 
 
+def test_what_a_pair_exchanges_follows_from_the_layout_in_force_and_stays_known_where_nobody_exchanges() -> None:
+    job, _ = on_profile(fresh_job(), replace(profile(10), gradient_seconds=0.03))
+    assert job.workload is not None
+    cost = CostModel(job.model, job.workload, job.correction)
+    assert cost.gradients.seconds([replica.stages for replica in job.layout.replicas]) == pytest.approx(0.03)
+    (first, *_) = job.layout.replicas
+    stages = [replace(stage, ranks=stage.ranks[:1], shares=(1,)) for stage in first.stages]
+    alone = Replica(stages=tuple(stages), num_micro_batches=job.layout.num_micro_batches)
+    without, _ = on_profile(replace(job, layout=replace(job.layout, replicas=(alone,))), profile(20))
+    assert without.workload is not None
+    assert without.workload.gradient_seconds == job.workload.gradient_seconds > 0.03
+
+
 def test_until_a_plan_has_settled_what_was_known_before_it_stays_known() -> None:
     job, _ = on_profile(fresh_job(), profile(10))
     job = replace(job, epoch=1, unmeasured=AppliedPlan(plan_id="p", epoch=1, first_iteration=20))
@@ -78,13 +91,14 @@ def test_until_a_plan_has_settled_what_was_known_before_it_stays_known() -> None
 @pytest.mark.parametrize("speed", [1.0, 0.5])
 def test_a_loop_that_does_not_say_what_its_model_costs_is_priced_by_what_its_iterations_take(speed: float) -> None:
     work = replace(WORKLOAD, seconds_per_flop=1.0, fixed_seconds=0.2)
-    unpriced = replace(profile(10, seconds=0.2 + 1.6 / speed), workload=work, priced=False, throughputs={3: speed})
+    unpriced = replace(profile(10, seconds=0.3 + 1.6 / speed), workload=work, priced=False, throughputs={3: speed})
+    unpriced = replace(unpriced, gradient_seconds=0.1)
     job, _ = on_profile(fresh_job(), unpriced)
     assert job.workload is not None
     cost = CostModel(job.model, job.workload, job.correction)
     healthy = cost.iteration_seconds(job.layout, dict.fromkeys(job.layout.ranks, 1.0))
     as_it_is = cost.iteration_seconds(job.layout, {**dict.fromkeys(job.layout.ranks, 1.0), 3: speed})
-    assert as_it_is == pytest.approx(0.2 + 1.6 / speed)
+    assert as_it_is == pytest.approx(0.3 + 1.6 / speed)
     assert healthy <= as_it_is
 
 

@@ -63,7 +63,7 @@ def between_ranks(
     counts: Floats,
     rounds: Floats,
     borders: Floats,
-    fixed_seconds: float,
+    after_seconds: float,
 ) -> tuple[float, float, float]:
     """What an iteration took between ranks.
 
@@ -80,7 +80,7 @@ def between_ranks(
         counts: Micro-batches; one an entry.
         rounds: Most micro-batches that a stage runs; one a replica, as the next.
         borders: Borders between stages; none is looked at where there are 0.
-        fixed_seconds: What does not depend on the work.
+        after_seconds: What comes after the pipelines.
 
     Returns:
         Seconds of the pipelines; seconds of a stage border (0 where no replica tells); seconds of a micro-batch's
@@ -100,7 +100,7 @@ def between_ranks(
     pipeline_seconds = -math.inf
     for replica in range(num_replicas):
         pipeline_seconds = max(pipeline_seconds, begun_last[replica] if math.isfinite(begun_last[replica]) else 0.0)
-    pipeline_seconds -= fixed_seconds
+    pipeline_seconds -= after_seconds
     exchanged, unexplained = 0.0, math.inf
     for replica in range(num_replicas):
         longest = shortest = 0.0

@@ -1,5 +1,6 @@
 """What a job's iterations are made of, from recent plain frames: the numbers a planner prices layouts with."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -34,7 +35,7 @@ Places = npt.NDArray[np.int32]
 WINDOW = 16
 _OF_SPEEDS = ("wall", "transfer")
 """What hangs on how fast all devices are; the rest is told by the healthy ones."""
-_COLUMNS = ("wall", "seconds_per_flop", "tokens", "squares", "fixed", "transfer", "exchange")
+_COLUMNS = ("wall", "seconds_per_flop", "tokens", "squares", "fixed", "transfer", "exchange", "gradient")
 _NUM_COLUMNS = len(_COLUMNS)
 _WALL, _TRANSFER = _COLUMNS.index("wall"), _COLUMNS.index("transfer")
 _EVERYBODY: Bools = np.zeros(0, dtype=np.bool_)
@@ -150,7 +151,7 @@ class JobProfile:
             return None
         medians = np.empty((2, _NUM_COLUMNS))
         _write_medians(self.recent.rows, self._num_alike, medians)
-        (_, seconds_per_flop, tokens, squares, fixed, _, exchange), of_speeds = medians.tolist()
+        (_, seconds_per_flop, tokens, squares, fixed, _, exchange, gradient), of_speeds = medians.tolist()
         return Profile(
             job_id=job_id,
             iteration=iteration,
@@ -163,6 +164,7 @@ class JobProfile:
             iteration_seconds=of_speeds[_WALL],
             throughputs=throughputs,
             exchange_seconds=exchange,
+            gradient_seconds=gradient,
             recent=self._iterations.iterations(),
         )
 
@@ -227,22 +229,26 @@ def _taken(
         Seconds of the slowest rank, and their median over these frames.
     """
     walls, gradients, votes = table[WALLS], table[GRADIENT_WAIT], table[VOTE_WAIT]
-    wall, gradient, vote = walls[0], gradients[0], votes[0]
+    wall, gradient, vote = walls[0], math.inf, votes[0]
     flops = computed = token_sum = square_sum = 0.0
     for entry in range(table.shape[1]):
         wall = max(wall, walls[entry])
-        # The last to arrive waits only for the exchange itself: the least wait is the cost without the waiting.
-        gradient, vote = min(gradient, gradients[entry]), min(vote, votes[entry])
+        # The last to arrive waits only for the exchange itself: the least wait is the cost without the waiting. Of the
+        # exchange that of the first stages counts: pipelines end there.
+        vote = min(vote, votes[entry])
+        if cells[entry] % num_stages == 0:
+            gradient = min(gradient, gradients[entry])
         token_sum += table[TOKENS, entry] * shares[entry]
         square_sum += table[SQUARES, entry] * shares[entry]
         if not len(priced) or priced[entry]:
             computed += table[SECONDS, entry]
             flops += table[FLOPS, entry]
-    fixed = middle_of(table[OTHERS].copy()) + gradient + vote
+    after = middle_of(table[OTHERS].copy()) + gradient + vote
     pipelines, transfer, exchanged = between_ranks(
-        table[SECONDS], table[TENSOR_WAIT], walls, cells, num_stages, counts, rounds, borders, fixed
+        table[SECONDS], table[TENSOR_WAIT], walls, cells, num_stages, counts, rounds, borders, after
     )
     row = buffer[stop]
     row[0], row[1] = wall, computed / flops if flops > 0.0 else 0.0
-    row[2], row[3], row[4], row[5], row[6] = token_sum, square_sum, wall - pipelines, transfer, exchanged
+    row[2], row[3], row[4], row[5], row[6] = token_sum, square_sum, wall - pipelines - gradient, transfer, exchanged
+    row[7] = gradient
     return wall, middle_of(buffer[stop + 1 - num_alike : stop + 1, _WALL].copy())

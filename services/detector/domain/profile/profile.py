@@ -109,6 +109,7 @@ class Profile:
     iteration_seconds: float
     throughputs: Sequence[RankThroughput] = field(default=())
     exchange_seconds: float = 0.0
+    gradient_seconds: float = 0.0
     recent: Sequence[ProfiledIteration] = ()
     ended: bool = False
 

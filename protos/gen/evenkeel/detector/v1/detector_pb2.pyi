@@ -350,6 +350,7 @@ class Profile(_message.Message):
     EXCHANGE_SECONDS_FIELD_NUMBER: _builtins.int
     RECENT_FIELD_NUMBER: _builtins.int
     ENDED_FIELD_NUMBER: _builtins.int
+    GRADIENT_SECONDS_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     """Job."""
     iteration: _builtins.int
@@ -361,7 +362,7 @@ class Profile(_message.Message):
     sum_of_squares: _builtins.float
     """Mean sum of squared lengths per micro-batch."""
     fixed_seconds: _builtins.float
-    """Seconds per iteration that no layout changes: optimizer, exchange, vote, input."""
+    """Seconds per iteration that no layout changes: optimizer, vote, input."""
     transfer_seconds: _builtins.float
     """Seconds per transfer between stages."""
     iteration_seconds: _builtins.float
@@ -375,6 +376,10 @@ class Profile(_message.Message):
     ended: _builtins.bool
     """True once every process of the job has ended, one of them at least as planned: figures are the last ones, or 0 where
     there never were any.
+    """
+    gradient_seconds: _builtins.float
+    """Seconds per iteration that the exchange of gradients takes in the first stages, where pipelines end, under the epoch in
+    force, without the waiting for slower ranks; 0 where nobody exchanges any.
     """
     @_builtins.property
     def throughputs(self) -> _containers.RepeatedCompositeFieldContainer[Global___RankThroughput]:
@@ -402,10 +407,11 @@ class Profile(_message.Message):
         exchange_seconds: _builtins.float = ...,
         recent: _abc.Iterable[Global___ProfiledIteration] | None = ...,
         ended: _builtins.bool = ...,
+        gradient_seconds: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ended", b"ended", "epoch", b"epoch", "exchange_seconds", b"exchange_seconds", "fixed_seconds", b"fixed_seconds", "iteration", b"iteration", "iteration_seconds", b"iteration_seconds", "job_id", b"job_id", "recent", b"recent", "seconds_per_flop", b"seconds_per_flop", "sum_of_squares", b"sum_of_squares", "throughputs", b"throughputs", "tokens", b"tokens", "transfer_seconds", b"transfer_seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ended", b"ended", "epoch", b"epoch", "exchange_seconds", b"exchange_seconds", "fixed_seconds", b"fixed_seconds", "gradient_seconds", b"gradient_seconds", "iteration", b"iteration", "iteration_seconds", b"iteration_seconds", "job_id", b"job_id", "recent", b"recent", "seconds_per_flop", b"seconds_per_flop", "sum_of_squares", b"sum_of_squares", "throughputs", b"throughputs", "tokens", b"tokens", "transfer_seconds", b"transfer_seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
