@@ -6,6 +6,7 @@ that any record so far has named, so frames close and silence counts as it did l
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from evenkeel.contracts.mac import without_signature
 from evenkeel.contracts.topics import BATCHES, FRAMES
 from evenkeel.offline.errors import RecordingError
 from evenkeel.offline.samples_file import Message, job_of
@@ -65,7 +66,9 @@ class _Streams:
 
     def take(self, batch: Batch, number: int) -> Iterator[Observation]:
         job_id = job_of(batch)
-        arrived, rejections = read_fetch([_consumed(BATCHES.name, job_id, batch.SerializeToString(), number)])
+        arrived, rejections = read_fetch(
+            [_consumed(BATCHES.name, job_id, batch.SerializeToString(), number)], _as_recorded
+        )
         for rejection in rejections:
             raise RejectedRecordError(rejection.error, rejection.reason)
         stream = self._streams.setdefault(job_id, JobStream(job_id))
@@ -102,6 +105,11 @@ class _Streams:
 
 def _decoded(job_id: str, value: bytes) -> Sequence[Observation]:
     return decode_observations(_consumed(FRAMES.name, job_id, value, 0)).observations
+
+
+def _as_recorded(_: bytes, value: bytes) -> bytes:
+    """A recording is believed whoever signed it: it may outlive its job's key, and moves nothing."""
+    return without_signature(value)
 
 
 def _consumed(topic: str, job_id: str, value: bytes, offset: int) -> ConsumedRecord:

@@ -14,6 +14,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer, ConsumerRecord
 
 import evenkeel
+from evenkeel.contracts.mac import JobKey, verified
 from evenkeel.contracts.topics import BATCHES
 from evenkeel.layouts.layout import uniform_layout
 from evenkeel.stack.kafka import Kafka
@@ -70,7 +71,8 @@ def events(records: list[pb.Batch]) -> list[tuple[int, int, int]]:
 
 
 def test_everything_arrives_in_order_with_key_and_headers(kafka_bootstrap: str, job_id: str) -> None:
-    emitter = KafkaEmitter(kafka_bootstrap, Source(job_id=job_id, rank=3, incarnation=1, node="n", device="d"))
+    source, key = Source(job_id=job_id, rank=3, incarnation=1, node="n", device="d"), JobKey(1, b"k" * 32)
+    emitter = KafkaEmitter(kafka_bootstrap, source, key=key)
     emitter.progress.begin_iteration(299, 0)
     emitter.progress.enter("wait:tensor", (2,))
     for iteration in range(301):
@@ -85,6 +87,8 @@ def test_everything_arrives_in_order_with_key_and_headers(kafka_bootstrap: str, 
     )
     emitter.close(60.0)
     assert (emitter.num_dropped, emitter.num_sent) == (0, 301)
+    for message in messages:
+        verified(message.value, {1: key.secret}.get)
     records = decoded(messages)
     assert iterations(records) == list(range(301))
     assert [number for record in records for number in record.sequence] == list(range(len(records)))
