@@ -6,7 +6,6 @@ that any record so far has named, so frames close and silence counts as it did l
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from evenkeel.contracts.mac import without_signature
 from evenkeel.contracts.topics import BATCHES, FRAMES
 from evenkeel.offline.errors import RecordingError
 from evenkeel.offline.samples_file import Message, job_of
@@ -108,8 +107,8 @@ def _decoded(job_id: str, value: bytes) -> Sequence[Observation]:
 
 
 def _as_recorded(_: bytes, value: bytes) -> bytes:
-    """A recording is believed whoever signed it: it may outlive its job's key, and moves nothing."""
-    return without_signature(value)
+    """A recording is believed whoever signed it: it outlives its job's key, and moves nothing."""
+    return value
 
 
 def _consumed(topic: str, job_id: str, value: bytes, offset: int) -> ConsumedRecord:
