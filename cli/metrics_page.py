@@ -40,6 +40,7 @@ are there too. No label is ever a rank, an iteration or a job.
 | `evenkeel_kafka_unreachable == 1` | Kafka does not answer this service | the brokers |
 | `evenkeel_kafka_lag_records` that keeps growing | the service is slower than what comes in | its CPU; more partitions or fewer ranks an instance |
 | `evenkeel_kafka_dead_letters_total` that grows | records that cannot be read | the dead-letter topic's headers ([topics.md](topics.md)) |
+| `evenkeel_kafka_dead_letters_total` with `error` `signature`, `unsigned` or `unknown_key` | somebody tells telemetry of a registered job who does not have its token | the dead letters' producer; processes of the job without `EVENKEEL_JOB_TOKEN`, or with another than it was registered with ([telemetry.md](telemetry.md#who-is-believed)) |
 | `evenkeel_telemetry_rollups_waiting` beyond some thousands, `evenkeel_detector_snapshot_failures_total` that grows | PostgreSQL takes no writes | its disk, its connections |
 | `evenkeel_detector_failures_total` that grows | a mistake of ours: the detector of one job raised; the job was begun anew, others are not concerned | the log line with `job_id` and the traceback: report it; a record that even a new detector cannot take is in the dead letters |
 | `evenkeel_telemetry_failures_total` that grows | the same of the telemetry service: joining one job's samples raised; frames are complete again within some iterations, and rollups of the windows that were open have fewer iterations | the same; records that fail a second time are in the dead letters under `job_failed` |

@@ -1,6 +1,6 @@
 """Jobs as the history knows them, and all that a scheduler needs to go on with them after a restart."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from datetime import datetime
 from typing import Any
@@ -31,6 +31,10 @@ _EARLIER = text(
     "SELECT FROM ranks AS newer "
     "WHERE newer.job_id = r.job_id AND newer.rank = r.rank AND newer.incarnation > r.incarnation) "
     "ORDER BY rank, incarnation"
+)
+_TOKENS = text("SELECT job_id, job_token FROM job_secrets WHERE job_id = ANY (CAST(:job_ids AS text[]))")
+_UNFINISHED_TOKENS = text(
+    "SELECT job_id, job_token FROM job_secrets JOIN current_jobs USING (job_id) WHERE state <> 'finished'"
 )
 _UNFINISHED = text("SELECT job_id FROM current_jobs WHERE state <> 'finished' ORDER BY registered_at, job_id")
 
@@ -79,6 +83,15 @@ async def job_token(connection: AsyncConnection, job_id: str) -> str | None:
     """A job's token, or None for an unknown job; for the scheduler only, reader roles are refused."""
     token: str | None = await connection.scalar(select(JobSecretRow.job_token).where(JobSecretRow.job_id == job_id))
     return token
+
+
+async def job_tokens(connection: AsyncConnection, job_ids: Sequence[str] | None = None) -> dict[str, str]:
+    """Tokens of those of some jobs that are registered, by job; None: of all that have not finished."""
+    if job_ids is None:
+        rows = await connection.execute(_UNFINISHED_TOKENS)
+    else:
+        rows = await connection.execute(_TOKENS, {"job_ids": list(job_ids)})
+    return {row.job_id: row.job_token for row in rows}
 
 
 async def job_layouts(connection: AsyncConnection, job_id: str) -> dict[int, Layout]:

@@ -50,19 +50,21 @@ class ServedJob:
     """
 
     def __init__(
-        self, job_id: str, parts: Parts, reports: JobReports, finish: Callable[[str], Awaitable[None]]
+        self, job_id: str, parts: Parts, reports: Callable[[str], JobReports], finish: Callable[[str], Awaitable[None]]
     ) -> None:
         """Keeps what it is given; does no I/O.
 
         Args:
             job_id: The job.
             parts: What all jobs share.
-            reports: Told of the job's broken streams and probes.
+            reports: Makes, for its token, what is told of the job's broken streams and probes.
             finish: Finishes a job by its id.
         """
         self._job_id = job_id
         self._parts = parts
-        self._reports = reports
+        self._new_reports = reports
+        # One for all that begins anew: it numbers what it tells.
+        self._reports: JobReports | None = None
         self._finish = finish
         self._news = Newsroom()
         self._renewals = Renewals(job_id, parts.metrics.failures)
@@ -256,7 +258,8 @@ class ServedJob:
         """A new actor, and all that belongs to it."""
         self._tasks = tasks = JobTasks(self._parts.spawn, partial(self._failed, "task"))
         parts = replace(self._parts, spawn=tasks.spawn)
-        witness = Eyewitness(self._reports.stream_broken, tasks.spawn, clock=parts.clock)
+        self._reports = reports = self._reports or self._new_reports(token)
+        witness = Eyewitness(reports.stream_broken, tasks.spawn, clock=parts.clock)
         endings = Endings(lambda: self._finish(self._job_id), parts)
         processes = Processes(
             self._job_id,
@@ -273,7 +276,7 @@ class ServedJob:
         Onlookers(tasks.spawn).attend(actor, processes.board)
         Starting(parts).attend(actor)
         endings.attend(actor)
-        self._endings, self._prober = endings, Prober(self._reports.probed, parts.metrics)
+        self._endings, self._prober = endings, Prober(reports.probed, parts.metrics)
         return actor
 
     def _all_ended(self, seen: bool) -> None:

@@ -16,6 +16,7 @@ from evenkeel.services.common.kafka.ports import Producer
 from evenkeel.services.common.kafka.tail import Tail
 from evenkeel.services.common.worker import Worker
 from evenkeel.services.telemetry.adapters.batch_reader import ArrivedJob, read_fetch
+from evenkeel.services.telemetry.adapters.job_keys import JobKeys
 from evenkeel.services.telemetry.adapters.observation_writer import observation_records
 from evenkeel.services.telemetry.adapters.recovery import PartitionMemory, remember
 from evenkeel.services.telemetry.adapters.rollup_writer import RollupWriter
@@ -63,6 +64,7 @@ class TelemetryHandler:
         tail: Tail,
         start_offset: StartOffset,
         rollup_writer: RollupWriter,
+        job_keys: JobKeys,
         metrics: TelemetryMetrics,
         *,
         worker: Worker,
@@ -77,6 +79,7 @@ class TelemetryHandler:
             tail: Reads back what was said.
             start_offset: Where reading of an input partition starts.
             rollup_writer: Takes the rollups.
+            job_keys: Says which records are believed.
             metrics: Counts.
             worker: Does all that takes the CPU longer than a moment.
             rollup_iterations: Length of a rollup's window.
@@ -87,6 +90,7 @@ class TelemetryHandler:
         self._tail = tail
         self._start_offset = start_offset
         self._rollup_writer = rollup_writer
+        self._job_keys = job_keys
         self._metrics = metrics
         self._worker = worker
         self._rollup_iterations = rollup_iterations
@@ -133,6 +137,7 @@ class TelemetryHandler:
         """Takes in records; returns when Kafka has acknowledged what follows from them."""
         if self._deaf or self._was_deaf:  # the first records may come before anybody has noticed that Kafka is back
             self._excuse_silence(batch.received_at_seconds)
+        await self._job_keys.learn({record.key or b"" for record in batch.records})
         outgoing, rejections = await self._worker.run(self._take_fetch, batch)
         await self._send(outgoing)
         # So long this service worked instead of reading: what it has not read yet is nobody's delay.
@@ -176,7 +181,7 @@ class TelemetryHandler:
         """All that the CPU has to do with a fetch, one step for each job. No I/O; the worker's thread."""
         shard, now_seconds, outgoing = self._shards[batch.partition.number], batch.received_at_seconds, _Outgoing()
         shard.newest_offset = batch.next_offset - 1
-        arrived, rejections = read_fetch(batch.records)
+        arrived, rejections = read_fetch(batch.records, self._job_keys.believed)
         for each in arrived:
             rejections += self._take(outgoing, shard, each, now_seconds)
         return outgoing, rejections
@@ -200,7 +205,7 @@ class TelemetryHandler:
         if told.error is None:
             return []
         if len(arrived.records) > 1:
-            alone, rejections = [read_fetch([record])[0] for record in arrived.records], []
+            alone, rejections = [read_fetch([record], self._job_keys.believed)[0] for record in arrived.records], []
             for [each] in alone:
                 rejections += self._take(outgoing, shard, each, now_seconds)
             return rejections

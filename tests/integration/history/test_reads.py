@@ -210,6 +210,10 @@ async def test_a_restart_finds_the_unfinished_jobs_with_all_that_is_open(seeded:
     await writes.record_plan(seeded, plan("p6", "i4", at, epoch=5, layout=FULL))
 
     assert await reads.unfinished_jobs(seeded) == ["llama"]
+    assert await reads.job_tokens(seeded) == {"llama": LLAMA_TOKEN}
+    tokens = {"bert": BERT_TOKEN, "llama": LLAMA_TOKEN}
+    assert await reads.job_tokens(seeded, ["llama", "none", "bert"]) == tokens
+    assert await reads.job_tokens(seeded, []) == {}
     loaded = await reads.load_job(seeded, "llama")
 
     assert loaded is not None

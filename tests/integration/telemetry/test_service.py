@@ -9,9 +9,12 @@ import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from sqlalchemy import text
 
+from evenkeel.contracts.mac import job_key, signed
 from evenkeel.contracts.topics import BATCHES
+from evenkeel.history.writes import register_job
 from evenkeel.services.common.database import create_engine
 from evenkeel.telemetry.v2 import frames_pb2, process_pb2
+from tests.integration.history.seed import job
 from tests.integration.telemetry.service import Observations, Ranks, Service, observations_of, ranks_in, ranks_of
 from tests.unit.telemetry.samples import Sample
 
@@ -181,6 +184,39 @@ async def test_hostile_records_go_to_the_dead_letters_and_the_job_goes_on(
         await service.until_metric("evenkeel_kafka_dead_letters_total", lambda letters: letters >= len(hostile))
     assert [int(each.iteration[0]) for each in seen.frames] == [0, 1, 2, 3]
     assert letters == hostile
+
+
+@pytest.mark.asyncio
+async def test_nobody_but_a_registered_job_tells_of_its_ranks(
+    service: Service, kafka_bootstrap: str, fresh_database_url: str, job_id: str
+) -> None:
+    engine = create_engine(fresh_database_url, application_name="test")
+    async with engine.begin() as connection:
+        for each in (job_id, f"{job_id}-other"):
+            await register_job(connection, job(each, f"a-token-of-{each}"))
+    await engine.dispose()
+    key, stranger = (job_key(each, f"a-token-of-{each}") for each in (job_id, f"{job_id}-other"))
+    await service.start()
+    try:
+        async with (
+            ranks_of(kafka_bootstrap, job_id, key) as ranks,
+            observations_of(kafka_bootstrap, job_id) as seen,
+        ):
+            died = process_pb2.ProcessEvent(
+                at_unix_seconds=time.time(), kind=process_pb2.PROCESS_EVENT_KIND_DIED, rank=1
+            )
+            forged = ranks.told(-1, events=[died]).SerializeToString()
+            hostile = {forged: "unsigned", signed(forged, stranger): "signature"}
+            await ranks.send_bytes(*hostile)
+            for iteration in range(4):
+                await ranks.iteration(iteration, range(2))
+            await seen.until(lambda: len(seen.frames) >= 4)
+            assert await dead_letters(kafka_bootstrap, job_id, len(hostile)) == hostile
+            assert seen.events == []
+            await ranks.send_bytes(signed(forged, key))
+            await seen.until(lambda: len(seen.events) == 1)
+    finally:
+        await service.stop()
 
 
 async def dead_letters(bootstrap_servers: str, job_id: str, count: int) -> dict[bytes, str]:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from evenkeel.contracts.columns import PRESENT
 from evenkeel.contracts.headers import record_headers
-from evenkeel.contracts.mac import JobKey, signed
+from evenkeel.contracts.mac import JobKey, signed, verified
 from evenkeel.contracts.topics import BATCHES, VERDICTS
 from evenkeel.services.common.kafka import ConsumedRecord, Partition
 from evenkeel.services.telemetry.adapters.batch_reader import read_fetch
@@ -24,6 +24,11 @@ def consumed(
     value: bytes | None, *, offset: int = 0, key: bytes | None = b"job", headers: list[tuple[str, bytes]] | None = None
 ) -> ConsumedRecord:
     return ConsumedRecord(Partition(BATCHES.name, 0), offset, 0.0, key, value, headers or [])
+
+
+def as_it_is(_: bytes, value: bytes) -> bytes:
+    """Of jobs that have no keys."""
+    return value
 
 
 def good(job_id: str = "job", rank: int = 3) -> pb.Batch:
@@ -47,7 +52,7 @@ def spoiled(spoil: Callable[[pb.Batch], object]) -> pb.Batch:
 
 def test_a_good_batch_passes_and_a_loss_that_is_no_number_is_news_not_poison() -> None:
     value = good().SerializeToString()
-    [job], rejections = read_fetch([consumed(value, headers=record_headers(BATCHES, "test"))])
+    [job], rejections = read_fetch([consumed(value, headers=record_headers(BATCHES, "test"))], as_it_is)
     assert rejections == []
     assert math.isnan(job.arrived.batches.loss[0])
     assert [(each.rank, each.operation_count) for each in job.arrived.progress] == [(3, 7)]
@@ -60,17 +65,24 @@ def test_batches_of_several_jobs_come_apart_and_keep_their_offsets() -> None:
         consumed(good(job_id, rank).SerializeToString(), offset=70 + place, key=job_id.encode())
         for place, (job_id, rank) in enumerate(told)
     ]
-    jobs, rejections = read_fetch(records)
+    jobs, rejections = read_fetch(records, as_it_is)
     assert rejections == []
     found = [(job.job_id, job.arrived.batches.rank.tolist(), job.arrived.offsets.tolist()) for job in jobs]
     assert found == [("a", [0, 1, 0], [70, 72, 74]), ("b", [0, 1], [71, 73])]
 
 
-def test_a_signed_batch_is_read_beside_others() -> None:
+def test_what_a_job_did_not_sign_is_refused_before_it_is_parsed_and_alone() -> None:
+    key, stranger = JobKey(1, b"k" * 32), JobKey(1, b"l" * 32)
     value = good().SerializeToString()
-    [job], rejections = read_fetch([consumed(signed(value, JobKey(1, b"k" * 32))), consumed(value)])
-    assert rejections == []
-    assert job.arrived.batches.iteration.tolist() == [5, 5]
+    values = [signed(value, key), value, b"\xff" * 9, signed(value, stranger), signed(value, JobKey(2, b"k" * 32))]
+
+    def believe(_: bytes, each: bytes) -> bytes:
+        return verified(each, lambda number: key.secret if number == key.number else None)
+
+    [job], rejections = read_fetch([consumed(each, offset=n) for n, each in enumerate(values)], believe)
+    assert job.arrived.offsets.tolist() == [0]
+    told = [(each.record.offset, each.error) for each in rejections]
+    assert told == [(1, "unsigned"), (2, "unsigned"), (3, "signature"), (4, "unknown_key")]
 
 
 def set_first(name: str, value: object) -> Callable[[pb.Batch], None]:
@@ -122,7 +134,7 @@ def test_what_nobody_can_have_meant_is_refused_alone(word: str, batch: pb.Batch)
         consumed(batch.SerializeToString(), offset=2, key=key),
         consumed(good(rank=1).SerializeToString(), offset=3),
     ]
-    [job], [refused] = read_fetch(records)
+    [job], [refused] = read_fetch(records, as_it_is)
     assert (refused.error, refused.record.offset) == (word, 2)
     assert job.arrived.batches.rank.tolist() == [0, 1]
 
@@ -141,7 +153,7 @@ def test_what_nobody_can_have_meant_is_refused_alone(word: str, batch: pb.Batch)
     ],
 )
 def test_records_that_are_no_batches_are_refused_with_a_word(record: ConsumedRecord, word: str) -> None:
-    jobs, [refused] = read_fetch([record])
+    jobs, [refused] = read_fetch([record], as_it_is)
     assert jobs == []
     assert refused.error == word
 
@@ -150,7 +162,9 @@ def test_columns_of_two_that_only_fit_together_spoil_each_other_and_nobody_else(
     short, long = good(rank=0), good(rank=1)
     long.wall_seconds.append(short.wall_seconds.pop())
     other = consumed(good("other").SerializeToString(), key=b"other", offset=9)
-    jobs, rejections = read_fetch([consumed(short.SerializeToString()), consumed(long.SerializeToString()), other])
+    jobs, rejections = read_fetch(
+        [consumed(short.SerializeToString()), consumed(long.SerializeToString()), other], as_it_is
+    )
     # Together they have as many values as they tell of: what stays within limits is believed of the job that sent it.
     assert [job.job_id for job in jobs][-1] == "other"
     assert all(rejection.record.key == b"job" for rejection in rejections)
@@ -160,7 +174,7 @@ def test_columns_of_two_that_only_fit_together_spoil_each_other_and_nobody_else(
 @given(st.lists(st.one_of(st.binary(max_size=40), batch_messages().map(pb.Batch.SerializeToString)), max_size=4))
 def test_whatever_comes_a_good_batch_beside_it_is_read(values: list[bytes]) -> None:
     records = [consumed(value, offset=offset) for offset, value in enumerate(values)]
-    jobs, rejections = read_fetch([*records, consumed(good().SerializeToString(), offset=99)])
+    jobs, rejections = read_fetch([*records, consumed(good().SerializeToString(), offset=99)], as_it_is)
     [job] = jobs
     assert job.arrived.offsets[-1] == 99
     assert job.arrived.batches.flags[-1] & PRESENT
