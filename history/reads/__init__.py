@@ -1,7 +1,15 @@
 """Reads that services need; people use the views of ``docs/sql.md``."""
 
 from evenkeel.history.reads.incidents import get_incident, list_incidents, list_verdicts
-from evenkeel.history.reads.jobs import get_job, job_token, job_tokens, list_jobs, load_job, unfinished_jobs
+from evenkeel.history.reads.jobs import (
+    get_job,
+    job_token,
+    job_tokens,
+    list_jobs,
+    load_job,
+    registered_processes,
+    unfinished_jobs,
+)
 from evenkeel.history.reads.paging import Page, PageError
 from evenkeel.history.reads.plans import get_plan, list_plans
 
@@ -18,5 +26,6 @@ __all__ = [
     "list_plans",
     "list_verdicts",
     "load_job",
+    "registered_processes",
     "unfinished_jobs",
 ]

@@ -36,6 +36,11 @@ _TOKENS = text("SELECT job_id, job_token FROM job_secrets WHERE job_id = ANY (CA
 _UNFINISHED_TOKENS = text(
     "SELECT job_id, job_token FROM job_secrets JOIN current_jobs USING (job_id) WHERE state <> 'finished'"
 )
+_REGISTERED = text(
+    "SELECT job_id, rank, incarnation FROM ranks "
+    "JOIN unnest(CAST(:job_ids AS text[]), CAST(:ranks AS integer[]), CAST(:incarnations AS integer[])) "
+    "AS asked (job_id, rank, incarnation) USING (job_id, rank, incarnation)"
+)
 _UNFINISHED = text("SELECT job_id FROM current_jobs WHERE state <> 'finished' ORDER BY registered_at, job_id")
 
 
@@ -92,6 +97,15 @@ async def job_tokens(connection: AsyncConnection, job_ids: Sequence[str] | None 
     else:
         rows = await connection.execute(_TOKENS, {"job_ids": list(job_ids)})
     return {row.job_id: row.job_token for row in rows}
+
+
+async def registered_processes(
+    connection: AsyncConnection, asked: Sequence[tuple[str, int, int]]
+) -> set[tuple[str, int, int]]:
+    """Those of some processes (job, rank, incarnation) that have registered."""
+    job_ids, ranks, incarnations = (list(column) for column in zip(*asked, strict=True))
+    rows = await connection.execute(_REGISTERED, {"job_ids": job_ids, "ranks": ranks, "incarnations": incarnations})
+    return {(row.job_id, row.rank, row.incarnation) for row in rows}
 
 
 async def job_layouts(connection: AsyncConnection, job_id: str) -> dict[int, Layout]:

@@ -19,6 +19,7 @@ from evenkeel.services.telemetry.adapters.batch_reader import ArrivedJob, read_f
 from evenkeel.services.telemetry.adapters.job_keys import JobKeys
 from evenkeel.services.telemetry.adapters.observation_writer import observation_records
 from evenkeel.services.telemetry.adapters.recovery import PartitionMemory, remember
+from evenkeel.services.telemetry.adapters.registered import Registered
 from evenkeel.services.telemetry.adapters.rollup_writer import RollupWriter
 from evenkeel.services.telemetry.domain.job_stream import RETURN_SECONDS, JobStream
 from evenkeel.services.telemetry.domain.observed import Picture
@@ -65,6 +66,7 @@ class TelemetryHandler:
         start_offset: StartOffset,
         rollup_writer: RollupWriter,
         job_keys: JobKeys,
+        registered: Registered,
         metrics: TelemetryMetrics,
         *,
         worker: Worker,
@@ -80,6 +82,7 @@ class TelemetryHandler:
             start_offset: Where reading of an input partition starts.
             rollup_writer: Takes the rollups.
             job_keys: Says which records are believed.
+            registered: Says whose end is believed.
             metrics: Counts.
             worker: Does all that takes the CPU longer than a moment.
             rollup_iterations: Length of a rollup's window.
@@ -91,6 +94,7 @@ class TelemetryHandler:
         self._start_offset = start_offset
         self._rollup_writer = rollup_writer
         self._job_keys = job_keys
+        self._registered = registered
         self._metrics = metrics
         self._worker = worker
         self._rollup_iterations = rollup_iterations
@@ -138,7 +142,15 @@ class TelemetryHandler:
         if self._deaf or self._was_deaf:  # the first records may come before anybody has noticed that Kafka is back
             self._excuse_silence(batch.received_at_seconds)
         await self._job_keys.learn({record.key or b"" for record in batch.records})
-        outgoing, rejections = await self._worker.run(self._take_fetch, batch)
+        arrived, rejections = await self._worker.run(read_fetch, batch.records, self._job_keys.believed)
+        strangers = await self._registered.refused(arrived)
+        if strangers:
+            rejections += strangers
+            refused = {each.record.offset for each in rejections}
+            stays = [each for each in batch.records if each.offset not in refused]
+            arrived, _ = await self._worker.run(read_fetch, stays, self._job_keys.believed)
+        outgoing = _Outgoing()
+        rejections += await self._worker.run(self._take_fetch, outgoing, batch, arrived)
         await self._send(outgoing)
         # So long this service worked instead of reading: what it has not read yet is nobody's delay.
         worked_seconds = max(0.0, self._clock() - batch.received_at_seconds)
@@ -177,14 +189,13 @@ class TelemetryHandler:
             self._shards.pop(partition.number, None)
         self._count_jobs()
 
-    def _take_fetch(self, batch: Batch[object]) -> tuple[_Outgoing, list[Rejection]]:
-        """All that the CPU has to do with a fetch, one step for each job. No I/O; the worker's thread."""
-        shard, now_seconds, outgoing = self._shards[batch.partition.number], batch.received_at_seconds, _Outgoing()
+    def _take_fetch(self, outgoing: _Outgoing, batch: Batch[object], arrived: Sequence[ArrivedJob]) -> list[Rejection]:
+        """What a fetch brought, one step for each job; returns what is refused. The worker's thread."""
+        shard, rejections = self._shards[batch.partition.number], []
         shard.newest_offset = batch.next_offset - 1
-        arrived, rejections = read_fetch(batch.records, self._job_keys.believed)
         for each in arrived:
-            rejections += self._take(outgoing, shard, each, now_seconds)
-        return outgoing, rejections
+            rejections += self._take(outgoing, shard, each, batch.received_at_seconds)
+        return rejections
 
     def _pass_time(self, now_seconds: float) -> _Outgoing:
         """What the passing of time alone leads to. The worker's thread."""

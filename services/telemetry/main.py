@@ -21,6 +21,7 @@ from evenkeel.services.common.settings import load_settings
 from evenkeel.services.common.steady_clock import SteadyClock
 from evenkeel.services.common.worker import Worker
 from evenkeel.services.telemetry.adapters.job_keys import JobKeys, tokens_in
+from evenkeel.services.telemetry.adapters.registered import Registered, processes_in
 from evenkeel.services.telemetry.adapters.rollup_writer import RollupWriter
 from evenkeel.services.telemetry.handler import TelemetryHandler
 from evenkeel.services.telemetry.metrics import TelemetryMetrics
@@ -82,6 +83,7 @@ async def serve(settings: TelemetrySettings) -> None:
             consumer.start_offset,
             rollup_writer,
             job_keys,
+            Registered(processes_in(engine), job_keys.has_key),
             metrics,
             worker=worker,
             rollup_iterations=settings.rollup_iterations,

@@ -21,6 +21,7 @@ from evenkeel.services.telemetry.domain.validate import (
     check_batches,
     check_event,
     check_progress,
+    check_speaker,
 )
 from evenkeel.telemetry.v2 import batch_pb2, process_pb2
 
@@ -45,11 +46,13 @@ class ArrivedJob(NamedTuple):
         job_id: The job.
         records: The records that it came in, in order, none of them refused.
         arrived: What they say.
+        tellers: Which record tells of each event.
     """
 
     job_id: str
     records: list[ConsumedRecord]
     arrived: Arrived
+    tellers: list[int]
 
 
 class _Signed(NamedTuple):
@@ -120,6 +123,11 @@ def _read(signed: Sequence[_Signed]) -> ArrivedJob:
             check_progress(report)
         for event in message.events:
             check_event(event)
+        ranks, incarnations = batches.rank.tolist(), batches.incarnation.tolist()
+        events = [event_from_proto(event) for event in message.events]
+        tellers = np.repeat(np.arange(len(batches)), batches.num_events).tolist()
+        for teller, told in zip(tellers, events, strict=True):
+            check_speaker(ranks[teller], incarnations[teller], told)
     except HostileBatchError as error:
         raise RejectedRecordError(error.word, str(error)) from None
     except ValueError as error:
@@ -133,7 +141,6 @@ def _read(signed: Sequence[_Signed]) -> ArrivedJob:
     owners = np.repeat(np.arange(len(batches)), batches.num_progress).tolist()
     # The older reports of a process are of no interest once the newest is there.
     newest = dict(zip(owners, message.progress, strict=True))
-    ranks, incarnations = batches.rank.tolist(), batches.incarnation.tolist()
     reports = {
         (ranks[owner], incarnations[owner]): _progress(ranks[owner], incarnations[owner], each)
         for owner, each in newest.items()
@@ -142,9 +149,9 @@ def _read(signed: Sequence[_Signed]) -> ArrivedJob:
         batches=batches,
         offsets=np.array([record.offset for record in records]),
         progress=list(reports.values()),
-        events=[event_from_proto(event) for event in message.events],
+        events=events,
     )
-    return ArrivedJob(job_id, records, arrived)
+    return ArrivedJob(job_id, records, arrived, tellers)
 
 
 def _value(record: ConsumedRecord) -> bytes:

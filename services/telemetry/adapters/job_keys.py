@@ -20,8 +20,8 @@ from evenkeel.services.telemetry.domain.validate import MAX_JOB_ID_CHARACTERS
 ReadTokens = Callable[[Sequence[str] | None], Awaitable[Mapping[str, str]]]
 """Tokens of those of some jobs that are registered; with None of all jobs that have not finished."""
 
-# Tables that are not there yet are no other matter: the keys cannot be read.
-_UNREADABLE: tuple[type[BaseException], ...] = (*DATABASE_AWAY, DBAPIError)
+UNREADABLE: tuple[type[BaseException], ...] = (*DATABASE_AWAY, DBAPIError)
+"""The history cannot be read: tables that are not there yet are no other matter."""
 _MOST_JOBS = 100_000
 _LONGEST_WAIT_SECONDS = 2.0
 # A job may be registered after it was heard first; so long it may go on as one that is not.
@@ -66,7 +66,7 @@ class JobKeys:
 
     async def load(self) -> None:
         """Asks for the keys of all jobs that run, until the database answers; before the first batch."""
-        tokens = await persist(lambda: self._read_tokens(None), transient=_UNREADABLE, reachability=self._reachability)
+        tokens = await persist(lambda: self._read_tokens(None), transient=UNREADABLE, reachability=self._reachability)
         self._note(tokens, tokens)
 
     async def learn(self, record_keys: Iterable[bytes]) -> None:
@@ -113,11 +113,16 @@ class JobKeys:
             raise SignatureError("unregistered", "its job is not registered, and EVENKEEL_ALLOW_UNSIGNED is off")
         return without_signature(value)
 
+    def has_key(self, job_id: str) -> bool:
+        """Whether a job is known to be registered."""
+        known = self._known.get(job_id)
+        return known is not None and known[0] is not None
+
     async def _ask(self, job_ids: Sequence[str]) -> None:
         try:
             async with asyncio.timeout(_LONGEST_WAIT_SECONDS):
                 tokens = await self._read_tokens(job_ids)
-        except _UNREADABLE as error:
+        except UNREADABLE as error:
             self._reachability.down(error)
             return
         self._reachability.up()

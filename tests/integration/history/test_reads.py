@@ -214,6 +214,8 @@ async def test_a_restart_finds_the_unfinished_jobs_with_all_that_is_open(seeded:
     tokens = {"bert": BERT_TOKEN, "llama": LLAMA_TOKEN}
     assert await reads.job_tokens(seeded, ["llama", "none", "bert"]) == tokens
     assert await reads.job_tokens(seeded, []) == {}
+    known, stranger = ("llama", 3, 0), ("llama", 3, 10**9)
+    assert await reads.registered_processes(seeded, [known, stranger, ("none", 3, 0)]) == {known}
     loaded = await reads.load_job(seeded, "llama")
 
     assert loaded is not None

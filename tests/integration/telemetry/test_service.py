@@ -11,10 +11,10 @@ from sqlalchemy import text
 
 from evenkeel.contracts.mac import job_key, signed
 from evenkeel.contracts.topics import BATCHES
-from evenkeel.history.writes import register_job
+from evenkeel.history.writes import register_job, register_ranks
 from evenkeel.services.common.database import create_engine
 from evenkeel.telemetry.v2 import frames_pb2, process_pb2
-from tests.integration.history.seed import job
+from tests.integration.history.seed import START, job, rank
 from tests.integration.telemetry.service import Observations, Ranks, Service, observations_of, ranks_in, ranks_of
 from tests.unit.telemetry.samples import Sample
 
@@ -194,6 +194,7 @@ async def test_nobody_but_a_registered_job_tells_of_its_ranks(
     async with engine.begin() as connection:
         for each in (job_id, f"{job_id}-other"):
             await register_job(connection, job(each, f"a-token-of-{each}"))
+        await register_ranks(connection, [rank(job_id, 1, START)])
     await engine.dispose()
     key, stranger = (job_key(each, f"a-token-of-{each}") for each in (job_id, f"{job_id}-other"))
     await service.start()
@@ -206,7 +207,12 @@ async def test_nobody_but_a_registered_job_tells_of_its_ranks(
                 at_unix_seconds=time.time(), kind=process_pb2.PROCESS_EVENT_KIND_DIED, rank=1
             )
             forged = ranks.told(-1, events=[died]).SerializeToString()
-            hostile = {forged: "unsigned", signed(forged, stranger): "signature"}
+            unheard = ranks.told(-1, events=[process_pb2.ProcessEvent(kind=died.kind, rank=1, incarnation=10**9)])
+            hostile = {
+                forged: "unsigned",
+                signed(forged, stranger): "signature",
+                signed(unheard.SerializeToString(), key): "unregistered_process",
+            }
             await ranks.send_bytes(*hostile)
             for iteration in range(4):
                 await ranks.iteration(iteration, range(2))

@@ -11,6 +11,7 @@ from evenkeel.contracts.topics import BATCHES
 from evenkeel.services.common.kafka import Batch, ConsumedRecord, OutgoingRecord, Partition, Rejection
 from evenkeel.services.common.worker import Worker
 from evenkeel.services.telemetry.adapters.job_keys import JobKeys
+from evenkeel.services.telemetry.adapters.registered import Registered
 from evenkeel.services.telemetry.domain.rollups import FinishedWindow, RollupHold
 from evenkeel.services.telemetry.handler import TelemetryHandler
 from evenkeel.services.telemetry.metrics import TelemetryMetrics
@@ -103,18 +104,26 @@ class Service:
         self.set_aside: list[Rejection] = []
         self._seconds_to_send = seconds_to_send
         self.job_keys = JobKeys(Tokens(tokens or {}), allow_unsigned=True)
+        self.registered: set[tuple[str, int, int]] = set()
+        self.history_is_away = False
         self.handler = TelemetryHandler(
             self,
             self.said,
             first_offset,
             self.rollups,  # type: ignore[arg-type]
             self.job_keys,
+            Registered(self._registered_processes, self.job_keys.has_key),
             TelemetryMetrics(self.registry),
             worker=Worker(),
             rollup_iterations=10,
             job_idle_seconds=600.0,
             clock=lambda: self.now,
         )
+
+    async def _registered_processes(self, asked: Sequence[tuple[str, int, int]]) -> set[tuple[str, int, int]]:
+        if self.history_is_away:
+            raise ConnectionRefusedError("away")
+        return self.registered & set(asked)
 
     async def send_all(self, records: Sequence[OutgoingRecord]) -> None:
         for record in records:

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evenkeel.contracts.columns import PRESENT
+from evenkeel.contracts.columns import PRESENT, tell_process
 from evenkeel.contracts.headers import record_headers
 from evenkeel.contracts.mac import JobKey, signed, verified
+from evenkeel.contracts.speakers import LAUNCHER_INCARNATION, NO_RANK, SCHEDULER_INCARNATION
 from evenkeel.contracts.topics import BATCHES, VERDICTS
 from evenkeel.services.common.kafka import ConsumedRecord, Partition
 from evenkeel.services.telemetry.adapters.batch_reader import read_fetch
@@ -40,7 +41,7 @@ def good(job_id: str = "job", rank: int = 3) -> pb.Batch:
     batch.listed_kept.append(False)
     batch.progress.add(iteration=-1, operation_count=6, operation="forward")
     batch.progress.add(iteration=-1, operation_count=7, operation="forward")
-    batch.events.add(kind=process_pb2.PROCESS_EVENT_KIND_DIED, rank=1, at_unix_seconds=5.0)
+    batch.events.add(kind=process_pb2.PROCESS_EVENT_KIND_DIED, rank=rank, at_unix_seconds=5.0)
     return batch
 
 
@@ -56,7 +57,7 @@ def test_a_good_batch_passes_and_a_loss_that_is_no_number_is_news_not_poison() -
     assert rejections == []
     assert math.isnan(job.arrived.batches.loss[0])
     assert [(each.rank, each.operation_count) for each in job.arrived.progress] == [(3, 7)]
-    assert [(each.kind, each.rank) for each in job.arrived.events] == [("died", 1)]
+    assert [(each.kind, each.rank) for each in job.arrived.events] == [("died", 3)]
 
 
 def test_batches_of_several_jobs_come_apart_and_keep_their_offsets() -> None:
@@ -92,6 +93,14 @@ def set_first(name: str, value: object) -> Callable[[pb.Batch], None]:
     return spoil
 
 
+def told_by(incarnation: int, kind: process_pb2.ProcessEventKind.ValueType) -> pb.Batch:
+    """A batch under no rank that tells of rank 1."""
+    batch = pb.Batch()
+    tell_process(batch, job_id="job", rank=NO_RANK, incarnation=incarnation, num_events=1)
+    batch.events.add(kind=kind, rank=1, at_unix_seconds=5.0)
+    return batch
+
+
 HOSTILE: dict[str, tuple[str, pb.Batch]] = {
     **{
         f"{name} {value}": ("value", spoiled(set_first(name, value)))
@@ -119,6 +128,19 @@ HOSTILE: dict[str, tuple[str, pb.Batch]] = {
     "a list too long": ("columns", spoiled(lambda batch: batch.listed_index.append(1))),
     "events that nobody told of": ("columns", spoiled(lambda batch: batch.events.add())),
     "two batches": ("columns", spoiled(lambda batch: batch.MergeFrom(good()))),
+    "an end told by a rank of its process before": (
+        "speaker",
+        spoiled(lambda batch: setattr(batch.events[0], "incarnation", 1)),
+    ),
+    "an end of another rank": ("speaker", spoiled(lambda batch: setattr(batch.events[0], "rank", 1))),
+    "an end told by the scheduler": (
+        "speaker",
+        told_by(SCHEDULER_INCARNATION, process_pb2.PROCESS_EVENT_KIND_FINISHED),
+    ),
+    "a broken stream told by the launcher": (
+        "speaker",
+        told_by(LAUNCHER_INCARNATION, process_pb2.PROCESS_EVENT_KIND_STREAM_BROKEN),
+    ),
     "an event of no time": ("value", spoiled(lambda batch: setattr(batch.events[0], "at_unix_seconds", math.nan))),
     "an event's long detail": ("size", spoiled(lambda batch: setattr(batch.events[0], "detail", "x" * 5000))),
     "progress of no time": ("value", spoiled(lambda batch: setattr(batch.progress[0], "at_unix_seconds", -1.0))),

@@ -17,10 +17,11 @@ KEY, OTHERS_KEY = job_key("job", TOKENS["job"]), job_key("other", TOKENS["other"
 VALUE = b"\x0a\x01j"
 
 
-def death(rank: int) -> batch_pb2.Batch:
+def death(rank: int, incarnation: int = 0) -> batch_pb2.Batch:
     batch = batch_of_nothing(-1)
     batch.num_events[0] = 1
-    batch.events.add(kind=process_pb2.PROCESS_EVENT_KIND_DIED, rank=rank, at_unix_seconds=5.0)
+    kind = process_pb2.PROCESS_EVENT_KIND_DIED
+    batch.events.add(kind=kind, rank=rank, incarnation=incarnation, at_unix_seconds=5.0)
     return batch
 
 
@@ -34,6 +35,7 @@ async def test_a_death_that_a_stranger_made_up_is_set_aside(key: JobKey | None, 
     await service.take(death(3), key=key)
     assert [each.error for each in service.set_aside] == [error]
     assert service.sent == []
+    service.registered = {("job", 3, 0)}
     await service.take(death(3), key=KEY)
     assert [(one.liveness.event.kind, one.liveness.event.rank) for one in service.sent] == [
         (process_pb2.PROCESS_EVENT_KIND_DIED, 3)
@@ -48,6 +50,28 @@ async def test_a_job_that_is_not_registered_is_heard_signed_or_not() -> None:
     await service.take(death(2), key=KEY)
     assert service.set_aside == []
     assert [one.liveness.event.rank for one in service.sent] == [1, 2]
+
+
+async def test_the_end_of_a_process_that_never_registered_is_set_aside_and_what_came_with_it_is_not() -> None:
+    service = Service(tokens=TOKENS)
+    await service.handler.assigned([PARTITION])
+    service.registered = {("job", 3, 0), ("job", 2, 1)}
+    await service.take(death(3), death(3, 10**9), death(2), death(2, 1), key=KEY)
+    assert [(each.error, each.record.offset) for each in service.set_aside] == [
+        ("unregistered_process", 1),
+        ("unregistered_process", 2),
+    ]
+    told = [one.liveness.event for one in service.sent]
+    assert [(event.rank, event.incarnation) for event in told] == [(3, 0), (2, 1)]
+
+
+async def test_no_end_waits_for_a_database_that_is_away() -> None:
+    service = Service(tokens=TOKENS)
+    await service.handler.assigned([PARTITION])
+    service.history_is_away = True
+    await service.take(death(3), key=KEY)
+    assert len(service.sent) == 1
+    assert service.set_aside == []
 
 
 class Clock:
