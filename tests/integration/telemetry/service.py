@@ -32,12 +32,15 @@ class Service:
         self.process: asyncio.subprocess.Process | None = None
         self.log = folder / "service.log"
 
-    async def start(self) -> float:
-        """Returns after how many seconds it was ready."""
-        began_seconds = time.monotonic()
+    def another(self, folder: Path, instance: str) -> "Service":
+        """Another instance of the same group."""
+        folder.mkdir()
+        return Service(folder, {**self._environment, "EVENKEEL_INSTANCE_ID": instance})
+
+    async def start(self) -> None:
+        """Returns when it is ready."""
         await self.launch()
         await self.until_ready()
-        return time.monotonic() - began_seconds
 
     async def launch(self) -> None:
         """Returns when the ports are bound."""
