@@ -9,6 +9,7 @@ Faults at moments of the protocol are the simulation's (``make simulate``).
 import argparse
 import asyncio
 import json
+import math
 import sys
 from collections import defaultdict
 from pathlib import Path
@@ -42,6 +43,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=1, help="how often each cell comes")
     parser.add_argument("--only", default="", metavar="WORDS", help="cells whose words contain these")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="begin no case after so long")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--list", action="store_true", help="name the cells and play none")
     options = parser.parse_args()
@@ -52,7 +54,7 @@ def main() -> int:
     if not wanted:
         parser.error(f"no cell has {options.only!r} in its words: --list names them")
     with Stack("benchmark-faults", num_instances=2, keep_data=False) as stack:
-        outcome = asyncio.run(run(stack, wanted, Path(stack.folder) / "job", options.seed))
+        outcome = asyncio.run(run(stack, wanted, Path(stack.folder) / "job", options.seed, seconds=options.seconds))
     rows = table_of(outcome)
     print(f"{'cell':40}" + "".join(f"{name:>14}" for name in ("cases", "failed", "p50_seconds", "max_seconds")))
     for row in rows:

@@ -1,6 +1,7 @@
 """Cases on a live job, one after the other: eight ranks on emulated devices, two of each service, everything real."""
 
 import asyncio
+import math
 import os
 import signal
 import time
@@ -64,8 +65,14 @@ class Outcome:
     samples_repeated: int
 
 
-async def run(stack: Stack, wanted: Iterable[tuple[Cell, float, float]], folder: Path, seed: int) -> Outcome:
-    """Plays the cases on a stack of two instances; stops at the first after which the job is not whole again."""
+async def run(
+    stack: Stack, wanted: Iterable[tuple[Cell, float, float]], folder: Path, seed: int, *, seconds: float = math.inf
+) -> Outcome:
+    """Plays the cases on a stack of two instances.
+
+    Stops at the first after which the job is not whole again, and begins none after ``seconds``.
+    """
+    until_seconds = time.monotonic() + seconds
     job = main_job(f"faults-{os.getpid()}", seed)
     log, done = RunLog(job_id=job.config.job_id), list[Case]()
     launcher = Launcher(job_spec(stack, job, folder), job.model)
@@ -76,6 +83,8 @@ async def run(stack: Stack, wanted: Iterable[tuple[Cell, float, float]], folder:
                 live = _Live(stack, launcher, log)
                 await live.until_whole(_CALM_ITERATIONS)
                 for cell, delay_seconds, gap_seconds in wanted:
+                    if time.monotonic() > until_seconds:
+                        break
                     await asyncio.sleep(delay_seconds)
                     done.append(await live.play(cell, gap_seconds))
                     print(f"{cell}: {done[-1].problem or 'whole again'}", flush=True)
