@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 from numba.core.caching import InTreeCacheLocator, UserProvidedCacheLocator, UserWideCacheLocator
-from numba.core.dispatcher import Dispatcher
+
+from evenkeel.numeric.compiled import Compiled
 
 
 class _KnowsWhatItUses:
@@ -52,7 +53,7 @@ def _digest(names: Mapping[str, object], module: str) -> bytes:
     for name, value in sorted(names.items()):
         if name.startswith("__"):
             continue
-        if isinstance(value, Dispatcher):
+        if isinstance(value, Compiled):
             if value.py_func.__module__ != module:
                 found.update(_digest_of_module(value.py_func.__module__))
         elif isinstance(value, np.ndarray | np.generic):

@@ -1,28 +1,43 @@
 """Marks a function over numbers and arrays to run as machine code."""
 
-import contextlib
+import functools
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar, cast
-
-import numba
-from numba.core import config
-from numba.core.dispatcher import Dispatcher
-
-from evenkeel.numeric.cache_places import NamedPlace, PlaceBesideSource, PlaceOfUser
-from evenkeel.numeric.shared_cache import SharedFunctionCache
+from typing import Any, Generic, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-# In the order in which numba has its own; whoever names others by NUMBA_CACHE_LOCATOR_CLASSES gets those.
-if not config.CACHE_LOCATOR_CLASSES:  # type: ignore[attr-defined]
-    config.CACHE_LOCATOR_CLASSES = ",".join(  # type: ignore[attr-defined]
-        f"{place.__module__}.{place.__qualname__}" for place in (NamedPlace, PlaceBesideSource, PlaceOfUser)
-    )
+
+class Compiled(Generic[P, R]):
+    """A function that numba compiles at its first call with arguments of these types (a second or so).
+
+    numba itself is loaded at the first call of the first of them: a service is up before it needs any. Calls may come
+    from any thread.
+    """
+
+    def __init__(self, function: Callable[P, R]) -> None:
+        functools.update_wrapper(self, function)
+        self.py_func = function
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run it."""
+        return self.dispatcher(*args, **kwargs)
+
+    @functools.cached_property
+    def dispatcher(self) -> Callable[P, R]:
+        """What numba makes of the function."""
+        from evenkeel.numeric.machine_code import dispatcher_of  # noqa: PLC0415 - numba, see above
+
+        return dispatcher_of(self.py_func)
+
+    @property
+    def signatures(self) -> list[Any]:
+        """Combinations of types that it was compiled or loaded for."""
+        return list(getattr(self.__dict__.get("dispatcher"), "signatures", ()))
 
 
-def compiled(function: Callable[P, R]) -> Callable[P, R]:
-    """The function, compiled by numba at its first call with arguments of these types (a second or so).
+def compiled(function: Callable[P, R]) -> Compiled[P, R]:
+    """The function as machine code.
 
     What was compiled is kept beside the source, else in the user's cache folder, so that later processes only load it
     for as long as its source and what that imports are the same; where neither can be written, each process compiles
@@ -31,9 +46,4 @@ def compiled(function: Callable[P, R]) -> Callable[P, R]:
 
     Only for what works on numbers, arrays and other compiled functions. Indexes are not checked in machine code.
     """
-    found = numba.njit(function)
-    # With NUMBA_DISABLE_JIT it is the function; RuntimeError is numba's word for: no folder for a cache.
-    with contextlib.suppress(RuntimeError):
-        if isinstance(found, Dispatcher):
-            found._cache = SharedFunctionCache(function)  # type: ignore[attr-defined]
-    return cast(Callable[P, R], found)
+    return Compiled(function)

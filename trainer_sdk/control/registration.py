@@ -3,7 +3,8 @@
 import logging
 import os
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import grpc
@@ -13,6 +14,7 @@ from evenkeel.scheduler.v1 import scheduler_pb2_grpc
 from evenkeel.trainer_sdk.control.tls import fleet_channel, fleet_tls_advice
 
 _CALL_TIMEOUT_SECONDS = 3.0
+_LOOK_SECONDS = 0.1
 _FIRST_BACK_OFF_SECONDS = 0.1
 _LONGEST_BACK_OFF_SECONDS = 5.0
 _REFUSED_BACK_OFF_SECONDS = 30.0  # a setting has to change first
@@ -45,7 +47,11 @@ class Registration:
         check_interval_seconds: How often to look whether somebody watches.
         security: What the controller asks of connections.
         can_reshape: False for a training loop that cannot apply plans.
+        after_seconds: Somebody else may register it; if no scheduler watches it by then, it does so itself.
         fleet_ca_file: PEM file with the certificates that the fleet API's is signed by; empty = no TLS to it.
+
+    Attributes:
+        process: What it is registered as.
     """
 
     def __init__(
@@ -60,11 +66,12 @@ class Registration:
         security: "pb.ControllerSecurity.ValueType" = pb.CONTROLLER_SECURITY_PLAIN,
         fleet_ca_file: str = "",
         can_reshape: bool = True,
+        after_seconds: float = 0.0,
     ) -> None:
         self._fleet_address = fleet_address
         self._fleet_ca_file = fleet_ca_file
-        self._metadata = (("authorization", f"Bearer {job_token}"),)
-        self._process = pb.RankProcess(
+        self._job_id, self._job_token = identity.job_id, job_token
+        self.process = pb.RankProcess(
             rank=identity.rank,
             incarnation=identity.incarnation,
             node=identity.node,
@@ -74,8 +81,8 @@ class Registration:
             controller_security=security,
             cannot_reshape=not can_reshape,
         )
-        self._request = pb.RegisterRanksRequest(job_id=identity.job_id, processes=[self._process])
         self._is_watched = is_watched
+        self._after_seconds = after_seconds
         self._check_interval_seconds = check_interval_seconds
         self._stopped = threading.Event()
         self._registered = threading.Event()
@@ -98,9 +105,11 @@ class Registration:
         back_off_seconds = _FIRST_BACK_OFF_SECONDS
         told_unwatched = False
         warned: set[grpc.StatusCode] = set()
+        known = self._is_watched_soon()
         while not self._stopped.is_set():
-            error = self._register()
+            error = None if known else self._register()
             if error is None:
+                known = False
                 self._registered.set()
                 back_off_seconds, warned = _FIRST_BACK_OFF_SECONDS, set()
                 told_unwatched = self._wait_while_watched(told_unwatched)
@@ -120,21 +129,22 @@ class Registration:
         _logger.warning(
             "the fleet API at %s did not register rank %d (%s: %s%s); trying again, training goes on",
             self._fleet_address,
-            self._process.rank,
+            self.process.rank,
             error.code().name,
             details,
             f"; {advice}" if advice else "",
         )
 
     def _register(self) -> grpc.RpcError | None:
-        # A fresh channel each time: one that failed would sit in gRPC's own back-off, which grows to minutes.
-        with fleet_channel(self._fleet_address, self._fleet_ca_file) as channel:
-            stub = scheduler_pb2_grpc.FleetServiceStub(channel)
-            try:
-                stub.RegisterRanks(self._request, timeout=_CALL_TIMEOUT_SECONDS, metadata=self._metadata)
-            except grpc.RpcError as error:
-                return error
-        return None
+        return register_ranks(self._fleet_address, self._fleet_ca_file, self._job_id, self._job_token, [self.process])
+
+    def _is_watched_soon(self) -> bool:
+        """Whether somebody else has registered the rank: a scheduler watches it within the time."""
+        deadline = time.monotonic() + self._after_seconds
+        while time.monotonic() < deadline and not self._stopped.wait(_LOOK_SECONDS):
+            if self._is_watched():
+                return True
+        return False
 
     def _wait_while_watched(self, told_unwatched: bool) -> bool:
         """Return once nobody has watched the rank for two looks in a row; whether it was said that nobody ever did."""
@@ -148,7 +158,35 @@ class Registration:
             _logger.warning(
                 "rank %d is registered, but the scheduler opens no stream to its controller at %s; its log says why: "
                 "it must reach that address, and with TLS each side trust the other's certificate; training goes on",
-                self._process.rank,
-                self._process.address,
+                self.process.rank,
+                self.process.address,
             )
         return told_unwatched and not watched
+
+
+def register_ranks(
+    fleet_address: str, fleet_ca_file: str, job_id: str, job_token: str, processes: Sequence[pb.RankProcess]
+) -> grpc.RpcError | None:
+    """One call; blocks for its timeout at most. The same processes twice are registered once.
+
+    Args:
+        fleet_address: ``host:port`` of the fleet API.
+        fleet_ca_file: PEM file with the certificates that the API's is signed by; empty = no TLS.
+        job_id: Job.
+        job_token: Its token.
+        processes: Of its ranks.
+
+    Returns:
+        What went wrong; None when they are registered.
+    """
+    # A fresh channel each time: one that failed would sit in gRPC's own back-off, which grows to minutes.
+    with fleet_channel(fleet_address, fleet_ca_file) as channel:
+        try:
+            scheduler_pb2_grpc.FleetServiceStub(channel).RegisterRanks(
+                pb.RegisterRanksRequest(job_id=job_id, processes=processes),
+                timeout=_CALL_TIMEOUT_SECONDS,
+                metadata=(("authorization", f"Bearer {job_token}"),),
+            )
+        except grpc.RpcError as error:
+            return error
+    return None

@@ -164,7 +164,8 @@ class CheckpointConfig:
     """Copies of everything on disk.
 
     Attributes:
-        directory: Where they go, on storage that all nodes share; each job has a folder of its own in it. Empty = none.
+        directory: Where they go, on storage that all nodes share; each job has a folder of its own in it. Empty = none,
+            but ``evenkeel run`` puts in the run's folder.
         every_iterations: A checkpoint after every so many steps.
         keep: How many complete ones stay.
         name: The job's folder in the directory; empty = the job id. The launcher sets it: ids of later runs have a
@@ -180,7 +181,7 @@ class CheckpointConfig:
         if self.every_iterations < 1 or self.keep < 1:
             raise ValueError(
                 f"checkpoint.every_iterations {self.every_iterations} and keep {self.keep}: each must be at least 1; "
-                "leave checkpoint.directory out for no checkpoints"
+                "checkpoint: null is for no checkpoints"
             )
 
 
@@ -258,7 +259,7 @@ def config_from_json(values: dict[str, Any]) -> TrainingConfig:
             workload=WorkloadConfig(**workload),
             optimizer=OptimizerConfig(**top.pop("optimizer", {})),
             copies=CopiesConfig(**top.pop("copies", {})),
-            checkpoint=CheckpointConfig(**top.pop("checkpoint", {})),
+            checkpoint=CheckpointConfig(**(top.pop("checkpoint", {}) or {})),
             **top,
         )
     except TypeError as error:

@@ -26,6 +26,7 @@ from evenkeel.trainer_sdk.launcher.processes.restarts import Restarts
 from evenkeel.trainer_sdk.launcher.processes.zygote import STORE
 from evenkeel.trainer_sdk.launcher.processes.zygote_link import ZygoteLink
 from evenkeel.trainer_sdk.launcher.progress.progress_board import ProgressBoard
+from evenkeel.trainer_sdk.launcher.rank_registrations import RankRegistrations
 from evenkeel.trainer_sdk.launcher.standing_watch import StandingWatch
 
 _HANG_UP_SECONDS = 1.0
@@ -73,6 +74,7 @@ class Launcher:
         self._reports = ProcessReports(spec)
         self._registration: JobRegistration | None = None
         self._exits: ExitReports | None = None
+        self._ranks: RankRegistrations | None = None
         self._standing = StandingWatch(spec)
         self._failure = ""
         self._thread = threading.Thread(target=self._read_events, name="evenkeel-launcher", daemon=True)
@@ -109,6 +111,8 @@ class Launcher:
             self._registration.start()
             self._exits = ExitReports(spec)
             self._exits.start()
+            self._ranks = RankRegistrations(spec)
+            self._ranks.start()
             self._standing.start()
         with self._changed:
             if self._stopping:
@@ -220,6 +224,8 @@ class Launcher:
             self._stopped.wait()
             return
         try:
+            if self._ranks is not None:
+                self._ranks.stop()
             if self._exits is not None:
                 self._exits.stop()
             # Before the ranks end, so that nobody takes that for their death.
@@ -301,6 +307,8 @@ class Launcher:
             process.incarnation, process.pid = event["incarnation"], event["pid"]
             process.alive, process.exit_code = True, None
             self._restarts.forked(process.rank)
+            if self._ranks is not None:
+                self._ranks.expect(process.rank, process.incarnation)
             self._write_state()
             self._changed.notify_all()
 
@@ -334,6 +342,8 @@ class Launcher:
             process.alive, process.exit_code = False, code
             incarnation = process.incarnation
             stopping = self._stopping
+            if self._ranks is not None:
+                self._ranks.forget(rank, incarnation)
             # Before the file is written: this is the fastest evidence of a death that there is.
             done = stopping or code == EXIT_FINISHED or self._finish_timer is not None
             words = take(self._spec.run_dir, rank, incarnation)

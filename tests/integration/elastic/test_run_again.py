@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 NUM_ITERATIONS = 30
 
 
-def job(folder: Path, layout: dict[str, int], num_iterations: int) -> dict[str, object]:
+def job(layout: dict[str, int], num_iterations: int) -> dict[str, object]:
     return {
         "job_id": "again",
         "entry_point": "evenkeel.trainer_sdk.elastic.worker:train",
@@ -36,7 +36,7 @@ def job(folder: Path, layout: dict[str, int], num_iterations: int) -> dict[str, 
             "dtype": "float64",
             "model": {"num_layers": 2, "num_heads": 6, "head_dim": 4, "mlp_multiple": 2, "max_document_length": 64},
             "workload": {"num_micro_batches": 4, "token_budget": 64, "corpus_bytes": 300_000},
-            "checkpoint": {"directory": str(folder), "every_iterations": 5},
+            "checkpoint": {"every_iterations": 5},
         },
     }
 
@@ -51,9 +51,9 @@ def start(tmp_path: Path, plain: dict[str, object], output: Path) -> subprocess.
 
 
 def test_a_job_whose_launcher_was_killed_ends_with_the_numbers_of_the_run_that_nothing_hit(tmp_path: Path) -> None:
-    folder = CheckpointFolder(tmp_path / "checkpoints", "again")
+    folder = CheckpointFolder(tmp_path / "run" / "checkpoints", "again")
     output = tmp_path / "output"
-    first = start(tmp_path, job(folder.root.parent, {"tensor": 2, "pipeline": 2, "data": 1}, 4000), output)
+    first = start(tmp_path, job({"tensor": 2, "pipeline": 2, "data": 1}, 4000), output)
     try:
         deadline = time.monotonic() + 240.0
         while not folder.steps() or folder.steps()[-1] < 10:
@@ -66,9 +66,7 @@ def test_a_job_whose_launcher_was_killed_ends_with_the_numbers_of_the_run_that_n
     reached = folder.steps()[-1]
 
     wanted = max(NUM_ITERATIONS, reached + 10)
-    second = start(
-        tmp_path, job(folder.root.parent, {"tensor": 1, "pipeline": 1, "data": 2}, wanted - wanted % 5), output
-    )
+    second = start(tmp_path, job({"tensor": 1, "pipeline": 1, "data": 2}, wanted - wanted % 5), output)
     try:
         assert second.wait(240.0) == 0, output.read_text()
     finally:
@@ -88,7 +86,7 @@ def with_timeout(process: subprocess.Popen[bytes], seconds: float) -> None:
 
 
 def assert_same_as_reference(folder: CheckpointFolder, steps: int) -> None:
-    plain = job(folder.root.parent, {}, steps)["config"]
+    plain = job({}, steps)["config"]
     assert isinstance(plain, dict)
     config = config_from_json(plain)
     ownership = OwnershipMap(parameter_specs(config.model), single_layout(config))

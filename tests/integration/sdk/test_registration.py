@@ -3,15 +3,20 @@
 import logging
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import grpc
 import pytest
 
+from evenkeel.layouts.layout import uniform_layout
 from evenkeel.scheduler.v1 import scheduler_pb2 as pb
 from evenkeel.scheduler.v1 import scheduler_pb2_grpc
 from evenkeel.trainer_sdk.control.registration import RankIdentity, Registration
+from evenkeel.trainer_sdk.launcher.description.job_spec import JobSpec
+from evenkeel.trainer_sdk.launcher.rank_registrations import RankRegistrations, leave_note
 
 pytestmark = pytest.mark.integration
 
@@ -60,7 +65,7 @@ def serve() -> Iterator[Callable[[Fleet, int], int]]:
         server.stop(None).wait(5)
 
 
-def registration(port: int, is_watched: Callable[[], bool]) -> Registration:
+def registration(port: int, is_watched: Callable[[], bool], **options: float) -> Registration:
     return Registration(
         f"127.0.0.1:{port}",
         job_token="token",
@@ -68,6 +73,7 @@ def registration(port: int, is_watched: Callable[[], bool]) -> Registration:
         controller_address="127.0.0.1:5",
         is_watched=is_watched,
         check_interval_seconds=0.02,
+        **options,  # type: ignore[arg-type]
     )
 
 
@@ -83,6 +89,65 @@ def test_a_rank_registers_as_soon_as_its_job_is_known(serve: Callable[[Fleet, in
     (process,) = request.processes
     assert (request.job_id, process.rank, process.incarnation, process.node) == ("job", 3, 2, "node-1")
     assert process.address == "127.0.0.1:5"
+
+
+def test_a_rank_that_others_have_registered_calls_nobody(serve: Callable[[Fleet, int], int]) -> None:
+    fleet = Fleet()
+    rank = registration(serve(fleet, 0), is_watched=lambda: True, after_seconds=600.0)
+    rank.start()
+    assert rank.wait_until_registered(60)
+    rank.stop()
+    assert fleet.requests == []
+
+
+def test_a_rank_that_others_were_to_register_and_did_not_does_it_itself(serve: Callable[[Fleet, int], int]) -> None:
+    fleet = Fleet()
+    rank = registration(serve(fleet, 0), is_watched=lambda: False, after_seconds=0.2)
+    rank.start()
+    assert fleet.wait_for(1)
+    rank.stop()
+
+
+def test_a_launcher_registers_its_ranks_together_and_again_until_the_job_is_known(
+    serve: Callable[[Fleet, int], int], tmp_path: Path
+) -> None:
+    fleet = Fleet(grpc.StatusCode.NOT_FOUND)
+    (tmp_path / "registers-1-0").write_bytes(note(1, address="of an earlier run").SerializeToString())
+    ranks = RankRegistrations(
+        JobSpec(
+            job_id="job",
+            entry_point="module:function",
+            layout=uniform_layout(num_blocks=1, tensor=1, pipeline=1, data=3, num_micro_batches=3),
+            run_dir=tmp_path,
+            fleet_address=f"127.0.0.1:{serve(fleet, 0)}",
+            fleet_token="token-of-the-fleet",
+            job_token="a-token-of-this-job",
+        )
+    )
+    ranks.start()
+    try:
+        for rank in (0, 2):
+            assert leave_note(note(rank), tmp_path)
+            ranks.expect(rank, 0)
+        ranks.expect(1, 1)  # its process does not come up
+        eventually(lambda: not list(tmp_path.glob("registers-*")))
+    finally:
+        ranks.stop()
+    registered = [one for request in fleet.requests[1:] for one in request.processes]
+    assert {(one.rank, one.incarnation, one.address) for one in registered} == {(0, 0, "host:5"), (2, 0, "host:5")}
+    assert set(fleet.tokens) == {"Bearer a-token-of-this-job"}
+    assert any(len(request.processes) == 2 for request in fleet.requests), "together"
+
+
+def note(rank: int, address: str = "host:5") -> pb.RankProcess:
+    return pb.RankProcess(rank=rank, node="n0", device=f"gpu-{rank}", address=address)
+
+
+def eventually(holds: Callable[[], bool], timeout_seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + timeout_seconds
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def test_a_rank_that_nobody_watches_registers_again(serve: Callable[[Fleet, int], int]) -> None:

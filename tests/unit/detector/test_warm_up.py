@@ -3,8 +3,7 @@
 import importlib
 import pkgutil
 
-from numba.core.dispatcher import Dispatcher
-
+from evenkeel.numeric.compiled import Compiled
 from evenkeel.services import detector
 from evenkeel.services.detector.warm_up import warm_up
 
@@ -27,7 +26,7 @@ def num_compiled() -> dict[str, int]:
         f"{module.__name__}.{name}": len(value.signatures)
         for module in MODULES
         for name, value in vars(module).items()
-        if isinstance(value, Dispatcher) and name not in INNER
+        if isinstance(value, Compiled) and name not in INNER
     }
 
 

@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from evenkeel.layouts.layout import uniform_layout
-from evenkeel.trainer_sdk.elastic.config import TrainingConfig, config_to_json
+from evenkeel.trainer_sdk.elastic.config import TrainingConfig, config_from_json, config_to_json
 from evenkeel.trainer_sdk.elastic.copies.checkpoint_folder import CheckpointFolder
 from evenkeel.trainer_sdk.launcher.description.job_spec import JobSpec
 from evenkeel.trainer_sdk.launcher.description.resume import resumed
+from evenkeel.trainer_sdk.launcher.description.run_state import RunState
 from tests.unit.elastic.test_checkpoints import write
 
 TWO = uniform_layout(num_blocks=5, tensor=2, pipeline=1, data=1, num_micro_batches=3)
@@ -88,13 +89,28 @@ def test_a_directory_that_cannot_be_used_is_an_error_before_anything_starts(spec
     bad = replace(spec, config={**spec.config, "checkpoint": {"directory": str(tmp_path / "file")}})
     with pytest.raises(ValueError, match=r"checkpoint directory .*config\.checkpoint\.directory"):
         resumed(bad, fresh=False)
-    empty = replace(spec, config={**spec.config, "checkpoint": {"keep": 3}})
-    with pytest.raises(ValueError, match="needs a directory"):
-        resumed(empty, fresh=False)
+
+
+@pytest.mark.parametrize("checkpoint", [{}, {"checkpoint": {}}, {"checkpoint": {"keep": 3}}])
+def test_checkpoints_are_in_the_runs_folder_where_nobody_says_where(
+    spec: JobSpec, small_config: TrainingConfig, tmp_path: Path, checkpoint: dict[str, dict[str, int]]
+) -> None:
+    unsaid = {name: value for name, value in spec.config.items() if name != "checkpoint"} | checkpoint
+    first, _ = resumed(replace(spec, config=unsaid), fresh=False)
+    assert first.config["checkpoint"]["directory"] == str(tmp_path / "checkpoints")
+    write(small_config, CheckpointFolder(tmp_path / "checkpoints", "job"), TWO, 4)
+    second, _ = resumed(replace(spec, config=unsaid), fresh=False)
+    assert (second.job_id, second.config["resume_steps"]) == ("job.2", 4)
+
+
+def test_runs_from_before_there_were_checkpoints_count_too(spec: JobSpec) -> None:
+    RunState(job_id="job.4", supervisor_pid=1, speed_table="").write(spec.run_dir)
+    assert resumed(spec, fresh=False)[0].job_id == "job.5"
 
 
 def test_a_job_without_checkpoints_is_left_alone_and_cannot_be_fresh(spec: JobSpec) -> None:
-    plain = replace(spec, config={})
+    plain = replace(spec, config={**spec.config, "checkpoint": None})
+    assert config_from_json(plain.config).checkpoint.directory == ""
     assert resumed(plain, fresh=False) == (plain, "")
     with pytest.raises(ValueError, match="writes no checkpoints"):
         resumed(plain, fresh=True)

@@ -47,6 +47,19 @@ def test_it_adds_in_the_order_of_its_source() -> None:
     assert total == expected[-1]
 
 
+@pytest.mark.parametrize(
+    "module", ["services.detector", "services.scheduler", "services.telemetry", "planning.search.solver"]
+)
+def test_what_is_compiled_costs_an_import_nothing(module: str) -> None:
+    name = f"evenkeel.{module}.main" if module.startswith("services") else f"evenkeel.{module}"
+    heavy = ("numba", "torch", "ortools", "scipy")
+    script = f"import sys, {name}; print([one for one in {heavy} if one in sys.modules])"
+
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+
+    assert done.stdout == "[]\n"
+
+
 _HELPER = """
 from evenkeel.numeric.compiled import compiled
 
@@ -66,7 +79,7 @@ from {prefix}_helper import scaled
 def result(value):
     return scaled(value) + OFFSET
 
-print(result(10.0), sum(result.stats.cache_hits.values()))
+print(result(10.0), sum(result.dispatcher.stats.cache_hits.values()))
 """
 
 

@@ -8,14 +8,17 @@ from evenkeel.trainer_sdk.elastic.config import config_from_json, config_to_json
 from evenkeel.trainer_sdk.elastic.copies.checkpoint_folder import Checkpoint, CheckpointFolder, require_safetensors
 from evenkeel.trainer_sdk.elastic.copies.checkpoint_manifest import training_identity
 from evenkeel.trainer_sdk.launcher.description.job_spec import JobSpec
+from evenkeel.trainer_sdk.launcher.description.runs import next_run
 
+_FOLDER = "checkpoints"
 _ELASTIC = "evenkeel.trainer_sdk.elastic.worker:train"
 
 
 def resumed(spec: JobSpec, *, fresh: bool) -> tuple[JobSpec, str]:
     """A job that goes on where its checkpoints end. Before any rank runs: it tidies up the job's folder.
 
-    Later runs get an id of their own (``<job>.2``, ``<job>.3``, ...), because the history of a job ends with its run.
+    Checkpoints are in the run's folder unless ``config.checkpoint`` names another; null is none. Later runs get an id
+    of their own (``<job>.2``, ``<job>.3``, ...), because the history of a job ends with its run.
 
     Args:
         spec: The job as written down.
@@ -27,15 +30,13 @@ def resumed(spec: JobSpec, *, fresh: bool) -> tuple[JobSpec, str]:
     Raises:
         ValueError: The directory cannot be used, or its checkpoints are of another training.
     """
-    if spec.entry_point != _ELASTIC or not spec.config.get("checkpoint"):
+    if spec.entry_point != _ELASTIC or spec.config.get("checkpoint", {}) is None:
         if fresh:
-            raise ValueError("--fresh: the job writes no checkpoints (config.checkpoint.directory), so there are none")
+            raise ValueError("--fresh: the job writes no checkpoints, so there are none")
         return spec, ""
     config = config_from_json(spec.config)
-    if not config.checkpoint.directory:
-        raise ValueError("config.checkpoint needs a directory; leave config.checkpoint out for no checkpoints")
     require_safetensors()
-    directory = Path(config.checkpoint.directory).expanduser().absolute()
+    directory = Path(config.checkpoint.directory or spec.run_dir / _FOLDER).expanduser().absolute()
     folder = CheckpointFolder(directory, spec.job_id)
     folder.require_writable()
     try:
@@ -44,10 +45,10 @@ def resumed(spec: JobSpec, *, fresh: bool) -> tuple[JobSpec, str]:
             _require_same_training(found, training_identity(config_to_json(config)))
         steps = 0 if found is None else found.manifest.steps_applied
         folder.clear_after(steps)
-        run = folder.next_run()
+        run = max(folder.next_run(), next_run(spec))
     except OSError as error:
         raise ValueError(f"checkpoint directory {folder.root}: {error.strerror or error}") from error
-    checkpoint = {**spec.config["checkpoint"], "directory": str(directory), "name": spec.job_id}
+    checkpoint = {**spec.config.get("checkpoint", {}), "directory": str(directory), "name": spec.job_id}
     job_id = spec.job_id if run == 1 else f"{spec.job_id}.{run}"
     going = replace(spec, job_id=job_id, config={**spec.config, "checkpoint": checkpoint, "resume_steps": steps})
     return going, _words(job_id, found, folder, config.num_iterations)

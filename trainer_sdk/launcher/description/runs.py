@@ -18,18 +18,20 @@ def numbered(spec: JobSpec) -> tuple[JobSpec, str]:
     Returns:
         The job, and what to tell the person; empty for a first run.
     """
-    if not spec.fleet_address:
-        return spec, ""
-    try:
-        earlier = read_run_state(spec.run_dir).job_id
-    except ValueError:
-        return spec, ""
-    name, _, number = earlier.rpartition(".")
-    if earlier == spec.job_id:
-        run = 2
-    elif name == spec.job_id and number.isdecimal():
-        run = int(number) + 1
-    else:
+    run = next_run(spec)
+    if run == 1 or not spec.fleet_address:
         return spec, ""
     job_id = f"{spec.job_id}.{run}"
     return replace(spec, job_id=job_id), f"job {job_id} is run {run} of {spec.job_id} in {spec.run_dir}"
+
+
+def next_run(spec: JobSpec) -> int:
+    """Which run of the job one in its folder would be; 1 for the first."""
+    try:
+        earlier = read_run_state(spec.run_dir).job_id
+    except ValueError:
+        return 1
+    name, _, number = earlier.rpartition(".")
+    if name == spec.job_id and number.isdecimal():
+        return int(number) + 1
+    return 2 if earlier == spec.job_id else 1

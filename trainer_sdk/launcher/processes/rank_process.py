@@ -31,6 +31,7 @@ from evenkeel.trainer_sdk.launcher.left_words import leave
 from evenkeel.trainer_sdk.launcher.processes.context import RankContext
 from evenkeel.trainer_sdk.launcher.progress.noting_emitter import NotingEmitter
 from evenkeel.trainer_sdk.launcher.progress.progress_board import ProgressBoard
+from evenkeel.trainer_sdk.launcher.rank_registrations import ALONE_AFTER_SECONDS, leave_note
 
 EXIT_FINISHED = 0
 EXIT_FAILED = 1
@@ -182,7 +183,9 @@ def _controller(
         is_watched=lambda: server.num_watches > 0,
         security=server.security,
         fleet_ca_file=spec.fleet_ca_file,
+        after_seconds=ALONE_AFTER_SECONDS,
     )
+    leave_note(registration.process, spec.run_dir)
     registration.start()
     return server, registration
 

@@ -1,0 +1,1 @@
+"""What a live job loses when ranks and services fail, cell by cell."""

@@ -1,0 +1,195 @@
+"""Cases on a live job, one after the other: eight ranks on emulated devices, two of each service, everything real."""
+
+import asyncio
+import math
+import os
+import signal
+import time
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+import psycopg
+
+from benchmarks.faults.cells import FROZEN_SECONDS, Cell, Fault
+from evenkeel.demo.conditions import Moment, ShapeReached
+from evenkeel.demo.job import main_job
+from evenkeel.demo.observations import Observations
+from evenkeel.demo.performance import job_spec
+from evenkeel.demo.recorder import recording
+from evenkeel.demo.reference import reference_run
+from evenkeel.demo.run_log import RunLog
+from evenkeel.demo.summary import loss_differences, samples_lost, samples_repeated
+from evenkeel.demo.timeline import CommittedIteration
+from evenkeel.stack.faults import frozen
+from evenkeel.stack.services import fleet_address_of, is_healthy
+from evenkeel.stack.stack import Stack
+from evenkeel.trainer_sdk.launcher import inject
+from evenkeel.trainer_sdk.launcher.launcher import Launcher
+
+NUM_RANKS = 8
+_CALM_ITERATIONS = 5
+_PATIENCE_SECONDS = 240.0
+_POLL_SECONDS = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """What came of one case; ``problem`` is empty where the job was whole again."""
+
+    cell: Cell
+    began_at: float
+    ended_at: float
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """A whole run.
+
+    Attributes:
+        cases: In order.
+        lost_seconds: Of each case: its longest time between two optimizer steps, minus a healthy iteration.
+        healthy_seconds: Median iteration before the first case.
+        loss_difference: Largest relative difference from the failure-free run.
+        samples_lost, samples_repeated: Over the whole run.
+    """
+
+    cases: tuple[Case, ...]
+    lost_seconds: tuple[float | None, ...]
+    healthy_seconds: float
+    loss_difference: float
+    samples_lost: int
+    samples_repeated: int
+
+
+async def run(
+    stack: Stack, wanted: Iterable[tuple[Cell, float, float]], folder: Path, seed: int, *, seconds: float = math.inf
+) -> Outcome:
+    """Plays the cases on a stack of two instances.
+
+    Stops at the first after which the job is not whole again, and begins none after ``seconds``.
+    """
+    until_seconds = time.monotonic() + seconds
+    job = main_job(f"faults-{os.getpid()}", seed)
+    log, done = RunLog(job_id=job.config.job_id), list[Case]()
+    launcher = Launcher(job_spec(stack, job, folder), job.model)
+    async with reference_run(job.config) as reference:
+        try:
+            async with recording(stack.addresses.kafka_bootstrap_servers, log):
+                await asyncio.to_thread(launcher.start)
+                live = _Live(stack, launcher, log)
+                await live.until_whole(_CALM_ITERATIONS)
+                for cell, delay_seconds, gap_seconds in wanted:
+                    if time.monotonic() > until_seconds:
+                        break
+                    await asyncio.sleep(delay_seconds)
+                    done.append(await live.play(cell, gap_seconds))
+                    print(f"{cell}: {done[-1].problem or 'whole again'}", flush=True)
+                    if done[-1].problem:
+                        break
+                await asyncio.sleep(2.0)
+        finally:
+            await asyncio.to_thread(launcher.stop)
+        await reference.hurry()
+        losses = await reference.read_until(max(log.last_iteration, 0) + 1)
+    seen = Observations(
+        log=log,
+        truths=(),
+        outcomes=(),
+        model=job.model,
+        layout=job.layout,
+        flops_per_second=job.flops_per_second,
+        reference_losses=losses,
+        history=None,
+    )
+    first_at = min((case.began_at for case in done), default=float("inf"))
+    healthy = median(one.seconds for one in seen.iterations if one.seconds is not None and one.committed_at < first_at)
+    return Outcome(
+        cases=tuple(done),
+        lost_seconds=tuple(_lost_seconds(case, seen.iterations, healthy) for case in done),
+        healthy_seconds=healthy,
+        loss_difference=max((difference for _, difference in loss_differences(seen)), default=float("nan")),
+        samples_lost=samples_lost(seen),
+        samples_repeated=samples_repeated(seen),
+    )
+
+
+def _lost_seconds(case: Case, iterations: Iterable[CommittedIteration], healthy_seconds: float) -> float | None:
+    within = [one for one in iterations if case.began_at <= one.committed_at <= case.ended_at]
+    return max((one.seconds - healthy_seconds for one in within if one.seconds is not None), default=None)
+
+
+class _Live:
+    """A running job on a running stack."""
+
+    def __init__(self, stack: Stack, launcher: Launcher, log: RunLog) -> None:
+        self._stack, self._launcher, self._log = stack, launcher, log
+
+    async def play(self, cell: Cell, gap_seconds: float) -> Case:
+        """The faults, then what puts an end to them, then until the job is whole again."""
+        began = self._moment()
+        problem = ""
+        try:
+            with ExitStack() as until_over:
+                if cell.service:
+                    for process_id in self._processes_of(cell):
+                        if cell.how is Fault.KILL:
+                            os.kill(process_id, signal.SIGKILL)
+                        else:
+                            until_over.enter_context(frozen(process_id))
+                    await asyncio.sleep(gap_seconds)
+                for number, rank in enumerate(cell.ranks):
+                    await asyncio.sleep(gap_seconds if number else 0.0)
+                    self._fail(rank, cell.fault)
+                if cell.how is Fault.STOP:
+                    await asyncio.sleep(FROZEN_SECONDS)
+            if cell.ranks:
+                await self._until(lambda: self._log.last_epoch > began.epoch, "a new layout")
+            await self._until(lambda: self._log.last_iteration >= began.iteration + 3, "three more iterations")
+            for rank in cell.ranks:
+                await asyncio.to_thread(self._launcher.restart, rank)
+            await self.until_whole(_CALM_ITERATIONS)
+        except TimeoutError as error:
+            problem = str(error)
+        return Case(cell=cell, began_at=began.at, ended_at=time.time(), problem=problem)
+
+    async def until_whole(self, num_iterations: int) -> None:
+        """All ranks train, all services are well, and that for so many iterations."""
+        whole = ShapeReached(NUM_RANKS)
+        now = self._moment()
+        await self._until(lambda: whole.holds(self._log, now), f"{NUM_RANKS} ranks to train")
+        ports = self._stack.addresses.metrics_ports.values()
+        await self._until(lambda: all(map(is_healthy, ports)), "the services to be well")
+        now = self._moment()
+        await self._until(lambda: self._log.last_iteration >= now.iteration + num_iterations, "calm iterations")
+
+    def _fail(self, rank: int, fault: Fault) -> None:
+        run_dir = self._launcher.spec.run_dir
+        {Fault.KILL: inject.kill, Fault.STOP: inject.stop, Fault.HANG: inject.hang}[fault](run_dir, rank)
+
+    def _processes_of(self, cell: Cell) -> list[int]:
+        process_ids = {**self._stack.service_process_ids, **self._stack.server_process_ids}
+        name = cell.service
+        if name == "scheduler":
+            with psycopg.connect(self._stack.addresses.database_url) as connection:
+                row = connection.execute("SELECT address FROM leases WHERE name = 'scheduler'").fetchone()
+            names = ("scheduler", "scheduler-2")
+            name = next(one for one in names if row and fleet_address_of(one, self._stack.addresses) == row[0])
+        found = [name, *(one for one in process_ids if cell.both and one != name and one.startswith(cell.service))]
+        return [process_ids[one] for one in found]
+
+    def _moment(self) -> Moment:
+        return Moment(at=time.time(), iteration=self._log.last_iteration + 1, epoch=max(self._log.last_epoch, 0))
+
+    async def _until(self, holds: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while not await asyncio.to_thread(holds):
+            status = self._launcher.wait(0.0)
+            if status is not None:
+                raise TimeoutError(f"the job ended with status {status}")
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"waited {_PATIENCE_SECONDS:.0f} s in vain for {what}")
+            await asyncio.sleep(_POLL_SECONDS)
