@@ -24,8 +24,9 @@ def run(scenario: Scenario, faults: Iterable[Fault]) -> Outcome:
     try:
         return loop.run_until_complete(world.run())
     finally:
-        for task in asyncio.all_tasks(loop):
-            task.cancel()
-        loop.run_until_complete(asyncio.sleep(0))
+        while tasks := asyncio.all_tasks(loop):  # what cleans up may begin another
+            for task in tasks:
+                task.cancel()
+            loop.run_until_complete(asyncio.sleep(0))
         asyncio.set_event_loop(None)
         loop.close()

@@ -10,7 +10,8 @@ import pytest
 import structlog
 
 from evenkeel.layouts import copies
-from evenkeel.services.scheduler.dispatch.board import StateBoard
+from evenkeel.layouts.rank_state import RankState
+from evenkeel.services.scheduler.dispatch.plan_run import PlanRun
 from evenkeel.services.scheduler.serving import job_effects
 from evenkeel.trainer_sdk.control.acceptor import Acceptor
 from evenkeel.trainer_sdk.control.standing import Committed, Standing, Switching, without_switch
@@ -66,7 +67,11 @@ def locked_out(stack: ExitStack) -> None:
     real_dispatch = job_effects.flight_of
     stack.enter_context(mock.patch.object(Acceptor, "take", take))
     stack.enter_context(mock.patch.object(Acceptor, "prepare", prepare))
-    stack.enter_context(mock.patch.object(StateBoard, "failure", return_value=""))
+
+    def told(self: PlanRun, state: RankState, real: Any = PlanRun._told) -> Any:
+        return real(self, replace(state, failed_epoch=0, failed_reason=""))
+
+    stack.enter_context(mock.patch.object(PlanRun, "_told", told))
     stack.enter_context(
         mock.patch.object(job_effects, "flight_of", lambda *asked: replace(real_dispatch(*asked), others={}))
     )
