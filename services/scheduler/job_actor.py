@@ -79,14 +79,13 @@ class JobActor:
             likely = asyncio.create_task(solved(job, self._parts))
         await self._parts.store.save_patiently(changes)
         fresh = [verdict for verdict in verdicts if verdict.verdict_id not in self.job.seen]
-        alive = [(rank, info.incarnation) for rank, info in self.job.ranks.items() if info.alive]
+        gone = _counted(self.job) - _counted(job)
         self._plans.job = job
         for verdict in fresh:
             self._parts.metrics.verdicts.labels(str(verdict.kind)).inc()
             self._news.publish(verdict)
-        for key in alive:
-            if not job.ranks[key[0]].alive:
-                self._processes.drop(key, evict_in_epoch=job.top_epoch if key in evict else None)
+        for key in sorted(gone):
+            self._processes.drop(key, evict_in_epoch=job.top_epoch if key in evict else None)
         await self._plans.react(likely)
 
     async def take_profile(self, profile: JobProfile) -> None:
@@ -232,3 +231,9 @@ class JobActor:
     def view(self) -> JobView:
         """The job as it is."""
         return self._plans.view(self.job)
+
+
+def _counted(job: JobKnowledge) -> frozenset[tuple[int, int]]:
+    """Processes (rank, incarnation) that live, as far as is known, or wait to take their ranks over."""
+    infos = (*job.ranks.values(), *(newcomer.info for newcomer in job.newcomers.values()))
+    return frozenset((info.rank, info.incarnation) for info in infos if info.alive)
