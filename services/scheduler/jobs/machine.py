@@ -20,7 +20,7 @@ from evenkeel.services.scheduler.domain.replacements import in_their_places, on_
 from evenkeel.services.scheduler.domain.restart import Resumed, new_job
 from evenkeel.services.scheduler.domain.transitions import on_verdict
 from evenkeel.services.scheduler.jobs import events, evidence, flights, planning
-from evenkeel.services.scheduler.jobs.job import Job, Timer
+from evenkeel.services.scheduler.jobs.job import Job, Timer, counted
 from evenkeel.services.scheduler.jobs.steps import Draft, EndJob, Evict, Moment, Step, Tell
 from evenkeel.services.scheduler.plans.records import decision_from_document, flight_again
 
@@ -142,8 +142,9 @@ def take_verdicts(draft: Draft, verdicts: Sequence[VerdictRecord]) -> None:
         draft.known = outcome.job
         draft.save += [verdict, *outcome.records]
         evict.update(outcome.evict)
-    left = [info for rank, info in before.ranks.items() if info.alive and not draft.known.ranks[rank].alive]
-    draft.then += [Evict(one, draft.known.top_epoch) for one in left if (one.rank, one.incarnation) in evict]
+    left = counted(draft.known)
+    gone = [info for process, info in counted(before).items() if process in evict and process not in left]
+    draft.then += [Evict(info, draft.known.top_epoch) for info in gone]
     planning.react(draft)
 
 

@@ -46,6 +46,21 @@ def test_what_is_known_by_now_is_what_the_planner_is_asked_and_an_answer_to_less
     assert {3, 6}.isdisjoint(play.plan.flight.layout.ranks)
 
 
+def test_an_answer_about_a_rank_that_is_well_again_by_now_is_dropped() -> None:
+    play = Play()
+    (asked,) = play.say(VerdictKind.COMPUTE_SLOW, 1, throughput=0.4).meanwhile
+    assert play.say(VerdictKind.RECOVERED, 1, throughput=1.0).meanwhile == ()
+    play.solved(asked)
+    assert (play.job.plan, play.step.meanwhile) == (None, ())
+
+
+def test_a_later_process_that_hangs_is_told_to_leave() -> None:
+    play = Play()
+    play.on(events.RanksRegistered((registration(3, 1),)))
+    step = play.say(VerdictKind.HANG, 3, incarnation=1)
+    assert [(one.info.rank, one.info.incarnation) for one in step.then if isinstance(one, steps.Evict)] == [(3, 1)]
+
+
 def test_a_question_that_is_asked_already_is_not_asked_again() -> None:
     play = Play()
     play.say(VerdictKind.FAIL_STOP, 3)
