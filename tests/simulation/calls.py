@@ -1,7 +1,7 @@
-"""Calls to ranks over a network that delays, loses and cuts off."""
+"""Calls to ranks over a network that delays, loses, doubles and cuts off; stands for the client over gRPC."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any
 
 from evenkeel.layouts.rank_state import Ballot, RankState
@@ -9,34 +9,49 @@ from evenkeel.services.scheduler.dispatch import protocol
 from evenkeel.trainer_sdk.control import standing
 from evenkeel.trainer_sdk.control.state import ApplyMode, Commit, Reshape
 from tests.simulation.ranks import SimulatedRank
+from tests.simulation.virtual_loop import PROCESS
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
+Reply = Callable[[RankState | Exception], None]
 
-class SimulatedCalls:
-    """Calls to one process over a network that delays and loses; see :class:`RankCalls`."""
 
-    def __init__(self, world: "World", key: tuple[int, int]) -> None:
-        self._world, self._key = world, key
+class SimulatedClient:
+    """One process of a rank; see :class:`~evenkeel.services.scheduler.adapters.rank_client.RankClient`."""
+
+    def __init__(self, *, job_id: str, rank: int, incarnation: int, address: str, leadership: Any, **_: Any) -> None:
+        process = PROCESS.get()
+        assert process is not None, "clients belong to a scheduler"
+        self.rank, self.incarnation, self.address = rank, incarnation, address
+        self._world: World = process.world
+        self._job = self._world.jobs[job_id]
+        self._leadership = leadership
+        self._waiting: set[asyncio.Future[RankState]] = set()
+        self._is_closed = False
 
     async def prepare(self, reshape: protocol.Reshape, timeout_seconds: float) -> RankState:
         plan = _for_ranks(reshape)
+        self._require_leadership()
 
-        async def ask(rank: SimulatedRank) -> RankState:
-            rank.acceptor.prepare(plan)
-            rank.changed()
-            self._world.happened("prepared", rank)
-            while (answer := rank.acceptor.answer(plan)) is None:
-                changed = asyncio.Event()
-                rank.watchers.append(changed.set)
+        def arrive(rank: SimulatedRank, reply: Reply) -> None:
+            def look() -> None:
                 try:
-                    await changed.wait()
-                finally:
-                    rank.watchers.remove(changed.set)
-            return answer
+                    answer: RankState | Exception | None = rank.acceptor.answer(plan)
+                except (standing.StaleBallotError, standing.FinishedError) as error:
+                    answer = error
+                if answer is not None:
+                    rank.watchers.remove(look)
+                    rank.callers.remove(reply)
+                    reply(answer)
 
-        return await self._call(ask, timeout_seconds)
+            rank.acceptor.prepare(plan)
+            rank.watchers.append(look)
+            rank.callers.append(reply)
+            rank.changed()
+            self._job.happened("prepared", rank)
+
+        return await self._call(arrive, timeout_seconds)
 
     async def commit(self, reshape: protocol.Reshape, decision: protocol.Decision, timeout_seconds: float) -> RankState:
         commit = Commit(
@@ -49,54 +64,120 @@ class SimulatedCalls:
             from_checkpoint=decision.from_checkpoint,
         )
 
-        async def ask(rank: SimulatedRank) -> RankState:
+        def arrive(rank: SimulatedRank, reply: Reply) -> None:
             if not self._world.history.is_decided(reshape.plan_id):
                 self._world.broken.append(f"decided_before_commit: {reshape.plan_id}")
             rank.acceptor.commit(commit)
             rank.changed()
-            self._world.happened("committed", rank)
-            return rank.acceptor.state
+            self._job.happened("committed", rank)
+            reply(rank.acceptor.state)
 
-        return await self._call(ask, timeout_seconds)
+        return await self._call(arrive, timeout_seconds)
 
     async def abort(self, reshape: protocol.Reshape, timeout_seconds: float) -> RankState:
-        async def ask(rank: SimulatedRank) -> RankState:
+        self._require_leadership()
+
+        def arrive(rank: SimulatedRank, reply: Reply) -> None:
             rank.acceptor.abort(reshape.plan_id, Ballot(reshape.term, reshape.epoch))
             rank.changed()
-            return rank.acceptor.state
+            reply(rank.acceptor.state)
 
-        return await self._call(ask, timeout_seconds)
+        return await self._call(arrive, timeout_seconds)
+
+    async def interrupt(self, epoch: int, *, leave: bool, timeout_seconds: float) -> None:
+        self._require_leadership()
+
+        def arrive(rank: SimulatedRank, reply: Reply) -> None:
+            rank.acceptor.interrupt(epoch, leave=leave)
+            reply(rank.acceptor.state)
+            rank.changed()
+            if leave:
+                self._job.leaves(rank)
+
+        await self._call(arrive, timeout_seconds)
 
     async def status(self, timeout_seconds: float) -> RankState:
-        async def ask(rank: SimulatedRank) -> RankState:
-            return rank.acceptor.state
+        return await self._call(lambda rank, reply: reply(rank.acceptor.state), timeout_seconds)
 
-        return await self._call(ask, timeout_seconds)
+    async def watch(self) -> AsyncIterator[RankState]:
+        said: asyncio.Queue[RankState | Exception] = asyncio.Queue()
+        self._arrive(lambda rank, reply: rank.stream_to(reply), said.put_nowait, is_stream=True)
+        while True:
+            state = await said.get()
+            if isinstance(state, Exception):
+                raise _as_told(state)
+            yield state
 
-    async def _call(
-        self, ask: Callable[[SimulatedRank], Coroutine[Any, Any, RankState]], timeout_seconds: float
-    ) -> RankState:
-        world, (number, incarnation) = self._world, self._key
+    async def close(self) -> None:
+        self._is_closed = True
+        for waiting in self._waiting:
+            _set(waiting, protocol.RankGoneError(f"rank {self.rank}.{self.incarnation}"))
+
+    def _require_leadership(self) -> None:
+        if not self._leadership.holds:
+            raise protocol.RankAwayError(f"rank {self.rank} is not asked: not in charge")
+
+    async def _call(self, arrive: Callable[[SimulatedRank, Reply], None], timeout_seconds: float) -> RankState:
+        if self._is_closed:
+            raise protocol.RankGoneError(f"rank {self.rank}.{self.incarnation}")
+        world = self._world
+        answer: asyncio.Future[RankState] = world.loop.create_future()
+
+        def reply(said: RankState | Exception) -> None:
+            if not world.happens(world.scenario.messages_lost):
+                world.after(world.random.uniform(0.0, 0.02), lambda: _set(answer, said))
+
+        for _ in range(2 if world.happens(world.scenario.messages_doubled) else 1):
+            if not world.happens(world.scenario.messages_lost):
+                self._arrive(arrive, reply)
+        self._waiting.add(answer)
         try:
             async with asyncio.timeout(timeout_seconds):
-                await asyncio.sleep(world.random.uniform(0.0, 0.02))
-                rank = world.ranks.get(number)
-                if world.cut_until.get(number, 0.0) > world.loop.now:
-                    await asyncio.sleep(timeout_seconds)
-                if rank is None or rank.incarnation != incarnation or not rank.alive:
-                    raise protocol.RankAwayError(f"rank {number}.{incarnation} is away")
-                try:
-                    state = await ask(rank)
-                except standing.StaleBallotError as stale:
-                    raise protocol.StaleBallotError(stale.promised, str(stale)) from stale
-                except standing.FinishedError as finished:
-                    raise protocol.RankRefusedError(str(finished)) from finished
-                await asyncio.sleep(world.random.uniform(0.0, 0.02))
-                if world.random.random() < world.scenario.answers_lost or not rank.alive:
-                    await asyncio.sleep(timeout_seconds)
-                return state
+                return await answer
         except TimeoutError as error:
-            raise protocol.RankTimeoutError(f"rank {number}.{incarnation}") from error
+            raise protocol.RankTimeoutError(f"rank {self.rank}.{self.incarnation}") from error
+        finally:
+            self._waiting.discard(answer)
+
+    def _arrive(self, arrive: Callable[[SimulatedRank, Reply], None], reply: Reply, *, is_stream: bool = False) -> None:
+        """A message gets to the process, when it runs; or the connection breaks. A stream's waits for the network."""
+        world, term, key = self._world, self._leadership.term, (self.rank, self.incarnation)
+
+        def there() -> None:
+            rank = self._job.processes.get(key)
+            if (left := self._job.cut_until.get(key, 0.0) - world.loop.now) > 0.0:
+                if is_stream:
+                    world.after(left, there)
+                return
+            if rank is None or not rank.alive:
+                reply(protocol.RankAwayError(f"rank {self.rank}.{self.incarnation} is away"))
+            elif rank.is_stopped:
+                rank.when_it_runs(there)
+            else:
+                self._job.reached(rank, term)
+                try:
+                    rank.acceptor.follow(term)
+                    arrive(rank, reply)
+                except (standing.StaleBallotError, standing.FinishedError) as error:
+                    reply(error)
+
+        world.after(world.random.uniform(0.0, 0.02), there)
+
+
+def _set(answer: "asyncio.Future[RankState]", said: RankState | Exception) -> None:
+    if answer.done():
+        return
+    if isinstance(said, RankState):
+        answer.set_result(said)
+        return
+    answer.set_exception(_as_told(said))
+    answer.exception()  # whoever waited may be dead
+
+
+def _as_told(error: Exception) -> Exception:
+    if isinstance(error, standing.StaleBallotError):
+        return protocol.StaleBallotError(error.promised, str(error))
+    return protocol.RankRefusedError(str(error)) if isinstance(error, standing.FinishedError) else error
 
 
 def _for_ranks(reshape: protocol.Reshape) -> Reshape:

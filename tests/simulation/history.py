@@ -1,10 +1,8 @@
-"""The history in memory: durable when a save returns, slow, and kept when the scheduler dies."""
+"""The history in memory: slow, durable before a save returns, and closed to whoever is not in charge any more."""
 
-import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evenkeel.history.records import (
     IncidentEventRecord,
@@ -21,62 +19,70 @@ from evenkeel.history.records import (
     VerdictRecord,
 )
 from evenkeel.history.vocabulary import IncidentEventKind, JobState, PlanState
+from evenkeel.services.scheduler.adapters.lease import Lease
 from evenkeel.services.scheduler.domain.changes import JobStateRecord
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
 
 ENDS = frozenset({PlanState.ABORTED, PlanState.APPLIED})
 
 
+class FencedStore:
+    """What one scheduler sees of it; see :class:`~evenkeel.services.scheduler.adapters.store.Store`."""
+
+    def __init__(self, world: "World", lease: Lease) -> None:
+        self._world, self._history, self._lease = world, world.history, lease
+
+    async def save(self, changes: Sequence[Any]) -> tuple[bool, ...]:
+        def arrive() -> tuple[bool, ...]:
+            self._world.leases.hold(self._lease.term)
+            done = tuple([self._history.take(change) for change in changes])
+            self._world.happened("saved")
+            return done
+
+        return await self._world.request(arrive, self._history.delay_seconds)
+
+    save_patiently = save
+
+    async def unfinished_jobs(self) -> list[str]:
+        return await self._world.request(lambda: list(self._history.jobs))
+
+    async def get_job(self, job_id: str) -> JobStatus | None:
+        return await self._world.request(lambda: self._history.status(job_id))
+
+    async def load_job(self, job_id: str) -> RestartRecord | None:
+        return await self._world.request(lambda: self._history.jobs[job_id].restart(self._history.plans))
+
+
 class MemoryHistory:
-    """What :class:`~evenkeel.services.scheduler.adapters.store.Store` does for one job, without a database.
+    """All that is durable.
 
     Attributes:
+        jobs: By id.
         plans: Newest state of every plan, by id.
         broken: What must not be in a history.
         delay_seconds: Longest that a save takes.
     """
 
-    def __init__(self, job: JobRecord, random: Random) -> None:
-        self._job, self._random = job, random
+    def __init__(self) -> None:
         self.delay_seconds = 0.01
         self.broken: list[str] = []
+        self.jobs: dict[str, JobHistory] = {}
         self.plans: dict[str, PlanStatus] = {}
-        self._state = JobState.RUNNING
-        self._ranks: dict[tuple[int, int], RankRecord] = {}
-        self._verdicts: dict[str, VerdictRecord] = {}
-        self._incidents: dict[str, IncidentState] = {}
-        self._running_since: Any = None
 
-    async def save(self, changes: Sequence[Any]) -> tuple[bool, ...]:
-        await asyncio.sleep(self._random.uniform(0.0, self.delay_seconds))
-        done = tuple(self._take(change) for change in changes)
-        await asyncio.sleep(self._random.uniform(0.0, self.delay_seconds))  # the answer is on its way
-        return done
+    def is_decided(self, plan_id: str) -> bool:
+        return self.plans[plan_id].decision is not None
 
-    save_patiently = save
+    def status(self, job_id: str) -> JobStatus | None:
+        return self.jobs[job_id].status if job_id in self.jobs else None
 
-    def _take(self, change: Any) -> bool:
+    def take(self, change: Any) -> bool:
         match change:
-            case RankRecord():
-                return self._ranks.setdefault((change.rank, change.incarnation), change) is change
-            case VerdictRecord():
-                return self._verdicts.setdefault(change.verdict_id, change) is change
-            case JobStateRecord():
-                self._state = change.state
-            case IncidentRecord():
-                names = ("incident_id", "job_id", "verdict_id", "kind", "culprits", "first_iteration", "throughput")
-                self._incidents[change.incident_id] = IncidentState(
-                    **{name: getattr(change, name) for name in names},
-                    opened_at=change.opened_at,
-                    lost_seconds=0.0,
-                    resolved_at=None,
-                    plan_ids=(),
-                )
+            case JobRecord():
+                return self.jobs.setdefault(change.job_id, JobHistory(change)).record == change
             case IncidentEventRecord():
-                known = self._incidents.get(change.incident_id)
-                if change.kind is IncidentEventKind.RESOLVED:
-                    self._incidents.pop(change.incident_id, None)
-                elif known is not None and change.lost_seconds is not None:
-                    self._incidents[change.incident_id] = replace(known, lost_seconds=change.lost_seconds)
+                return all(job.take(change) for job in self.jobs.values())
             case PlanRecord():
                 status = PlanStatus(
                     plan=change,
@@ -94,6 +100,8 @@ class MemoryHistory:
                 self._enter(change.plan_id, PlanState.ABORTED, change.at)
             case PlanEventRecord():
                 self._enter(change.plan_id, change.state, change.at, change.decision, change.first_iteration)
+            case _:
+                return self.jobs[change.job_id].take(change)
         return True
 
     def _enter(self, plan_id: str, state: PlanState, at: Any, decision: Any = None, first: int | None = None) -> None:
@@ -101,42 +109,87 @@ class MemoryHistory:
         if known.state in ENDS and state in ENDS:
             self.broken.append(f"told_once: plan {plan_id} was {known.state} and became {state}")
         if state is PlanState.COMMITTED and any(
-            other.decision and other.plan.epoch == known.plan.epoch and other is not known
+            (other.plan.job_id, other.plan.epoch) == (known.plan.job_id, known.plan.epoch)
             for other in self.plans.values()
+            if other.decision and other is not known
         ):
             self.broken.append(f"one_decision: two plans for epoch {known.plan.epoch}")
         if state is PlanState.APPLIED:
-            self._running_since = at
+            self.jobs[known.plan.job_id].running_since = at
         decision = decision or known.decision
         self.plans[plan_id] = replace(known, state=state, at=at, decision=decision, first_iteration=first)
 
-    def is_decided(self, plan_id: str) -> bool:
-        return self.plans[plan_id].decision is not None
 
-    async def load_job(self, job_id: str) -> RestartRecord:
-        newest: dict[int, RankRecord] = {}
-        for (rank, _), record in sorted(self._ranks.items()):
-            newest[rank] = record
-        decided = [one for one in self.plans.values() if one.decision is not None]
-        job = JobStatus(
-            **{name: getattr(self._job, name) for name in ("job_id", "name", "model", "registered_at", "tenant")},
-            layout=self._job.layout,
-            num_devices=len(self._job.layout.ranks),
+class JobHistory:
+    """What is durable of one job.
+
+    Attributes:
+        record: As it was registered.
+        state: As it was last said to be.
+        incidents: Those that are open, by id.
+        running_since: Of the layout in force.
+    """
+
+    def __init__(self, record: JobRecord) -> None:
+        self.record, self.state = record, JobState.RUNNING
+        self.incidents: dict[str, IncidentState] = {}
+        self.running_since: Any = None
+        self._ranks: dict[tuple[int, int], RankRecord] = {}
+        self._verdicts: dict[str, VerdictRecord] = {}
+
+    def take(self, change: Any) -> bool:
+        match change:
+            case RankRecord():
+                return self._ranks.setdefault((change.rank, change.incarnation), change) is change
+            case VerdictRecord():
+                return self._verdicts.setdefault(change.verdict_id, change) is change
+            case JobStateRecord():
+                self.state = change.state
+            case IncidentRecord():
+                names = ("incident_id", "job_id", "verdict_id", "kind", "culprits", "first_iteration", "throughput")
+                self.incidents[change.incident_id] = IncidentState(
+                    **{name: getattr(change, name) for name in names},
+                    opened_at=change.opened_at,
+                    lost_seconds=0.0,
+                    resolved_at=None,
+                    plan_ids=(),
+                )
+            case IncidentEventRecord():
+                known = self.incidents.get(change.incident_id)
+                if change.kind is IncidentEventKind.RESOLVED:
+                    self.incidents.pop(change.incident_id, None)
+                elif known is not None and change.lost_seconds is not None:
+                    self.incidents[change.incident_id] = replace(known, lost_seconds=change.lost_seconds)
+        return True
+
+    @property
+    def status(self) -> JobStatus:
+        names = ("job_id", "name", "model", "registered_at", "tenant", "layout")
+        return JobStatus(
+            **{name: getattr(self.record, name) for name in names},
+            num_devices=len(self.record.layout.ranks),
             epoch=0,
-            state=self._state,
-            ranks=tuple(newest.values()),
+            state=self.state,
+            ranks=tuple(self._newest.values()),
         )
+
+    @property
+    def _newest(self) -> dict[int, RankRecord]:
+        return {rank: record for (rank, _), record in sorted(self._ranks.items())}
+
+    def restart(self, plans: Mapping[str, PlanStatus]) -> RestartRecord:
+        own = [one for one in plans.values() if one.plan.job_id == self.record.job_id]
+        layouts = {one.plan.epoch: one.plan.layout for one in own if one.decision is not None}
+        newest = self._newest
         return RestartRecord(
-            job=job,
-            job_token="token",
-            layouts={0: self._job.layout, **{one.plan.epoch: one.plan.layout for one in decided}},
+            job=self.status,
+            job_token=self.record.job_token,
+            layouts={0: self.record.layout, **layouts},
             verdicts=tuple(self._verdicts.values()),
-            incidents=tuple(self._incidents.values()),
+            incidents=tuple(self.incidents.values()),
             plans=tuple(
-                one
-                for one in self.plans.values()
-                if one.state in (PlanState.PROPOSED, PlanState.COMMITTED, PlanState.APPLIED)
+                one for one in own if one.state in (PlanState.PROPOSED, PlanState.COMMITTED, PlanState.APPLIED)
             ),
-            running_since=self._running_since,
+            running_since=self.running_since,
             earlier=tuple(record for record in self._ranks.values() if record is not newest[record.rank]),
         )

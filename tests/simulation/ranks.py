@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING
 from evenkeel.layouts.copies import Placement
 from evenkeel.layouts.layout import Layout
 from evenkeel.layouts.rank_state import EarlierState, KeptCopy, RankPhase, RankState
+from evenkeel.services.scheduler.dispatch.protocol import RankAwayError
 from evenkeel.services.scheduler.plans.coverage import uncovered_blocks
 from evenkeel.trainer_sdk.control.acceptor import Acceptor
 from evenkeel.trainer_sdk.control.cycle import RankCycle, Way, agreed_epoch
+from evenkeel.trainer_sdk.control.standing import asked_plan
 from evenkeel.trainer_sdk.control.state import ApplyMode, Commit
 
 if TYPE_CHECKING:
-    from tests.simulation.world import World
+    from tests.simulation.job import SimulatedJob
 
 _TICK_SECONDS = 0.25
 ENDLESS = 1_000_000
@@ -30,8 +32,8 @@ class Meeting:
 class SimulatedRank:
     """One process of a rank, between the messages that reach it. It dies by ``alive`` becoming False."""
 
-    def __init__(self, world: "World", rank: int, incarnation: int) -> None:
-        self.world, self.rank, self.incarnation = world, rank, incarnation
+    def __init__(self, job: "SimulatedJob", rank: int, incarnation: int) -> None:
+        self.job, self.rank, self.incarnation = job, rank, incarnation
         self.acceptor = Acceptor(rank, incarnation)
         self.cycle = RankCycle(rank, incarnation, ENDLESS)
         self.layout: Layout | None = None
@@ -40,12 +42,18 @@ class SimulatedRank:
         self.safe: tuple[int, int] | None = None
         self.last: tuple[int, int] | None = None
         self.alive = True
-        self.heard_at = 0.0
+        self.is_stopped = False
+        self.is_given_up = False
         self.waits_for: tuple[str, int, int] | None = None
         self.watchers: list[Callable[[], None]] = []
+        self.callers: list[Callable[[RankState | Exception], None]] = []
+        self._streams: list[Callable[[RankState | Exception], None]] = []
+        self._due: list[Callable[[], None]] = []
+        self._met: Callable[[], None] = lambda: None
         self._placements: tuple[Placement, ...] = ()
         self._turn = 0
-        self._told: object = None
+        self._seen: tuple[object, ...] = (None, None, None)
+        self._told: tuple[object, ...] = ()
 
     # ---- time
 
@@ -54,10 +62,46 @@ class SimulatedRank:
         turn = self._turn
 
         def due() -> None:
-            if self.alive and turn == self._turn:
+            if self.is_stopped:
+                self._due.append(due)
+            elif self.alive and turn == self._turn:
                 do()
 
-        self.world.after(self.world.random.uniform(least_seconds, most_seconds), due)
+        self.job.world.after(self.job.random.uniform(least_seconds, most_seconds), due)
+
+    def when_it_runs(self, do: Callable[[], None]) -> None:
+        """Do something once it goes on: what reaches a stopped process waits there."""
+        self._due.append(do)
+
+    def go_on(self) -> None:
+        """As after SIGCONT."""
+        self.is_stopped, due = False, self._due
+        self._due = []
+        self.job.random.shuffle(due)
+        for do in due:
+            self.job.world.after(0.0, do)
+
+    def die(self) -> None:
+        """Its sockets close: whoever listens or waits for an answer hears that."""
+        self.alive = self.is_stopped = False
+        away = RankAwayError(f"rank {self.rank}.{self.incarnation} died")
+        for told in (*self._streams, *self.callers):
+            told(away)
+        for do in self._due:
+            do()
+
+    def stream_to(self, reply: Callable[[RankState | Exception], None]) -> None:
+        """From now on somebody hears of its states, in their order; those of two processes have none."""
+        heard_at = 0.0
+
+        def said(state: RankState | Exception) -> None:
+            nonlocal heard_at
+            now, delay = self.job.world.loop.now, self.job.random.uniform(0.001, self.job.world.slowness())
+            heard_at = max(heard_at, now + delay, self.job.cut_until.get((self.rank, self.incarnation), 0.0))
+            self.job.world.after(heard_at - now, lambda: reply(state))
+
+        self._streams.append(said)
+        said(self.acceptor.state)
 
     def turn(self) -> None:
         """Whatever was about to happen does not."""
@@ -66,16 +110,28 @@ class SimulatedRank:
 
     def changed(self) -> None:
         """Somebody has told the acceptor something."""
-        state = self.acceptor.state
-        if (seen := (state.phase, state.epoch, state.failed_epoch)) != self._told:
-            self._told = seen
-            self.world.watched(self, state)
+        seen = self.acceptor.standing, self.cycle.phase, self.cycle.epoch
+        if any(one is not other for one, other in zip(seen, self._seen, strict=True)):
+            self._seen = seen
+            self._tell()
         for wake in list(self.watchers):
             wake()
-        if self.waits_for is not None and self.waits_for[0] != "plan" and self.acceptor.interrupted:
-            self.later(0.05, self.lose_peers)
         if self.waits_for is not None and self.waits_for[0] == "plan":
             self.later(0.01, self.look_for_plan)
+        self.notice()
+
+    def _tell(self) -> None:
+        state = self.acceptor.state
+        if (told := (state.phase, state.epoch, state.failed_epoch)) != self._told:
+            self._told = told
+            self.job.watched(self)
+            for said in self._streams:
+                said(state)
+
+    def notice(self) -> None:
+        """Whoever waits for peers stops once it is asked to."""
+        if self.waits_for is not None and self.waits_for[0] != "plan" and self.acceptor.interrupted:
+            self.later(0.05, self.lose_peers)
 
     # ---- life
 
@@ -105,6 +161,12 @@ class SimulatedRank:
             ),
         )
 
+    @property
+    def owes(self) -> str:
+        """What it was asked and has heard no end of; empty when there is nothing."""
+        asked, pending = asked_plan(self.acceptor.standing), self.acceptor.state.pending_epoch
+        return f"epoch {pending} pending" if pending else f"plan {asked.plan_id} prepared" if asked else ""
+
     def earlier(self, epoch: int) -> set[int]:
         return {one[1] for one in (self.safe, self.last) if one is not None and one[0] == epoch}
 
@@ -119,22 +181,22 @@ class SimulatedRank:
     ) -> None:
         """Wait until all members are there; some hear of it, others lose somebody before they do."""
         key = (what, epoch, number)
-        meeting = self.world.meetings.setdefault(key, Meeting(tuple(members)))
+        meeting = self.job.meetings.setdefault(key, Meeting(tuple(members)))
         meeting.brought[self.rank] = self, brings
         self.waits_for = key
-        self.met = lambda: met({rank: value for rank, (_, value) in meeting.brought.items()})
+        self._met = lambda: met({rank: value for rank, (_, value) in meeting.brought.items()})
         if set(meeting.members) <= meeting.brought.keys():
             for rank, _ in meeting.brought.values():
                 if rank.alive and rank.waits_for == key:
-                    rank.later(0.02, rank.go_on)
+                    rank.later(0.02, rank.proceed)
         else:
             for member in meeting.members:
-                if member not in meeting.brought and not self.world.is_expected(member, what):
+                if member not in meeting.brought and not self.job.is_expected(member, what):
                     self.later(0.5, self.lose_peers)
-        self.changed()
+        self.notice()
 
-    def go_on(self) -> None:
-        met = self.met
+    def proceed(self) -> None:
+        met = self._met
         self.turn()
         met()
 
@@ -146,28 +208,29 @@ class SimulatedRank:
         self.turn()
         self.cycle.park(holds_anything=bool(self.held))
         self.publish()
-        self.world.missed(self, key)
+        self.job.missed(self, key)
         self.wait_for_plan()
 
     # ---- iterations
 
     def iterate(self) -> None:
         self.waits_for = ("compute", self.cycle.epoch, self.cycle.steps_applied)
-        self.later(0.12, self.finish_round, least_seconds=0.06)
-        self.changed()
+        seconds = self.job.shape.iteration_seconds
+        self.later(1.2 * seconds, self.finish_round, least_seconds=0.6 * seconds)
+        self.notice()
 
     def finish_round(self) -> None:
         now = self.cycle.epoch, self.cycle.steps_applied
         for place in self._placements:
             if place.keeper == self.rank:
-                if (place.owner, *now) not in self.world.sent:
+                if (place.owner, *now) not in self.job.sent:
                     self.lose_peers()
                     return
                 self.kept.add((place.owner, *now))
         if self._placements:
             self.last = now
         self.cycle.vote()
-        self.world.happened("voted", self)
+        self.job.happened("voted", self)
         if self.alive:
             assert self.layout is not None
             carried = self.acceptor.committed_epoch
@@ -176,7 +239,7 @@ class SimulatedRank:
             )
 
     def hear(self, agreed: int) -> None:
-        self.world.happened("heard", self)
+        self.job.happened("heard", self)
         if not self.alive:
             return
         self.step()
@@ -193,7 +256,7 @@ class SimulatedRank:
             self.switch(commit)
 
     def step(self) -> None:
-        self.world.stepped(self)
+        self.job.stepped(self)
         self.cycle.stepped()
         epoch = self.cycle.epoch
         self.held[epoch] = self.cycle.steps_applied
@@ -204,11 +267,11 @@ class SimulatedRank:
             self.kept = {one for one in self.kept if one[1:] == self.safe}
         if len(self.held) > 1:
             self.held = {epoch: self.held[epoch]}
-        self.world.voted.add(epoch)
+        self.job.voted.add(epoch)
 
     def send(self) -> None:
         if self._placements:
-            self.world.sent.add((self.rank, self.cycle.epoch, self.cycle.steps_applied))
+            self.job.sent.add((self.rank, self.cycle.epoch, self.cycle.steps_applied))
 
     def forget_copies(self) -> None:
         self.kept, self.safe, self.last = set(), None, None
@@ -223,7 +286,7 @@ class SimulatedRank:
         if (commit := self.acceptor.take()) is not None:
             self.switch(commit)
             return
-        if self.cycle.phase is RankPhase.JOINING and self.held and self.cycle.left_for in self.world.voted:
+        if self.cycle.phase is RankPhase.JOINING and self.held and self.cycle.left_for in self.job.voted:
             self.held = {}
             self.forget_copies()
             self.publish()
@@ -233,7 +296,7 @@ class SimulatedRank:
     def switch(self, commit: Commit) -> None:
         self.turn()
         self.changed()
-        self.world.taken(self, commit)
+        self.job.taken(self, commit)
         if not self.alive:
             return
         match self.cycle.way_to(commit, self.held, self.earlier(commit.from_epoch)):
@@ -260,16 +323,16 @@ class SimulatedRank:
         self.meet("build", epoch, 0, sorted(members), brings, lambda brought: self.arrive(commit, brought))
 
     def arrive(self, commit: Commit, brought: dict[int, int]) -> None:
-        self.world.happened("moved", self)
+        self.job.happened("moved", self)
         if not self.alive:
             return
         known = {steps for steps in brought.values() if steps >= 0}
         if commit.stand_ins:
             known.add(commit.steps_applied)
         readable = {rank for rank, steps in brought.items() if steps >= 0} | {one.owner for one in commit.stand_ins}
-        lost = uncovered_blocks(self.world.model, commit.from_layout, readable & set(commit.from_layout.ranks))
+        lost = uncovered_blocks(self.job.model, commit.from_layout, readable & set(commit.from_layout.ranks))
         if len(known) != 1 or lost:
-            self.world.broken.append(f"steps_agree: epoch {commit.reshape.epoch} is made of steps {known}, lost {lost}")
+            self.job.breaks(f"steps_agree: epoch {commit.reshape.epoch} is made of steps {known}, lost {lost}")
             return
         epoch, layout, steps = commit.reshape.epoch, commit.reshape.to_layout, known.pop()
         if layout.position_of(self.rank) is None:
@@ -283,8 +346,8 @@ class SimulatedRank:
 
     def enter(self, epoch: int, steps: int) -> None:
         assert self.layout is not None
-        self._placements = self.world.placements_of(self.layout)
-        self.world.entered(self, epoch, steps)
+        self._placements = self.job.placements_of(self.layout)
+        self.job.entered(self, epoch, steps)
         self.send()
         self.publish()
         self.iterate()

@@ -3,8 +3,14 @@
 import asyncio
 import random as global_random
 from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from typing import Any
+from unittest import mock
 
+from evenkeel.services.scheduler.adapters import lease
+from evenkeel.services.scheduler.serving import processes
+from evenkeel.services.scheduler.serving.renewals import Renewals
+from tests.simulation.calls import SimulatedClient
 from tests.simulation.faults import Fault, Outcome, Scenario
 from tests.simulation.virtual_loop import VirtualLoop
 from tests.simulation.world import World
@@ -20,12 +26,18 @@ def run(scenario: Scenario, faults: Iterable[Fault]) -> Outcome:
     def failed(_: object, said: Mapping[str, Any]) -> None:
         world.broken.append(f"fault: {said.get('exception') or said['message']!r}")
 
+    def job_failed(_: Renewals, where: str, doing: str, error: Exception) -> None:
+        world.broken.append(f"fault: the work for a job failed at {where}, {doing}: {error!r}")
+
     loop.set_exception_handler(failed)
-    try:
-        return loop.run_until_complete(world.run())
-    finally:
-        for task in asyncio.all_tasks(loop):
-            task.cancel()
-        loop.run_until_complete(asyncio.sleep(0))
-        asyncio.set_event_loop(None)
-        loop.close()
+    with ExitStack() as stack:
+        # The network and the database end here: what calls ranks over gRPC, and the statements of the lease.
+        stack.enter_context(mock.patch.object(processes, "RankClient", SimulatedClient))
+        stack.enter_context(mock.patch.object(lease, "writes", world.leases))
+        stack.enter_context(mock.patch.object(Renewals, "failed", job_failed))
+        try:
+            return loop.run_until_complete(world.run())
+        finally:
+            loop.end()
+            asyncio.set_event_loop(None)
+            loop.close()

@@ -4,7 +4,8 @@ import argparse
 import logging
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import structlog
 
@@ -15,8 +16,8 @@ _MOST_RERUNS = 150
 _LAST_LINES = 40
 
 
-def shrunk(scenario: Scenario, faults: Sequence[Fault]) -> tuple[Fault, ...]:
-    """The fewest of the faults that still break something (Zeller, Hildebrandt: ddmin, 2002)."""
+def shrunk(scenario: Scenario, faults: Sequence[Fault]) -> tuple[Scenario, tuple[Fault, ...]]:
+    """The fewest of the faults and of the jobs that still break something (Zeller, Hildebrandt: ddmin, 2002)."""
     left, parts, reruns = list(faults), 2, 0
     while len(left) > 1 and reruns < _MOST_RERUNS:
         size = max(1, len(left) // parts)
@@ -31,7 +32,21 @@ def shrunk(scenario: Scenario, faults: Sequence[Fault]) -> tuple[Fault, ...]:
             if size == 1:
                 break
             parts = min(len(left), 2 * parts)
-    return tuple(left)
+    for smaller in _smaller(scenario, left):
+        if run(smaller, left).broken:
+            scenario = smaller
+            break
+    return scenario, tuple(left)
+
+
+def _smaller(scenario: Scenario, faults: Sequence[Fault]) -> Iterator[Scenario]:
+    """The same with less in it, the smallest first."""
+    needed = 1 + max(fault.job for fault in faults)
+    for num_schedulers in (1, scenario.num_schedulers):
+        fewer = replace(scenario, num_schedulers=num_schedulers)
+        for calmer in (replace(fewer, messages_lost=0.0, messages_doubled=0.0), fewer):
+            yield replace(calmer, jobs=scenario.jobs[:needed])
+            yield calmer
 
 
 def first_broken(seeds: Sequence[int]) -> tuple[Scenario, tuple[Fault, ...], Outcome] | None:
@@ -63,7 +78,7 @@ def main() -> int:
         print(f"{arguments.runs} seeds from {arguments.seed}: nothing broken, {seconds:.3f} s of a processor each")
         return 0
     scenario, faults, _ = found
-    least = shrunk(scenario, faults)
+    scenario, least = shrunk(scenario, faults)
     outcome = run(scenario, least)
     print(f"SEED={scenario.seed}", *outcome.broken, scenario, *least, *outcome.trace[-_LAST_LINES:], sep="\n")
     return 1

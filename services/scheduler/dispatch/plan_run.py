@@ -134,6 +134,8 @@ class PlanRun:
         if rank in self._to_ranks:
             self._steps[rank] = state.steps_applied
             (self._idle.discard if state.epoch >= epoch and state.phase in _RUNNING else self._idle.add)(rank)
+        if state.epoch >= epoch:
+            self._uncommitted.discard(rank)  # whoever is there has heard it, though the answer was lost
         if state.failed_epoch == epoch and rank in self._question.concerned:
             self._failures[rank] = state.failed_reason
         if state.promised > self._ballot and self.stage is Stage.OFF:

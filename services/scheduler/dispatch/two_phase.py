@@ -55,7 +55,7 @@ class FlightTimes:
 
     boundary_prepare: float = 3.0
     recover_prepare: float = 10.0
-    commit: float = 5.0
+    commit: float = 1.0
     poll: float = 0.5
 
 

@@ -55,9 +55,8 @@ def on_rank_registered(job: JobKnowledge, record: RankRecord) -> JobKnowledge:
 
 
 def in_their_places(job: JobKnowledge, at: datetime) -> tuple[JobKnowledge, list[IncidentEventRecord]]:
-    """The job with its newcomers promoted, and the incidents that this ends where no plan can."""
-    job = promoted(job)
-    return (job, []) if job.can_reshape else replaced(job, at)
+    """The job with its newcomers promoted, and the incidents that this ends where no plan has to."""
+    return replaced(promoted(job), at)
 
 
 def promoted(job: JobKnowledge) -> JobKnowledge:
@@ -91,15 +90,20 @@ def _incident_of(job: JobKnowledge, rank: int) -> str | None:
 
 
 def replaced(job: JobKnowledge, at: datetime) -> tuple[JobKnowledge, list[IncidentEventRecord]]:
-    """The job without the deaths whose ranks are all back in their places, and the ends of those incidents."""
+    """The job without the deaths whose ranks are all back in their places, and the ends of those incidents.
+
+    Where a layout of as many ranks as at the beginning does without a rank, its place is that of a spare.
+    """
+    is_whole = len(job.layout.ranks) >= len(job.home.ranks)
+    back = {
+        rank: info.incarnation
+        for rank, info in job.ranks.items()
+        if info.alive and rank not in job.vacant and (is_whole or rank in job.layout.ranks)
+    }
     over = [
         incident
         for incident in job.incidents
-        if incident.kind in GONE
-        and all(
-            c.rank in job.layout.ranks and job.ranks[c.rank].alive and job.ranks[c.rank].incarnation > c.incarnation
-            for c in incident.culprits
-        )
+        if incident.kind in GONE and all(back.get(c.rank, -1) > c.incarnation for c in incident.culprits)
     ]
     remaining = tuple(incident for incident in job.incidents if incident not in over)
     records = [incident.resolved(at, "a replacement is in its place") for incident in over]

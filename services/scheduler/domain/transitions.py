@@ -27,7 +27,7 @@ from evenkeel.services.scheduler.domain.job_state import (
     RankInfo,
 )
 from evenkeel.services.scheduler.domain.losses import all_accounts, with_standstill
-from evenkeel.services.scheduler.domain.replacements import GONE, in_their_places, promoted, replaced, unregistered
+from evenkeel.services.scheduler.domain.replacements import GONE, in_their_places, promoted, unregistered
 from evenkeel.services.scheduler.plans.outlook import Outlook
 
 _SLOW = frozenset((VerdictKind.COMPUTE_SLOW, VerdictKind.COMMUNICATION_SLOW))
@@ -322,6 +322,6 @@ def on_applied(
         # From a checkpoint it goes on with iterations that it had before.
         iteration=min(job.iteration, first_iteration - 1),
     )
-    job, over = replaced(job, at)
+    job, over = in_their_places(job, at)
     job, accounts = all_accounts(job, at, reference=plan_id)
-    return Transition(job=promoted(job), records=(*over, *accounts))
+    return Transition(job=job, records=(*over, *accounts))

@@ -111,3 +111,9 @@ class Job:
     has_waited: bool = False
     goes_without_profile: bool = False
     advised: str = ""
+
+
+def counted(known: JobKnowledge) -> dict[Process, RankInfo]:
+    """Processes that live, as far as is known, or wait to take their ranks over."""
+    infos = (*known.ranks.values(), *(newcomer.info for newcomer in known.newcomers.values()))
+    return {(info.rank, info.incarnation): info for info in infos if info.alive}

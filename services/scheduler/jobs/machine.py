@@ -19,8 +19,8 @@ from evenkeel.services.scheduler.domain.profiles import JobProfile, Measured, on
 from evenkeel.services.scheduler.domain.replacements import in_their_places, on_rank_registered
 from evenkeel.services.scheduler.domain.restart import Resumed, new_job
 from evenkeel.services.scheduler.domain.transitions import on_verdict
-from evenkeel.services.scheduler.jobs import events, evidence, planning
-from evenkeel.services.scheduler.jobs.job import Job, Timer
+from evenkeel.services.scheduler.jobs import events, evidence, flights, planning
+from evenkeel.services.scheduler.jobs.job import Job, Timer, counted
 from evenkeel.services.scheduler.jobs.steps import Draft, EndJob, Evict, Moment, Step, Tell
 from evenkeel.services.scheduler.plans.records import decision_from_document, flight_again
 
@@ -107,7 +107,7 @@ def _begin(draft: Draft, found: Resumed | None) -> None:
         plan = found.decided.plan
         draft.note("finishing a decided plan", plan_id=plan.plan_id, epoch=plan.epoch)
         decision = decision_from_document(found.decided.decision, known.layouts)
-        planning.take_off(draft, flight_again(plan), plan, decision)
+        flights.take_off(draft, flight_again(plan), plan, decision)
     planning.react(draft)
 
 
@@ -142,8 +142,9 @@ def take_verdicts(draft: Draft, verdicts: Sequence[VerdictRecord]) -> None:
         draft.known = outcome.job
         draft.save += [verdict, *outcome.records]
         evict.update(outcome.evict)
-    left = [info for rank, info in before.ranks.items() if info.alive and not draft.known.ranks[rank].alive]
-    draft.then += [Evict(one, draft.known.top_epoch) for one in left if (one.rank, one.incarnation) in evict]
+    left = counted(draft.known)
+    gone = [info for process, info in counted(before).items() if process in evict and process not in left]
+    draft.then += [Evict(info, draft.known.top_epoch) for info in gone]
     planning.react(draft)
 
 
@@ -207,10 +208,10 @@ def _timer_fired(draft: Draft, event: events.TimerFired) -> None:
 def _finish(draft: Draft, failure: str) -> None:
     """The job has ended, perhaps because it failed; its plans, streams and watchers end too."""
     at = draft.moment.at
-    planning.ground(draft, "the job finished")
+    flights.ground(draft, "the job finished")
     known = with_standstill(draft.known, at) if draft.known.need is PlanNeed.RECOVER else draft.known
     draft.save += [one.resolved(at, "the job finished") for one in known.incidents]
-    draft.save += planning.overtaken_ends(draft, "the job finished before every rank was seen to run it")
+    draft.save += flights.overtaken_ends(draft, "the job finished before every rank was seen to run it")
     detail = f"failed: {failure}" if failure else "finished"
     draft.save.append(JobStateRecord(job_id=known.job_id, state=JobState.FINISHED, at=at, detail=detail))
     draft.job = replace(

@@ -3,22 +3,21 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from evenkeel.history.records import IncidentEventRecord, PlanEventRecord, PlanRecord
+from evenkeel.history.records import IncidentEventRecord
 from evenkeel.history.vocabulary import IncidentEventKind, PlanMode, PlanState
 from evenkeel.layouts.rank_state import RankPhase
 from evenkeel.planning.solution import NoPlanError, Solution
-from evenkeel.services.scheduler.dispatch.agreement import NoAgreementError, NothingLeftError, RecoveryNeededError
-from evenkeel.services.scheduler.dispatch.protocol import CannotReshapeError, Decision, StaleBallotError
+from evenkeel.services.scheduler.dispatch.protocol import StaleBallotError
 from evenkeel.services.scheduler.domain.advice import Advice, advice_on
 from evenkeel.services.scheduler.domain.job_state import JobKnowledge, PlanInFlight, PlanNeed
 from evenkeel.services.scheduler.domain.replacements import promoted
-from evenkeel.services.scheduler.domain.stuck import Stuck, StuckReason
-from evenkeel.services.scheduler.domain.transitions import on_applied
+from evenkeel.services.scheduler.domain.stuck import StuckReason
+from evenkeel.services.scheduler.jobs import flights
 from evenkeel.services.scheduler.jobs.events import Agreed, Applied, Event, Failed, Possible, Solved
-from evenkeel.services.scheduler.jobs.job import ActivePlan, Question, Timer
-from evenkeel.services.scheduler.jobs.steps import AwaitPossible, Draft, Solve, Weighed
+from evenkeel.services.scheduler.jobs.job import Question, Timer
+from evenkeel.services.scheduler.jobs.steps import Draft, Solve, Weighed
 from evenkeel.services.scheduler.plans.decision import Choice
-from evenkeel.services.scheduler.plans.records import decision_to_document, note_of, plan_record
+from evenkeel.services.scheduler.plans.records import plan_record
 from evenkeel.services.scheduler.plans.weigh import weigh
 
 _LONGEST_SECOND_LOOK_SECONDS = 600.0
@@ -34,7 +33,7 @@ def react(draft: Draft) -> None:
     need, run = _need(draft), draft.job.plan
     if need is PlanNeed.RECOVER:
         if run is None or run.flight.mode is PlanMode.BOUNDARY or not run.is_intact(draft.known.ranks):
-            ground(draft, "somebody it counts on is gone")
+            flights.ground(draft, "somebody it counts on is gone")
             _ask(draft, need)
     elif need is not PlanNeed.NONE and _awaits_profile(draft):
         draft.note("the job's profile is not known yet: no plan yet")
@@ -53,11 +52,13 @@ def on_run(draft: Draft, event: Event) -> None:
             react(draft)
     elif isinstance(event, Agreed | Applied | Failed) and run is not None and run.flight.plan_id == event.plan_id:
         if isinstance(event, Agreed):
-            _agreed(draft, run, event.decision)
+            flights.agreed(draft, run, event.decision)
         elif isinstance(event, Applied):
-            _applied(draft, run, event.first_iteration)
+            flights.applied(draft, run, event.first_iteration)
+            react(draft)
         else:
-            _failed(draft, run, event.error)
+            flights.failed(draft, run, event.error)
+            _after_failure(draft, event.error)
 
 
 def waited(draft: Draft, timer: Timer) -> None:
@@ -73,56 +74,6 @@ def waited(draft: Draft, timer: Timer) -> None:
             return
         draft.known = replace(draft.known, changed=True)
     react(draft)
-
-
-def take_off(draft: Draft, flight: PlanInFlight, record: PlanRecord, decision: Decision | None) -> None:
-    """A plan goes on its way to the ranks.
-
-    Args:
-        draft: The step.
-        flight: The plan as the state has it.
-        record: The plan as the history has it.
-        decision: What was decided on it before a restart; None = it is new.
-    """
-    known = draft.known
-    concerned = {*known.layout.ranks, *flight.layout.ranks}
-    counted = [one for one in known.ranks.values() if one.alive and one.address and one.rank in concerned]
-    draft.job = replace(
-        draft.job,
-        known=replace(known, flight=flight, top_epoch=max(known.top_epoch, flight.epoch), stuck=None),
-        plan=ActivePlan(
-            flight=flight,
-            record=record,
-            participants=frozenset((one.rank, one.incarnation) for one in counted),
-            decision=decision,
-        ),
-        must_recover=False,
-        question=None,
-    )
-    if decision is None:
-        draft.propose(record)
-
-
-def ground(draft: Draft, why: str) -> None:
-    """The plan on its way, if any, flies no more: undecided it is aborted, decided it stands until overtaken."""
-    run = draft.job.plan
-    draft.job = replace(draft.job, known=replace(draft.known, flight=None), plan=None)
-    if run is not None:
-        _take_back(draft, run, why)
-
-
-def overtaken_ends(draft: Draft, detail: str) -> list[PlanEventRecord]:
-    """The ends of all overtaken plans, to be recorded with what has overtaken them."""
-    ids, draft.job = draft.job.overtaken, replace(draft.job, overtaken=())
-    at = draft.moment.at
-    return [PlanEventRecord(plan_id=one, state=PlanState.ABORTED, at=at, detail=detail) for one in ids]
-
-
-def _take_back(draft: Draft, run: ActivePlan, why: str) -> None:
-    if run.decision is not None:
-        draft.job = replace(draft.job, overtaken=(*draft.job.overtaken, run.flight.plan_id))
-    else:
-        draft.enter(run.record, PlanState.ABORTED, detail=why)
 
 
 def _need(draft: Draft) -> PlanNeed:
@@ -192,7 +143,7 @@ def _solved(draft: Draft, event: Solved) -> None:
         _advise(draft, event)
     elif isinstance(event.answer, NoPlanError):
         draft.note("no plan", problem=str(event.answer))
-        _stuck(draft, StuckReason.NO_LAYOUT, str(event.answer))
+        flights.get_stuck(draft, StuckReason.NO_LAYOUT, str(event.answer))
         _take_newcomers(draft)
     else:
         _weigh(draft, event.answer, _MODES[question.need], event.seconds)
@@ -215,7 +166,7 @@ def _weigh(draft: Draft, solution: Solution, mode: PlanMode, solve_seconds: floa
     epoch = known.top_epoch + 1
     flight = _flight(draft, solution, mode, f"{known.job_id}-{epoch}-{draft.job.salt}", known.cause)
     record = plan_record(known, flight, solution, why=decision.reason, solve_seconds=solve_seconds, at=at)
-    take_off(draft, flight, record, None)
+    flights.take_off(draft, flight, record, None)
 
 
 def _flight(draft: Draft, solution: Solution, mode: PlanMode, plan_id: str, incident_id: str | None) -> PlanInFlight:
@@ -264,76 +215,22 @@ def _advise(draft: Draft, event: Solved) -> None:
         del draft.then[num_told:]
 
 
-def _agreed(draft: Draft, run: ActivePlan, decision: Decision) -> None:
-    flight, known = run.flight, draft.known
-    draft.enter(run.record, PlanState.COMMITTED, decision=decision_to_document(decision, flight.mode))
-    draft.job = replace(
-        draft.job,
-        known=replace(known, layouts={**known.layouts, flight.epoch: flight.layout}),
-        plan=replace(run, decision=decision),
-    )
-
-
-def _applied(draft: Draft, run: ActivePlan, first_iteration: int) -> None:
-    flight = run.flight
-    outcome = on_applied(
-        draft.known,
-        epoch=flight.epoch,
-        layout=flight.layout,
-        plan_id=flight.plan_id,
-        first_iteration=first_iteration,
-        at=draft.moment.at,
-    )
-    draft.enter(run.record, PlanState.APPLIED, first_iteration=first_iteration)
-    draft.save += [*outcome.records, *overtaken_ends(draft, f"overtaken by {flight.plan_id}")]
-    draft.job = replace(
-        draft.job, known=outcome.job, plan=None, in_force=run.record, num_failures=0, num_second_looks=0
-    )
-    react(draft)
-
-
-def _failed(draft: Draft, run: ActivePlan, error: Exception) -> None:
-    """Nobody changed: note it, learn the ranks' epochs, and look again a little later."""
-    flight, known, at = run.flight, draft.known, draft.moment.at
-    draft.note("plan failed", plan_id=flight.plan_id, error=str(error))
-    promised = error.promised.epoch if isinstance(error, StaleBallotError) else 0
-    heard = (state.newest_epoch for state in draft.moment.states.values())
-    highest = max([known.top_epoch, flight.epoch, promised, *heard])
-    known = replace(known, flight=None, changed=True, top_epoch=highest)
-    if isinstance(error, CannotReshapeError):
-        known = known.with_rank(replace(known.ranks[error.rank], can_reshape=False))
-    # A boundary that some ranks wait for and others refuse never comes: only a recovery gets past it.
-    recovers = flight.mode is PlanMode.RECOVER
-    must_recover = run.decision is not None or recovers or isinstance(error, RecoveryNeededError)
-    draft.job = replace(draft.job, known=known, plan=None, must_recover=must_recover)
-    if isinstance(error, NoAgreementError) and recovers:
-        nothing = isinstance(error, NothingLeftError)
-        _stuck(draft, StuckReason.NOTHING_HELD if nothing else StuckReason.NO_AGREEMENT, str(error))
-    _take_back(draft, run, str(error))
-    stuck = draft.known.stuck
-    if run.decision is None and flight.incident_id and stuck:
-        draft.save.append(note_of(flight, str(error), at=at))
-    if stuck:
-        if isinstance(error, NothingLeftError):
-            draft.then.append(AwaitPossible(stuck))
-        _take_newcomers(draft)
-    if not draft.known.stuck:
-        # Beyond the promise it is answered: nothing to wait for.
-        pause = min(_FIRST_RETRY_SECONDS * 2.0 ** min(draft.job.num_failures, 60), _LONGEST_RETRY_SECONDS)
-        draft.set_timer(Timer.AGAIN, 0.0 if promised else pause)
-        draft.job = replace(draft.job, num_failures=draft.job.num_failures + (0 if promised else 1))
-
-
-def _stuck(draft: Draft, reason: StuckReason, detail: str) -> None:
-    """The job cannot go on; for the same reason as before, it has been so since then."""
-    known = draft.known.stuck
-    if known is None or (known.reason, known.detail) != (reason, detail):
-        draft.known = replace(draft.known, stuck=Stuck(reason=reason, detail=detail, since=draft.moment.at))
-
-
 def _take_newcomers(draft: Draft) -> None:
     """Nothing can be made of those that are left: whoever waits to replace one of the dead is counted in."""
     vacant = draft.known.vacant
     draft.known = promoted(draft.known)
     if draft.known.vacant != vacant:
         react(draft)
+
+
+def _after_failure(draft: Draft, error: Exception) -> None:
+    """Count those in who wait, where nothing can be made of the others; else look again a little later."""
+    if draft.known.stuck:
+        _take_newcomers(draft)
+    if draft.known.stuck:
+        return
+    # Beyond a promise that was told it is answered: nothing to wait for.
+    at_once, num_failures = isinstance(error, StaleBallotError), draft.job.num_failures
+    pause = min(_FIRST_RETRY_SECONDS * 2.0 ** min(num_failures, 60), _LONGEST_RETRY_SECONDS)
+    draft.set_timer(Timer.AGAIN, 0.0 if at_once else pause)
+    draft.job = replace(draft.job, num_failures=num_failures + (not at_once))

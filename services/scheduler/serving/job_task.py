@@ -13,11 +13,10 @@ from evenkeel.history.records import VerdictRecord
 from evenkeel.layouts.rank_state import RankPhase, RankState
 from evenkeel.services.scheduler.adapters.fleet_port import JobNews, JobView
 from evenkeel.services.scheduler.adapters.rank_watch import StreamBroken
-from evenkeel.services.scheduler.domain.job_state import RankInfo
 from evenkeel.services.scheduler.domain.standing import Standing
 from evenkeel.services.scheduler.domain.suspicion import Suspicion
 from evenkeel.services.scheduler.jobs import events, steps
-from evenkeel.services.scheduler.jobs.job import Job
+from evenkeel.services.scheduler.jobs.job import Job, counted
 from evenkeel.services.scheduler.jobs.machine import on
 from evenkeel.services.scheduler.serving.faults import JobAwayError, JobFailedError, is_fault
 from evenkeel.services.scheduler.serving.job_effects import JobEffects
@@ -84,7 +83,7 @@ class JobTask:
         self._telling: asyncio.Task[None] | None = None
         self._told: Standing | None = None
         self.processes.board.listeners.append(self._said)
-        self.processes.follow(_reached(job))
+        self.processes.follow(counted(job.known).values())
         self._tasks.spawn(self._work())
 
     @property
@@ -178,7 +177,7 @@ class JobTask:
             await (parts.store.save_patiently if is_patient else parts.store.save)(step.save)
         self.job = job = step.job
         if job.known.ranks is not before.known.ranks or job.known.newcomers is not before.known.newcomers:
-            self.processes.follow(_reached(job))
+            self.processes.follow(counted(job.known).values())
         for effect in step.then:
             match effect:
                 case steps.Tell(news):
@@ -240,9 +239,3 @@ def _settle(answer: "asyncio.Future[None] | None", error: Exception | None) -> N
         answer.set_result(None)
     else:
         answer.set_exception(error)
-
-
-def _reached(job: Job) -> list[RankInfo]:
-    """Processes that count, or wait to."""
-    known = job.known
-    return [info for info in known.ranks.values() if info.alive] + [one.info for one in known.newcomers.values()]

@@ -7,7 +7,6 @@ from google.protobuf.json_format import MessageToDict
 
 from evenkeel.detector.v1 import detector_pb2
 from evenkeel.history import reads
-from evenkeel.history.reads.jobs import rank_exits
 from evenkeel.history.vocabulary import VerdictKind
 from evenkeel.layouts.codec import layout_to_proto, model_to_proto
 from evenkeel.scheduler.v1 import scheduler_pb2 as pb
@@ -130,14 +129,14 @@ async def test_one_job_is_told_as_it_is_and_as_it_ended_and_its_own_token_opens_
     exits = [pb.RankExit(rank=0, code=1, last_line="KeyError: 'loss'")]
 
     await api.stub.ReportExits(pb.ReportExitsRequest(job_id="job-1", exits=exits), metadata=own)
+    async with api.engine.connect() as connection:
+        (known,) = (await reads.load_jobs(connection, ["job-1"]))["job-1"].exits
     running = await api.stub.GetJob(pb.GetJobRequest(job_id="job-1"), metadata=own)
     await api.stub.FinishJob(pb.FinishJobRequest(job_id="job-1", failure="KeyError: 'loss'"), metadata=own)
     ended = await api.stub.GetJob(pb.GetJobRequest(job_id="job-1"), metadata=own)
 
     assert (running.job.state, ended.job.state) == (pb.JOB_STATE_RUNNING, pb.JOB_STATE_FINISHED)
     assert ended.job.standing.summary == "failed: KeyError: 'loss'"
-    async with api.engine.connect() as connection:
-        (known,) = await rank_exits(connection, "job-1")
     assert (known.rank, known.code, known.last_line) == (0, 1, "KeyError: 'loss'")
 
 

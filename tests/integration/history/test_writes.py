@@ -18,7 +18,6 @@ from evenkeel.history.errors import (
     UnknownPlanError,
 )
 from evenkeel.history.prune import prune_rollups
-from evenkeel.history.reads.jobs import earlier_processes, rank_exits
 from evenkeel.history.records import (
     IncidentEventRecord,
     OutboxRecord,
@@ -138,7 +137,8 @@ async def test_a_process_that_registers_from_elsewhere_is_known_where_it_is_now(
     assert await count(connection, "rank_moves") == 4
 
     assert await writes.register_ranks(connection, [rank("a", 0, START, incarnation=1)]) == [True]
-    assert await earlier_processes(connection, "a") == (dataclasses.replace(restarted, registered_at=START),)
+    earlier = (await reads.load_jobs(connection, ["a"]))["a"].earlier
+    assert earlier == (dataclasses.replace(restarted, registered_at=START),)
 
 
 async def test_processes_of_many_jobs_are_added_in_one_call(connection: AsyncConnection) -> None:
@@ -165,7 +165,7 @@ async def test_the_first_end_of_a_process_stands(connection: AsyncConnection) ->
     assert not await writes.record_exit(connection, dataclasses.replace(first, code=3))
     assert await writes.record_exit(connection, killed)
 
-    assert await rank_exits(connection, "a") == (first, killed)
+    assert (await reads.load_jobs(connection, ["a"]))["a"].exits == (first, killed)
     with pytest.raises(UnknownJobError, match="'b'"):
         async with connection.begin_nested():
             await writes.record_exit(connection, dataclasses.replace(first, job_id="b"))

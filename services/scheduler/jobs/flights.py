@@ -1,0 +1,125 @@
+"""A job's plan on its way to the ranks: it takes off, is decided, applied or taken back, and each is told once."""
+
+from dataclasses import replace
+
+from evenkeel.history.records import PlanEventRecord, PlanRecord
+from evenkeel.history.vocabulary import PlanMode, PlanState
+from evenkeel.services.scheduler.dispatch.agreement import NoAgreementError, NothingLeftError, RecoveryNeededError
+from evenkeel.services.scheduler.dispatch.protocol import CannotReshapeError, Decision, StaleBallotError
+from evenkeel.services.scheduler.domain.job_state import PlanInFlight
+from evenkeel.services.scheduler.domain.stuck import Stuck, StuckReason
+from evenkeel.services.scheduler.domain.transitions import on_applied
+from evenkeel.services.scheduler.jobs.job import ActivePlan
+from evenkeel.services.scheduler.jobs.steps import AwaitPossible, Draft
+from evenkeel.services.scheduler.plans.records import decision_to_document, note_of
+
+
+def take_off(draft: Draft, flight: PlanInFlight, record: PlanRecord, decision: Decision | None) -> None:
+    """A plan goes on its way to the ranks.
+
+    Args:
+        draft: The step.
+        flight: The plan as the state has it.
+        record: The plan as the history has it.
+        decision: What was decided on it before a restart; None = it is new.
+    """
+    known = draft.known
+    concerned = {*known.layout.ranks, *flight.layout.ranks}
+    counted = [one for one in known.ranks.values() if one.alive and one.address and one.rank in concerned]
+    draft.job = replace(
+        draft.job,
+        known=replace(known, flight=flight, top_epoch=max(known.top_epoch, flight.epoch), stuck=None),
+        plan=ActivePlan(
+            flight=flight,
+            record=record,
+            participants=frozenset((one.rank, one.incarnation) for one in counted),
+            decision=decision,
+        ),
+        must_recover=False,
+        question=None,
+    )
+    if decision is None:
+        draft.propose(record)
+
+
+def ground(draft: Draft, why: str) -> None:
+    """The plan on its way, if any, flies no more: undecided it is aborted, decided it stands until overtaken."""
+    run = draft.job.plan
+    draft.job = replace(draft.job, known=replace(draft.known, flight=None), plan=None)
+    if run is not None:
+        _take_back(draft, run, why)
+
+
+def overtaken_ends(draft: Draft, detail: str) -> list[PlanEventRecord]:
+    """The ends of all overtaken plans, to be recorded with what has overtaken them."""
+    ids, draft.job = draft.job.overtaken, replace(draft.job, overtaken=())
+    at = draft.moment.at
+    return [PlanEventRecord(plan_id=one, state=PlanState.ABORTED, at=at, detail=detail) for one in ids]
+
+
+def agreed(draft: Draft, run: ActivePlan, decision: Decision) -> None:
+    """The ranks' answers allow it: decided, once that is durable."""
+    flight, known = run.flight, draft.known
+    draft.enter(run.record, PlanState.COMMITTED, decision=decision_to_document(decision, flight.mode))
+    draft.job = replace(
+        draft.job,
+        known=replace(known, layouts={**known.layouts, flight.epoch: flight.layout}),
+        plan=replace(run, decision=decision),
+    )
+
+
+def applied(draft: Draft, run: ActivePlan, first_iteration: int) -> None:
+    """Every rank of its layout runs it."""
+    flight = run.flight
+    outcome = on_applied(
+        draft.known,
+        epoch=flight.epoch,
+        layout=flight.layout,
+        plan_id=flight.plan_id,
+        first_iteration=first_iteration,
+        at=draft.moment.at,
+    )
+    draft.enter(run.record, PlanState.APPLIED, first_iteration=first_iteration)
+    draft.save += [*outcome.records, *overtaken_ends(draft, f"overtaken by {flight.plan_id}")]
+    draft.job = replace(
+        draft.job, known=outcome.job, plan=None, in_force=run.record, num_failures=0, num_second_looks=0
+    )
+
+
+def failed(draft: Draft, run: ActivePlan, error: Exception) -> None:
+    """Nobody changed: note it, and learn the ranks' epochs."""
+    flight, known, at = run.flight, draft.known, draft.moment.at
+    draft.note("plan failed", plan_id=flight.plan_id, error=str(error))
+    promised = error.promised.epoch if isinstance(error, StaleBallotError) else 0
+    heard = (state.newest_epoch for state in draft.moment.states.values())
+    highest = max([known.top_epoch, flight.epoch, promised, *heard])
+    known = replace(known, flight=None, changed=True, top_epoch=highest)
+    if isinstance(error, CannotReshapeError):
+        known = known.with_rank(replace(known.ranks[error.rank], can_reshape=False))
+    # A boundary that some ranks wait for and others refuse never comes: only a recovery gets past it.
+    recovers = flight.mode is PlanMode.RECOVER
+    must_recover = run.decision is not None or recovers or isinstance(error, RecoveryNeededError)
+    draft.job = replace(draft.job, known=known, plan=None, must_recover=must_recover)
+    if isinstance(error, NoAgreementError) and recovers:
+        nothing = isinstance(error, NothingLeftError)
+        get_stuck(draft, StuckReason.NOTHING_HELD if nothing else StuckReason.NO_AGREEMENT, str(error))
+    _take_back(draft, run, str(error))
+    stuck = draft.known.stuck
+    if run.decision is None and flight.incident_id and stuck:
+        draft.save.append(note_of(flight, str(error), at=at))
+    if stuck and isinstance(error, NothingLeftError):
+        draft.then.append(AwaitPossible(stuck))
+
+
+def get_stuck(draft: Draft, reason: StuckReason, detail: str) -> None:
+    """The job cannot go on; for the same reason as before, it has been so since then."""
+    known = draft.known.stuck
+    if known is None or (known.reason, known.detail) != (reason, detail):
+        draft.known = replace(draft.known, stuck=Stuck(reason=reason, detail=detail, since=draft.moment.at))
+
+
+def _take_back(draft: Draft, run: ActivePlan, why: str) -> None:
+    if run.decision is not None:
+        draft.job = replace(draft.job, overtaken=(*draft.job.overtaken, run.flight.plan_id))
+    else:
+        draft.enter(run.record, PlanState.ABORTED, detail=why)

@@ -1,0 +1,274 @@
+"""One job of the simulation: its ranks, what the detector says of them, and what must always hold of its training."""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from evenkeel.contracts.verdict_ids import verdict_id
+from evenkeel.history.records import CulpritRecord, JobRecord, RankRecord, VerdictRecord
+from evenkeel.history.vocabulary import VerdictKind
+from evenkeel.layouts import copies
+from evenkeel.layouts.layout import Layout, uniform_layout
+from evenkeel.layouts.rank_state import RankPhase
+from evenkeel.services.scheduler.adapters.fleet_port import JobView
+from evenkeel.services.scheduler.domain.profiles import JobProfile
+from evenkeel.services.scheduler.domain.stuck import StuckReason
+from evenkeel.trainer_sdk.control.state import Commit
+from tests.simulation.faults import Shape
+from tests.simulation.ranks import Meeting, SimulatedRank
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+_MOST_SURVIVED = 2
+"""Ranks that may die before the next round of copies is complete."""
+_SAFE_STEPS = 3
+"""After so many steps of an epoch its copies are complete."""
+
+
+class SimulatedJob:
+    """See the module.
+
+    Attributes:
+        ranks: The newest process of each rank.
+        processes: Every process that there was, by (rank, incarnation).
+    """
+
+    def __init__(self, world: "World", job_id: str, shape: Shape) -> None:
+        from benchmarks.planning.small_jobs import gpt  # noqa: PLC0415 - compiles on import
+
+        self.world, self.job_id, self.shape, self.random = world, job_id, shape, world.random
+        home = uniform_layout(
+            num_blocks=shape.pipeline * 2 + 2,
+            tensor=shape.tensor,
+            pipeline=shape.pipeline,
+            data=shape.data,
+            num_micro_batches=shape.data * shape.pipeline * 2,
+        )
+        self.home = replace(home, standbys=tuple(range(len(home.ranks), shape.num_ranks)))
+        self.model = gpt(self.home.num_blocks - 2)
+        self.ranks: dict[int, SimulatedRank] = {}
+        self.processes: dict[tuple[int, int], SimulatedRank] = {}
+        self.meetings: dict[tuple[str, int, int], Meeting] = {}
+        self.sent: set[tuple[int, int, int]] = set()
+        self.voted: set[int] = set()
+        self.num_steps = 0
+        self.cut_until: dict[tuple[int, int], float] = {}
+        self._epoch_of_step: dict[int, int] = {}
+        self._steps_in: dict[int, int] = {}
+        self._died_lately: set[int] = set()
+        self._placed: dict[tuple[object, ...], tuple[copies.Placement, ...]] = {}
+
+    @property
+    def record(self) -> JobRecord:
+        began = self.world.began
+        return JobRecord(
+            job_id=self.job_id,
+            name=self.job_id,
+            model=self.model,
+            layout=self.home,
+            registered_at=began,
+            job_token="token",
+        )
+
+    def start(self) -> None:
+        for number in (*self.home.ranks, *self.home.standbys):
+            self._add(SimulatedRank(self, number, 0))
+        for rank in list(self.ranks.values()):
+            rank.start(self.home if rank.rank in self.home.ranks else None)
+
+    def _add(self, rank: SimulatedRank) -> None:
+        self.ranks[rank.rank] = self.processes[rank.rank, rank.incarnation] = rank
+        record = RankRecord(
+            job_id=self.job_id,
+            rank=rank.rank,
+            incarnation=rank.incarnation,
+            node=self.node_of(rank.rank),
+            device=f"gpu-{rank.rank}",
+            address=f"{rank.rank}.{rank.incarnation}:1",
+            process_id=1,
+            registered_at=self.world.now(),
+        )
+        self.world.until_taken(lambda fleet: fleet.register_ranks(self.job_id, [record]), 0.02, lambda: rank.alive)
+
+    def node_of(self, rank: int) -> str:
+        return f"node-{rank // self.shape.devices_per_node}"
+
+    def placements_of(self, layout: Layout) -> tuple[copies.Placement, ...]:
+        key = (layout.replicas,)
+        if key not in self._placed:
+            nodes = {rank: self.node_of(rank) for rank in layout.ranks}
+            self._placed[key] = copies.place_copies(self.model, layout, nodes)
+        return self._placed[key]
+
+    def profile(self, epoch: int) -> JobProfile:
+        from benchmarks.planning.small_jobs import WORKLOAD  # noqa: PLC0415 - compiles on import
+
+        seconds = self.shape.iteration_seconds
+        return JobProfile(
+            job_id=self.job_id, iteration=1, epoch=epoch, workload=WORKLOAD, iteration_seconds=seconds, throughputs={}
+        )
+
+    # ---- what ranks tell
+
+    def happened(self, event: str, rank: SimulatedRank) -> None:
+        self.world.happened(event, rank)
+
+    def breaks(self, what: str) -> None:
+        self.world.broken.append(f"{self.job_id}: {what}")
+
+    def note(self, text: str) -> None:
+        self.world.note(f"{self.job_id} {text}")
+
+    def is_expected(self, rank: int, what: str) -> bool:
+        """Whether somebody who is not at a meeting may still come: it lives, and trains or may be told to move."""
+        process = self.ranks.get(rank)
+        return process is not None and process.alive and (what == "build" or process.cycle.phase is RankPhase.TRAINING)
+
+    def missed(self, rank: SimulatedRank, key: tuple[str, int, int] | None) -> None:
+        """A rank has left a meeting, or died: of those who wait for it there, some notice."""
+        for process in list(self.processes.values()):
+            waits = process.waits_for
+            if not process.alive or waits is None or waits[0] == "plan" or process is rank:
+                continue
+            meeting = self.meetings.get(waits)
+            gone = meeting is not None and rank.rank in meeting.members and rank.rank not in meeting.brought
+            if gone and self.random.random() < 0.6:
+                process.later(0.1, process.lose_peers)
+
+    def stepped(self, rank: SimulatedRank) -> None:
+        """A step is one of the epoch in which it was applied last: nobody who counts applies it in an earlier one."""
+        epoch, step = rank.cycle.epoch, rank.cycle.steps_applied
+        catches_up = rank.acceptor.state.phase is RankPhase.RESHAPING
+        newest = self._epoch_of_step.setdefault(step, epoch)
+        if not catches_up and not rank.is_given_up and epoch < newest:
+            self.breaks(f"one_epoch: rank {rank.rank} applies step {step} in {epoch} after others did in {newest}")
+        if not rank.is_given_up and step < self.num_steps - 2:
+            self.breaks(f"samples_once: rank {rank.rank} applies step {step} of {self.num_steps} again, in {epoch}")
+        self._epoch_of_step[step] = max(newest, epoch)
+        self._steps_in[epoch] = num_steps = self._steps_in.get(epoch, 0) + 1
+        if rank.layout is not None and num_steps >= _SAFE_STEPS * len(rank.layout.ranks):
+            self._died_lately.clear()
+        self.num_steps = max(self.num_steps, step + 1)
+
+    def entered(self, rank: SimulatedRank, epoch: int, steps: int) -> None:
+        self.note(f"rank {rank.rank}.{rank.incarnation} trains in epoch {epoch} after {steps} steps")
+
+    def taken(self, rank: SimulatedRank, commit: Commit) -> None:
+        self.note(f"rank {rank.rank}.{rank.incarnation} moves to epoch {commit.reshape.epoch} by {commit.reshape.mode}")
+        self.happened("taken", rank)
+
+    def watched(self, rank: SimulatedRank) -> None:
+        if rank.cycle.phase is RankPhase.PARKED:
+            state = rank.acceptor.state
+            self.note(f"rank {rank.rank} parks in epoch {state.epoch} at {state.steps_applied}, voted {state.voted}")
+
+    def reached(self, rank: SimulatedRank, term: int) -> None:
+        """A message of a scheduler has got there; that of an earlier one changes nothing."""
+        if term >= rank.acceptor.promised.term:
+            return
+        before = rank.acceptor.standing
+        self.world.after(
+            0.0, lambda: None if rank.acceptor.promised.term > term else self.breaks(f"fenced: {before} by term {term}")
+        )
+
+    # ---- faults
+
+    def kill(self, rank: SimulatedRank) -> None:
+        self._died(rank, "dies")
+        self.tell(VerdictKind.FAIL_STOP, rank, self.random.uniform(0.05, 1.0), 0.0)
+
+    def leaves(self, rank: SimulatedRank) -> None:
+        """It was told to."""
+        if rank.alive:
+            self._died(rank, "leaves")
+
+    def _died(self, rank: SimulatedRank, how: str) -> None:
+        self.world.disturbed(f"{self.job_id} rank {rank.rank}.{rank.incarnation} {how}, {rank.acceptor.state.phase}")
+        rank.die()
+        self._died_lately.add(rank.rank)
+        self.missed(rank, rank.waits_for)
+        self.world.after(self.random.uniform(0.05, 3.0), lambda: self._replace(rank))
+
+    def _replace(self, dead: SimulatedRank) -> None:
+        if self.ranks[dead.rank] is not dead:
+            return
+        dead.is_given_up = True
+        rank = SimulatedRank(self, dead.rank, dead.incarnation + 1)
+        self.world.disturbed(f"{self.job_id} rank {rank.rank}.{rank.incarnation} is there")
+        self._add(rank)
+        rank.start(None)
+        self.tell(VerdictKind.REJOINED, rank, self.random.uniform(0.02, 0.5), 1.0)
+        self.happened("joined", rank)
+
+    def stop(self, rank: SimulatedRank, seconds: float) -> None:
+        """It hangs; the detector says so if it lasts, and perhaps its node is given up while it may still go on."""
+        self.world.disturbed(f"{self.job_id} rank {rank.rank}.{rank.incarnation} stops for {seconds:.1f} s")
+        rank.is_stopped = True
+        told_after = self.random.uniform(1.0, 2.0)
+        if seconds > told_after:
+            self.world.after(told_after, lambda: self._given_up(rank))
+        self.world.after(seconds, lambda: self._goes_on(rank))
+
+    def _given_up(self, rank: SimulatedRank) -> None:
+        if rank.alive:
+            rank.is_given_up = True
+            self.tell(VerdictKind.HANG, rank, 0.0, 0.0)
+            if self.random.random() < 0.5:
+                self.world.after(self.random.uniform(0.05, 3.0), lambda: self._replace(rank))
+
+    def _goes_on(self, rank: SimulatedRank) -> None:
+        if rank.alive:
+            self.world.disturbed(f"{self.job_id} rank {rank.rank}.{rank.incarnation} goes on")
+            rank.go_on()
+
+    def tell(self, kind: VerdictKind, rank: SimulatedRank, seconds: float, throughput: float) -> None:
+        culprit = CulpritRecord(
+            rank=rank.rank, incarnation=rank.incarnation, node=self.node_of(rank.rank), device=f"gpu-{rank.rank}"
+        )
+        when = () if kind in (VerdictKind.FAIL_STOP, VerdictKind.HANG, VerdictKind.REJOINED) else (self.world.loop.now,)
+
+        def verdict() -> VerdictRecord:
+            return VerdictRecord(
+                verdict_id=verdict_id(self.job_id, kind, rank.rank, rank.incarnation, *when),
+                job_id=self.job_id,
+                kind=kind,
+                culprits=(culprit,),
+                throughput=throughput,
+                throughput_margin=0.02,
+                confidence=0.99,
+                first_iteration=1,
+                decided_iteration=1,
+                decided_at=self.world.now(),
+            )
+
+        self.world.until_taken(lambda fleet: fleet.take_verdicts(self.job_id, [verdict()]), seconds, lambda: True)
+
+    # ---- after a calm
+
+    def check_calm(self, view: JobView) -> None:
+        """Everybody trains, in one epoch, and owes nothing; and the scheduler and its history say so.
+
+        More deaths at a time than the copies are for may leave it stuck; it says what would free it.
+        """
+        stuck = view.standing.stuck
+        if stuck and stuck.reason is StuckReason.NOTHING_HELD and len(self._died_lately) > _MOST_SURVIVED:
+            return
+        for number, rank in self.ranks.items():
+            state = rank.acceptor.state
+            idle = number not in view.layout.ranks and state.phase in (RankPhase.JOINING, RankPhase.PARKED)
+            if not idle and (state.phase is not RankPhase.TRAINING or state.epoch != view.epoch):
+                self.breaks(f"nobody_idle: rank {number} is {state.phase} in {state.epoch}, the job in {view.epoch}")
+            elif asked := rank.owes:
+                self.breaks(f"no_debt: rank {number} still has {asked}")
+        if len(view.layout.ranks) < len(self.home.ranks):
+            self.breaks(f"nobody_idle: {len(view.layout.ranks)} of {len(self.home.ranks)} ranks are in use")
+        if stuck:
+            self.breaks(f"ends: stuck, {stuck}")
+        if view.standing.training != view.layout.ranks:
+            self.breaks(f"standing_is_true: it says {view.standing.summary} of {view.layout.ranks}")
+        history = self.world.history.jobs[self.job_id]
+        if history.state is not view.state:
+            self.breaks(f"history_is_true: {history.state} for {view.state}")
+        for incident in history.incidents.values():
+            if incident.kind in (VerdictKind.FAIL_STOP, VerdictKind.HANG):
+                self.breaks(f"no_ghost_incident: {incident.incident_id}, {incident.kind} of {incident.culprits}")

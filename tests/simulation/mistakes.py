@@ -1,0 +1,92 @@
+"""Mistakes that were made here before, or that one could make: each is put back, and the simulation finds it."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+from unittest import mock
+
+from evenkeel.layouts import copies
+from evenkeel.layouts.rank_state import RankState
+from evenkeel.services.scheduler.dispatch import two_phase
+from evenkeel.services.scheduler.dispatch.plan_run import PlanRun, Stage
+from evenkeel.services.scheduler.dispatch.question import Question
+from evenkeel.trainer_sdk.control.acceptor import Acceptor
+from evenkeel.trainer_sdk.control.standing import Committed, without_switch
+from evenkeel.trainer_sdk.control.state import ApplyMode, Commit, Reshape
+
+Patches = list[tuple[Any, str, Any]]
+
+
+def locked_out() -> Patches:
+    """A plan that a rank was handed and could not apply kept it from every later one, and nobody else was told."""
+    handed: dict[Acceptor, int] = {}
+
+    def take(self: Acceptor, epoch: int | None = None, real: Any = Acceptor.take) -> Commit | None:
+        commit: Commit | None = real(self, epoch)
+        handed[self] = commit.reshape.epoch if commit else handed.get(self, 0)
+        return commit
+
+    def prepare(self: Acceptor, plan: Reshape, real: Any = Acceptor.prepare) -> None:
+        waits = isinstance(without_switch(self.standing), Committed) or handed.get(self, 0) > self.state.epoch
+        if plan.mode is ApplyMode.BOUNDARY and waits:
+            raise self._stale("another plan waits")
+        real(self, plan)
+
+    return [(Acceptor, "take", take), (Acceptor, "prepare", prepare), *deaf_to_failures(), *only_who_is_concerned()]
+
+
+def deaf_to_failures() -> Patches:
+    def told(self: PlanRun, state: RankState, real: Any = PlanRun._told) -> Any:
+        return real(self, replace(state, failed_epoch=0))
+
+    return [(PlanRun, "_told", told)]
+
+
+def only_who_is_concerned() -> Patches:
+    def question(**of: Any) -> Question:
+        return Question(**{**of, "others": frozenset()})
+
+    return [(two_phase, "Question", question)]
+
+
+def without_copies() -> Patches:
+    return [(copies, "place_copies", lambda *_: ())]
+
+
+def without_an_end() -> Patches:
+    """A hand-over that is never said to have failed."""
+    return [(Acceptor, "fail", lambda self, reason: None)]
+
+
+def without_an_abort() -> Patches:
+    """Nobody is told that a plan is off, after a refused Prepare or because nobody wants it any more."""
+
+    def on(self: PlanRun, event: Any, real: Any = PlanRun.on) -> Any:
+        effects = real(self, event)
+        if self.stage is Stage.OFF:
+            self.stage = Stage.OVER
+        return effects
+
+    return [(PlanRun, "on", on)]
+
+
+MISTAKES: tuple[Callable[[], Patches], ...] = (
+    locked_out,
+    without_copies,
+    without_an_end,
+    without_an_abort,
+)
+
+
+@contextmanager
+def made(mistake: Callable[[], Patches]) -> Iterator[None]:
+    """The mistake is made inside the block."""
+    patches = [mock.patch.object(*patch) for patch in mistake()]
+    for patch in patches:
+        patch.start()
+    try:
+        yield
+    finally:
+        for patch in patches:
+            patch.stop()

@@ -1,0 +1,133 @@
+"""What the ranks show, on the machine: a death that nobody tells, ranks that stand still, the end of all processes."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from evenkeel.contracts.verdict_ids import verdict_id
+from evenkeel.history.records import VerdictRecord
+from evenkeel.history.vocabulary import JobState, PlanMode, VerdictKind
+from evenkeel.layouts.rank_state import RankPhase, RankState
+from evenkeel.services.scheduler.domain.stuck import StuckReason
+from evenkeel.services.scheduler.jobs import events, steps
+from evenkeel.services.scheduler.jobs.events import Silence
+from evenkeel.services.scheduler.jobs.job import Timer
+from tests.unit.scheduler.jobs.play import HOME, Play, state_of
+
+_SUSPECT = (3, 0)
+_OTHERS = tuple(rank for rank in HOME.ranks if rank != 3)
+
+
+def suspected(play: Play) -> None:
+    """The stream to a process broke, the others parked, and no verdict came."""
+    play.on(events.StreamBroken(_SUSPECT, "reset"))
+    play.park(*_OTHERS)
+    step = play.fire(_SUSPECT)
+    assert steps.Ask(_SUSPECT, 0.5, (_SUSPECT,)) in step.then
+
+
+def test_a_death_that_nobody_tells_is_decided_with_the_detector_s_id() -> None:
+    play = Play()
+    suspected(play)
+    step = play.on(events.Answered(_SUSPECT, {_SUSPECT: Silence.AWAY}))
+    (verdict,) = [one for one in step.save if isinstance(one, VerdictRecord)]
+    assert verdict.verdict_id == verdict_id("job", VerdictKind.FAIL_STOP, 3, 0)
+    assert not play.known.ranks[3].alive
+    assert len(step.meanwhile) == 1
+    again = play.on(events.VerdictsTaken((replace(verdict, decided_at=play.at),)))
+    assert (len(play.known.incidents), again.then) == (1, ())
+
+
+@pytest.mark.parametrize("answer", [Silence.REFUSED, state_of(3, RankPhase.TRAINING)])
+def test_a_suspect_that_is_there_is_left_alone(answer: Silence | RankState) -> None:
+    play = Play()
+    suspected(play)
+    assert play.on(events.Answered(_SUSPECT, {_SUSPECT: answer})).save == ()
+    assert (play.job.suspects, play.fire(_SUSPECT).then) == ({}, ())
+
+
+def test_a_suspect_is_looked_at_again_while_the_others_train_and_forgotten_after_its_verdict() -> None:
+    play = Play()
+    play.on(events.StreamBroken(_SUSPECT, "reset"))
+    assert {type(one) for one in play.step.then} == {steps.Report, steps.SetTimer}
+    play.fire(_SUSPECT)
+    assert play.timers_set() == [_SUSPECT]
+    play.say(VerdictKind.FAIL_STOP, 3)
+    play.fire(_SUSPECT)
+    assert (play.timers_set(), play.job.suspects) == ([], {})
+
+
+def all_training() -> dict[tuple[int, int], RankState | Silence]:
+    return {(rank, 0): state_of(rank, RankPhase.PARKED) for rank in HOME.ranks}
+
+
+def one_away() -> dict[tuple[int, int], RankState | Silence]:
+    return {**all_training(), _SUSPECT: Silence.AWAY}
+
+
+def one_done() -> dict[tuple[int, int], RankState | Silence]:
+    return {**all_training(), _SUSPECT: state_of(3, RankPhase.FINISHED)}
+
+
+@pytest.mark.parametrize(("answers", "recovers"), [(all_training, True), (one_away, False), (one_done, False)])
+def test_ranks_that_are_parked_with_all_alive_get_a_recovery(
+    answers: Callable[[], dict[tuple[int, int], RankState | Silence]], recovers: bool
+) -> None:
+    play = Play()
+    play.park(*_OTHERS)
+    (asked,) = play.fire(Timer.STANDSTILL).then
+    assert isinstance(asked, steps.Ask)
+    assert asked.processes == tuple((rank, 0) for rank in HOME.ranks)
+    step = play.on(events.Answered(Timer.STANDSTILL, answers()))
+    assert len(step.meanwhile) == int(recovers)
+    assert Timer.STANDSTILL in play.job.timers
+    if recovers:
+        play.solved()
+        assert (play.plan.flight.mode, play.plan.flight.layout.replicas) == (PlanMode.RECOVER, HOME.replicas)
+
+
+def test_ranks_that_are_recovered_already_or_moved_on_need_no_second_recovery() -> None:
+    play = Play()
+    play.park(*_OTHERS)
+    play.say(VerdictKind.FAIL_STOP, 3)
+    play.solved()
+    assert [type(one) for one in play.fire(Timer.STANDSTILL).then] == [steps.SetTimer]
+    play.agreed()
+    play.applied()
+    assert play.fire(Timer.STANDSTILL).then == ()
+
+
+@pytest.mark.parametrize(
+    ("answer", "ends"), [(Silence.AWAY, True), (Silence.REFUSED, False), (state_of(3, RankPhase.TRAINING), False)]
+)
+def test_a_job_is_over_when_the_detector_says_so_and_nobody_answers(answer: Silence | RankState, ends: bool) -> None:
+    play = Play()
+    play.on(events.AllEnded())
+    assert play.fire(Timer.ENDED).then == (steps.Ask(Timer.ENDED, 2.0),)
+    step = play.on(events.Answered(Timer.ENDED, {**dict.fromkeys(all_training(), Silence.AWAY), _SUSPECT: answer}))
+    assert (steps.EndJob() in step.then) is ends
+    assert play.job.said is JobState.RUNNING
+
+
+def test_a_job_of_which_somebody_is_gone_is_not_over() -> None:
+    play = Play()
+    play.on(events.AllEnded())
+    play.say(VerdictKind.FAIL_STOP, 3)
+    assert play.fire(Timer.ENDED).then == ()
+
+
+def test_processes_of_a_loop_that_cannot_be_reshaped_say_themselves_that_they_are_done() -> None:
+    play = Play(can_reshape=False)
+    for rank in HOME.ranks:
+        assert Timer.ENDED not in play.job.timers
+        play.on(events.RankSaid(state_of(rank, RankPhase.FINISHED)))
+    assert play.fire(Timer.ENDED).then == (steps.EndJob(),)
+
+
+def test_a_job_none_of_whose_processes_comes_is_stuck_until_one_does() -> None:
+    play = Play(registered=False, profiled=False)
+    play.fire(Timer.START)
+    assert play.known.stuck is not None
+    assert (play.known.stuck.reason, play.job.said) == (StuckReason.NOT_STARTED, JobState.STUCK)
+    assert Play().fire(Timer.START).save == ()

@@ -1,0 +1,263 @@
+"""A job's plans on the machine: asked for, superseded, decided, told once."""
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from evenkeel.history.errors import FinishedJobError, UnknownRankError
+from evenkeel.history.records import IncidentRecord, PlanRecord, VerdictRecord
+from evenkeel.history.vocabulary import JobState, PlanMode, PlanState, VerdictKind
+from evenkeel.layouts.rank_state import Ballot
+from evenkeel.services.scheduler.dispatch.agreement import NothingLeftError, RecoveryNeededError
+from evenkeel.services.scheduler.dispatch.protocol import CannotReshapeError, RankAwayError, StaleBallotError
+from evenkeel.services.scheduler.domain.changes import JobStateRecord
+from evenkeel.services.scheduler.domain.stuck import StuckReason
+from evenkeel.services.scheduler.jobs import events, steps
+from evenkeel.services.scheduler.jobs.job import Timer
+from tests.unit.scheduler.jobs.play import HOME, Play, registration
+
+_TERMINAL = {PlanState.ABORTED, PlanState.APPLIED}
+
+
+def test_a_death_is_saved_with_what_it_leads_to_and_the_planner_works_meanwhile() -> None:
+    play = Play()
+    step = play.say(VerdictKind.FAIL_STOP, 3)
+    assert [type(one) for one in step.save] == [VerdictRecord, IncidentRecord, JobStateRecord]
+    assert play.job.said is JobState.RESHAPING
+    assert len(step.meanwhile) == 1
+    step = play.solved()
+    assert [type(one) for one in step.save] == [PlanRecord]
+    assert (play.plan.flight.mode, play.plan.flight.epoch) == (PlanMode.RECOVER, 1)
+    assert {rank for rank, _ in play.plan.participants} == {*HOME.ranks} - {3}
+    play.agreed()
+    assert play.known.layouts.keys() == {0, 1}
+    play.applied()
+    assert (play.job.plan, play.known.epoch, play.job.said) == (None, 1, JobState.RUNNING)
+    assert list(play.plan_states.values()) == [[PlanState.PROPOSED, PlanState.COMMITTED, PlanState.APPLIED]]
+
+
+def test_what_is_known_by_now_is_what_the_planner_is_asked_and_an_answer_to_less_is_dropped() -> None:
+    play = Play()
+    (first,) = play.say(VerdictKind.FAIL_STOP, 3).meanwhile
+    (second,) = play.say(VerdictKind.FAIL_STOP, 6).meanwhile
+    assert play.solved(first).save == ()
+    play.solved(second)
+    assert {3, 6}.isdisjoint(play.plan.flight.layout.ranks)
+
+
+def test_an_answer_about_a_rank_that_is_well_again_by_now_is_dropped() -> None:
+    play = Play()
+    (asked,) = play.say(VerdictKind.COMPUTE_SLOW, 1, throughput=0.4).meanwhile
+    assert play.say(VerdictKind.RECOVERED, 1, throughput=1.0).meanwhile == ()
+    play.solved(asked)
+    assert (play.job.plan, play.step.meanwhile) == (None, ())
+
+
+def test_a_later_process_that_hangs_is_told_to_leave() -> None:
+    play = Play()
+    play.on(events.RanksRegistered((registration(3, 1),)))
+    step = play.say(VerdictKind.HANG, 3, incarnation=1)
+    assert [(one.info.rank, one.info.incarnation) for one in step.then if isinstance(one, steps.Evict)] == [(3, 1)]
+
+
+def test_a_question_that_is_asked_already_is_not_asked_again() -> None:
+    play = Play()
+    play.say(VerdictKind.FAIL_STOP, 3)
+    assert play.say(VerdictKind.JITTER, 1).meanwhile == ()
+
+
+@pytest.mark.parametrize("is_decided", [False, True])
+def test_a_plan_that_counts_on_one_who_died_is_aborted_or_overtaken_and_is_told_once(is_decided: bool) -> None:
+    play = Play()
+    play.say(VerdictKind.FAIL_STOP, 3)
+    play.solved()
+    if is_decided:
+        play.agreed()
+    late = play.plan
+    play.say(VerdictKind.FAIL_STOP, 6)
+    ended = [*play.plan_states[late.flight.plan_id]]
+    assert (PlanState.ABORTED in ended, play.job.overtaken == (late.flight.plan_id,)) == (not is_decided, is_decided)
+    play.solved()
+    assert play.plan.flight.epoch == late.flight.epoch + 1
+    for event in (events.Applied(late.flight.plan_id, 7), events.Failed(late.flight.plan_id, RankAwayError("away"))):
+        before = play.job
+        step = play.on(event)
+        assert (step.job, step.save, step.then) == (before, (), ())
+    play.agreed()
+    play.applied()
+    assert [[state for state in states if state in _TERMINAL] for states in play.plan_states.values()] == [
+        [PlanState.ABORTED],
+        [PlanState.APPLIED],
+    ]
+
+
+def test_a_recovery_that_counts_on_nobody_who_died_goes_on() -> None:
+    play = Play()
+    play.say(VerdictKind.FAIL_STOP, 3)
+    play.solved()
+    plan = play.plan
+    play.on(events.RanksRegistered((registration(3, 1),)))
+    play.say(VerdictKind.FAIL_STOP, 3, incarnation=1)
+    assert play.job.plan is plan
+
+
+def test_a_slow_rank_waits_for_the_profile_and_a_death_does_not() -> None:
+    play = Play(profiled=False)
+    assert play.say(VerdictKind.COMPUTE_SLOW, 1, throughput=0.4).meanwhile == ()
+    assert play.timers_set() == [Timer.PROFILE]
+    assert len(play.fire(Timer.PROFILE).meanwhile) == 1
+    assert len(Play(profiled=False).say(VerdictKind.FAIL_STOP, 3).meanwhile) == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "seconds", "epoch", "mode"),
+    [
+        (RankAwayError("away"), 0.1, 2, PlanMode.BOUNDARY),
+        (RecoveryNeededError("parked"), 0.1, 2, PlanMode.RECOVER),
+        (StaleBallotError(Ballot(0, 40), "promised"), 0.0, 41, PlanMode.BOUNDARY),
+    ],
+)
+def test_after_a_failure_it_is_tried_again_beyond_all_epochs_that_were_heard_of(
+    error: Exception, seconds: float, epoch: int, mode: PlanMode
+) -> None:
+    play = Play()
+    play.say(VerdictKind.COMPUTE_SLOW, 1, throughput=0.4)
+    play.solved()
+    step = play.failed(error)
+    assert [one for one in step.then if isinstance(one, steps.SetTimer)] == [steps.SetTimer(Timer.AGAIN, seconds)]
+    play.fire(Timer.AGAIN)
+    play.solved()
+    assert (play.plan.flight.epoch, play.plan.flight.mode) == (epoch, mode)
+
+
+def test_a_loop_that_turns_out_not_to_be_reshaped_gets_advice_from_then_on() -> None:
+    play = Play()
+    play.say(VerdictKind.COMPUTE_SLOW, 1, throughput=0.4)
+    play.solved()
+    play.failed(CannotReshapeError(1, "no"))
+    play.fire(Timer.AGAIN)
+    play.solved()
+    assert play.job.plan is None
+    assert [states[-1] for states in play.plan_states.values()] == [PlanState.ABORTED, PlanState.ADVISED]
+
+
+def test_a_slice_that_nobody_holds_is_waited_for() -> None:
+    play = Play()
+    play.say(VerdictKind.FAIL_STOP, 3)
+    play.solved()
+    play.failed(NothingLeftError("blocks 1"))
+    stuck = play.known.stuck
+    assert stuck is not None
+    assert (stuck.reason, play.job.said) == (StuckReason.NOTHING_HELD, JobState.STUCK)
+    assert steps.AwaitPossible(stuck) in play.step.then
+    assert len(play.on(events.Possible(stuck)).meanwhile) == 1
+
+
+def test_a_layout_that_is_kept_is_weighed_again_and_ever_later() -> None:
+    play, pauses = Play(), []
+    play.say(VerdictKind.COMPUTE_SLOW, 1, throughput=0.96)
+    for _ in range(3):
+        play.solved()
+        pauses += [one.seconds for one in play.step.then if isinstance(one, steps.SetTimer)]
+        play.fire(Timer.SECOND_LOOK)
+    assert pauses == [30.0, 60.0, 120.0]
+
+
+def test_a_job_that_is_over_takes_nothing_in() -> None:
+    play = Play()
+    play.say(VerdictKind.FAIL_STOP, 3)
+    play.solved()
+    play.on(events.Finish("lost"))
+    last = play.saved[-1]
+    assert isinstance(last, JobStateRecord)
+    assert (last.state, last.detail) == (JobState.FINISHED, "failed: lost")
+    assert [states[-1] for states in play.plan_states.values()] == [PlanState.ABORTED]
+    assert play.say(VerdictKind.FAIL_STOP, 4).save == ()
+    with pytest.raises(FinishedJobError):
+        play.on(events.RanksRegistered((registration(3, 1),)))
+
+
+def test_a_rank_that_the_job_does_not_have_is_refused() -> None:
+    with pytest.raises(UnknownRankError):
+        Play().on(events.RanksRegistered((registration(8),)))
+
+
+class AnyStory(RuleBasedStateMachine):
+    """Verdicts, answers and failures in any order; what was asked may be answered at any time, or never."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.play = Play()
+        self.questions: list[steps.Solve] = []
+        self.incarnations = dict.fromkeys(HOME.ranks, 0)
+
+    def _ask(self) -> None:
+        self.questions += self.play.step.meanwhile
+
+    @rule(rank=st.sampled_from(HOME.ranks))
+    def dies(self, rank: int) -> None:
+        self.play.say(VerdictKind.FAIL_STOP, rank, incarnation=self.incarnations[rank])
+        self._ask()
+
+    @rule(rank=st.sampled_from(HOME.ranks), speed=st.sampled_from([0.4, 0.9]))
+    def slows_down(self, rank: int, speed: float) -> None:
+        self.play.say(VerdictKind.COMPUTE_SLOW, rank, incarnation=self.incarnations[rank], throughput=speed)
+        self._ask()
+
+    @rule(rank=st.sampled_from(HOME.ranks))
+    def comes_back(self, rank: int) -> None:
+        self.incarnations[rank] += 1
+        self.play.on(events.RanksRegistered((registration(rank, self.incarnations[rank]),)))
+        self._ask()
+        self.play.say(VerdictKind.REJOINED, rank, incarnation=self.incarnations[rank])
+        self._ask()
+
+    @precondition(lambda self: self.questions)
+    @rule(data=st.data())
+    def answers(self, data: st.DataObject) -> None:
+        self.play.solved(self.questions.pop(data.draw(st.integers(0, len(self.questions) - 1))))
+        self._ask()
+
+    @precondition(lambda self: self.play.job.plan and self.play.plan.decision is None)
+    @rule()
+    def agree(self) -> None:
+        self.play.agreed()
+
+    @precondition(lambda self: self.play.job.plan and self.play.plan.decision is not None)
+    @rule()
+    def apply(self) -> None:
+        self.play.applied()
+        self._ask()
+
+    @precondition(lambda self: self.play.job.plan)
+    @rule(error=st.sampled_from([RankAwayError("away"), StaleBallotError(Ballot(0, 9), ""), NothingLeftError("")]))
+    def fails(self, error: Exception) -> None:
+        self.play.failed(error)
+        self._ask()
+        self.play.fire(Timer.AGAIN)
+        self._ask()
+
+    @invariant()
+    def it_is_told_once_and_in_order(self) -> None:
+        for states in self.play.plan_states.values():
+            assert len(set(states)) == len(states)
+            assert len(_TERMINAL & {*states}) <= 1
+        epochs = [one.epoch for one in self.play.saved if isinstance(one, PlanRecord)]
+        assert epochs == sorted(set(epochs))
+
+    @invariant()
+    def its_parts_agree(self) -> None:
+        job = self.play.job
+        assert (job.plan.flight if job.plan else None) == job.known.flight
+        assert job.said is job.known.state
+
+    @invariant()
+    def whoever_is_lost_is_seen_to(self) -> None:
+        job = self.play.job
+        waits = job.plan or job.question or job.known.stuck or job.timers & {Timer.AGAIN, Timer.REGISTRATIONS}
+        assert not job.known.lost or waits
+
+
+TestAnyStory = AnyStory.TestCase
+TestAnyStory.settings = settings(max_examples=30, stateful_step_count=25, deadline=None)
