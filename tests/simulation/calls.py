@@ -124,11 +124,11 @@ class SimulatedClient:
         answer: asyncio.Future[RankState] = world.loop.create_future()
 
         def reply(said: RankState | Exception) -> None:
-            if not world.happens(world.scenario.messages_lost):
+            if not world.loses_message():
                 world.after(world.random.uniform(0.0, 0.02), lambda: _set(answer, said))
 
         for _ in range(2 if world.happens(world.scenario.messages_doubled) else 1):
-            if not world.happens(world.scenario.messages_lost):
+            if not world.loses_message():
                 self._arrive(arrive, reply)
         self._waiting.add(answer)
         try:
@@ -146,6 +146,7 @@ class SimulatedClient:
         def there() -> None:
             rank = self._job.processes.get(key)
             if (left := self._job.cut_until.get(key, 0.0) - world.loop.now) > 0.0:
+                world.disturb()
                 if is_stream:
                     world.after(left, there)
                 return

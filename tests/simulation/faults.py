@@ -118,7 +118,7 @@ def _shape(random: Random) -> Shape:
         data=data,
         standbys=standbys,
         devices_per_node=random.choice([1, 2, max(1, num_ranks // 2), num_ranks]),
-        iteration_seconds=random.choice([0.15, 0.4]),
+        iteration_seconds=random.choice([0.1, 0.4]),
     )
 
 

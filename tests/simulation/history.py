@@ -37,6 +37,8 @@ class FencedStore:
     async def save(self, changes: Sequence[Any]) -> tuple[bool, ...]:
         def arrive() -> tuple[bool, ...]:
             self._world.leases.hold(self._lease.term)
+            if self._lease.term < self._world.leases.term:
+                self._history.broken.append(f"fenced: term {self._lease.term} writes in {self._world.leases.term}")
             done = tuple([self._history.take(change) for change in changes])
             self._world.happened("saved")
             return done

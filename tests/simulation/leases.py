@@ -19,6 +19,10 @@ class Leases:
         self.newest: LeaseRecord | None = None
         self._expires_at = 0.0
 
+    @property
+    def term(self) -> int:
+        return 0 if self.newest is None else self.newest.term
+
     @asynccontextmanager
     async def begin(self) -> AsyncIterator[None]:
         await self._world.request(lambda: None)
@@ -27,7 +31,7 @@ class Leases:
     async def take_lease(self, _: Any, name: str, *, holder: str, address: str, seconds: float) -> int | None:
         if self._world.loop.now < self._expires_at:
             return None
-        term = 1 if self.newest is None else self.newest.term + 1
+        term = self.term + 1
         self.newest = LeaseRecord(name=name, term=term, holder=holder, address=address)
         self._expires_at = self._world.loop.now + seconds
         self._world.note(f"scheduler {holder} takes over in term {term}")
@@ -41,5 +45,5 @@ class Leases:
         self._expires_at = self._world.loop.now + seconds
 
     def hold(self, term: int) -> None:
-        if self.newest is None or self.newest.term != term:
+        if self.term != term:
             raise DeposedError("scheduler", term)

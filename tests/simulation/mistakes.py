@@ -11,9 +11,11 @@ from evenkeel.layouts.rank_state import RankState
 from evenkeel.services.scheduler.dispatch import two_phase
 from evenkeel.services.scheduler.dispatch.plan_run import PlanRun, Stage
 from evenkeel.services.scheduler.dispatch.question import Question
+from evenkeel.services.scheduler.dispatch.run_events import Verb
 from evenkeel.trainer_sdk.control.acceptor import Acceptor
 from evenkeel.trainer_sdk.control.standing import Committed, without_switch
 from evenkeel.trainer_sdk.control.state import ApplyMode, Commit, Reshape
+from tests.simulation.leases import Leases
 
 Patches = list[tuple[Any, str, Any]]
 
@@ -59,23 +61,27 @@ def without_an_end() -> Patches:
     return [(Acceptor, "fail", lambda self, reason: None)]
 
 
-def without_an_abort() -> Patches:
-    """Nobody is told that a plan is off, after a refused Prepare or because nobody wants it any more."""
-
-    def on(self: PlanRun, event: Any, real: Any = PlanRun.on) -> Any:
-        effects = real(self, event)
-        if self.stage is Stage.OFF:
-            self.stage = Stage.OVER
+def commit_before_it_is_durable() -> Patches:
+    def decided(self: PlanRun, real: Any = PlanRun._decided) -> Any:
+        effects = real(self)
+        if self.stage is Stage.DECIDING:
+            self.stage = Stage.DECIDED
+            return [*self._ask_all(Verb.COMMIT), *effects]
         return effects
 
-    return [(PlanRun, "on", on)]
+    return [(PlanRun, "_decided", decided)]
+
+
+def history_takes_from_anybody() -> Patches:
+    return [(Leases, "hold", lambda self, term: None)]
 
 
 MISTAKES: tuple[Callable[[], Patches], ...] = (
     locked_out,
     without_copies,
     without_an_end,
-    without_an_abort,
+    commit_before_it_is_durable,
+    history_takes_from_anybody,
 )
 
 

@@ -52,7 +52,6 @@ class SimulatedRank:
         self._met: Callable[[], None] = lambda: None
         self._placements: tuple[Placement, ...] = ()
         self._turn = 0
-        self._seen: tuple[object, ...] = (None, None, None)
         self._told: tuple[object, ...] = ()
 
     # ---- time
@@ -110,28 +109,18 @@ class SimulatedRank:
 
     def changed(self) -> None:
         """Somebody has told the acceptor something."""
-        seen = self.acceptor.standing, self.cycle.phase, self.cycle.epoch
-        if any(one is not other for one, other in zip(seen, self._seen, strict=True)):
-            self._seen = seen
-            self._tell()
-        for wake in list(self.watchers):
-            wake()
-        if self.waits_for is not None and self.waits_for[0] == "plan":
-            self.later(0.01, self.look_for_plan)
-        self.notice()
-
-    def _tell(self) -> None:
         state = self.acceptor.state
         if (told := (state.phase, state.epoch, state.failed_epoch)) != self._told:
             self._told = told
             self.job.watched(self)
             for said in self._streams:
                 said(state)
-
-    def notice(self) -> None:
-        """Whoever waits for peers stops once it is asked to."""
+        for wake in list(self.watchers):
+            wake()
         if self.waits_for is not None and self.waits_for[0] != "plan" and self.acceptor.interrupted:
             self.later(0.05, self.lose_peers)
+        if self.waits_for is not None and self.waits_for[0] == "plan":
+            self.later(0.01, self.look_for_plan)
 
     # ---- life
 
@@ -193,7 +182,7 @@ class SimulatedRank:
             for member in meeting.members:
                 if member not in meeting.brought and not self.job.is_expected(member, what):
                     self.later(0.5, self.lose_peers)
-        self.notice()
+        self.changed()
 
     def proceed(self) -> None:
         met = self._met
@@ -217,7 +206,7 @@ class SimulatedRank:
         self.waits_for = ("compute", self.cycle.epoch, self.cycle.steps_applied)
         seconds = self.job.shape.iteration_seconds
         self.later(1.2 * seconds, self.finish_round, least_seconds=0.6 * seconds)
-        self.notice()
+        self.changed()
 
     def finish_round(self) -> None:
         now = self.cycle.epoch, self.cycle.steps_applied

@@ -23,7 +23,7 @@ from tests.simulation.ranks import SimulatedRank
 from tests.simulation.scheduler import Scheduler
 from tests.simulation.virtual_loop import VirtualLoop
 
-CALM_SECONDS = 15.0
+CALM_SECONDS = 20.0
 _BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 
 T = TypeVar("T")
@@ -83,6 +83,11 @@ class World:
     def happens(self, probability: float) -> bool:
         return probability > 0.0 and self.random.random() < probability
 
+    def loses_message(self) -> bool:
+        if lost := self.happens(self.scenario.messages_lost):
+            self.disturb()
+        return lost
+
     def slowness(self) -> float:
         """The longest that a word of a stream takes."""
         return 0.02 if self.random.random() < 0.9 else 0.5
@@ -92,6 +97,10 @@ class World:
 
     def disturbed(self, text: str) -> None:
         self.note(text)
+        self.disturb()
+
+    def disturb(self) -> None:
+        """There is no calm yet: what is lost is asked again only when its time is over."""
         self._last_disturbance = self.loop.now
 
     def now(self) -> datetime:
