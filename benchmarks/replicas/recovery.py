@@ -38,10 +38,10 @@ def _lighthouse(python: Path, which: str) -> Iterator[str]:
             process.terminate()
 
 
-def _run(which: str, python: Path, trials: int, seed: int) -> list[dict[str, float]]:
-    """Some trials of one library."""
+def _run(which: str, python: Path, seed: int) -> dict[str, float]:
+    """One death under one library."""
     with contextlib.ExitStack() as stack:
-        options = ["--trials", str(trials), "--seed", str(seed)]
+        options = ["--seed", str(seed)]
         if which == "ours":
             command = [sys.executable, str(_TRIAL), "ours", *options]
         else:
@@ -50,7 +50,7 @@ def _run(which: str, python: Path, trials: int, seed: int) -> list[dict[str, flo
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise RuntimeError(f"{which} failed: {done.stderr[-2000:]}")
-        found: list[dict[str, float]] = json.loads(done.stdout.splitlines()[-1])
+        found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
         return found
 
 
@@ -58,13 +58,12 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.replicas.recovery", description=__doc__)
     parser.add_argument("--torchft-python", type=Path, required=True, help="the Python that has torchft")
-    parser.add_argument("--blocks", type=int, default=5, help="turns of each library")
-    parser.add_argument("--trials", type=int, default=2, help="deaths in a turn")
+    parser.add_argument("--trials", type=int, default=8, help="deaths under each library")
     options = parser.parse_args()
     found: dict[str, list[dict[str, float]]] = {"ours": [], "torchft tuned": [], "torchft": []}
-    for block in range(options.blocks):
-        for which in found:
-            found[which] += _run(which, options.torchft_python, options.trials, seed=block)
+    for seed in range(options.trials):
+        for which, rows in found.items():
+            rows.append(_run(which, options.torchft_python, seed))
     extra = {
         which: [each["pause_seconds"] - each["step_seconds"] for each in trials] for which, trials in found.items()
     }
