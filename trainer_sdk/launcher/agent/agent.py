@@ -7,6 +7,7 @@ has its ranks join them. Agents say nothing to one another.
 import gc
 import logging
 import select
+import shutil
 import signal
 import socket
 import tempfile
@@ -49,25 +50,23 @@ class Agent:
 
     Args:
         job: The job.
-
-    Raises:
-        ValueError: None of the job's stores has an address of this host where there must be one.
     """
 
     def __init__(self, job: ScriptJob) -> None:
         self._job = job
-        self._notes = tempfile.TemporaryDirectory(prefix="evenkeel-launch-")
+        self._notes = Path(tempfile.mkdtemp(prefix="evenkeel-launch-"))
         self._children = Children(self._let_go, self._failed)
         self._store = self._own_store()
-        if self._store is None and not job.stores:
-            raise ValueError("no port is free for the job's store")
-        self._stores = ",".join(job.stores) or "{}:{}".format(*self._store.address)  # type: ignore[union-attr]
+        own = "" if self._store is None else "{}:{}".format(*self._store.address)
+        self._stores = ",".join(job.stores) or own
         self._replicas = [_Replica(each) for each in job.replicas]
         self._ends_at: float | None = None
         self._received = 0
 
     def run(self) -> int:
         """Returns 0 when every replica has finished, 1 when one was given up, 128 + n when signal n ended it."""
+        if self._store is not None and self._job.stores:
+            _logger.info("this host has the store at %s:%d", *self._store.address)
         self._children.listen()
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._on_signal)
@@ -80,7 +79,7 @@ class Agent:
                     self._on_end(*found)
         finally:
             self._children.end_all(lambda *_: None)
-            self._notes.cleanup()
+            shutil.rmtree(self._notes, ignore_errors=True)
         if self._received:
             return 128 + self._received
         return int(any(any(each.statuses) for each in self._replicas))
@@ -99,8 +98,8 @@ class Agent:
         replica = self._replicas[child.rank // self._job.replica_size - self._job.replicas.start]
         replica.alive.discard(child.rank)
         replica.statuses.append(code)
-        words = take(Path(self._notes.name), child.rank, child.incarnation)
-        if code:
+        words = take(self._notes, child.rank, child.incarnation)
+        if code and not self._received:
             said = f"{exit_words(code)}: {words.line}" if words else exit_words(code)
             _logger.warning("replica %d: rank %d.%d ended: %s", replica.number, child.rank, child.incarnation, said)
             for rank in replica.alive:  # a replica lives or dies as one
@@ -182,9 +181,8 @@ class Agent:
     # ---- in a child
 
     def _let_go(self, child: Child) -> None:
-        self._notes._finalizer.detach()  # type: ignore[attr-defined]  # the folder is the agent's
         if self._store is not None:
             self._store.close_in_child(is_store=child.rank == _STORE)
 
     def _failed(self, child: Child, error: BaseException) -> None:
-        leave(LastWords.of(error), Path(self._notes.name), child.rank, child.incarnation)
+        leave(LastWords.of(error), self._notes, child.rank, child.incarnation)
