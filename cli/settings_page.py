@@ -47,6 +47,7 @@ CLIENT_SETTINGS = {
     "unset: the loop trains as its only replica",
     "EVENKEEL_REPLICA": "which replica this process belongs to, from 0",
     "EVENKEEL_NUM_REPLICAS": "replicas of the job",
+    "EVENKEEL_TOKEN": "tells a replica's processes from those that it had before; `evenkeel launch` makes one up",
     "EVENKEEL_HANG_SECONDS": "a replica whose step makes no progress for so long is counted out; 300 unless set",
 }
 # What docker-compose.yml puts in from the shell or an .env file.

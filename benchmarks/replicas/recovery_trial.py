@@ -1,7 +1,7 @@
-"""Kills one of several replicas, again and again, and says how long the others stood.
+"""Kills one of several replicas, and says how long the others stood.
 
 A script: run it under the Python that has the library, as :mod:`benchmarks.replicas.recovery` does.
-Each trial is a new job of forked processes on this machine, gloo, whose replicas run the same model on equally many
+The job is forked processes on this machine, gloo, whose replicas run the same model on equally many
 micro-batches; a short sleep in each stands for a device that computes longer. One process is killed at a random moment.
 """
 
@@ -58,7 +58,7 @@ def ours(address: str, replica: int, num_replicas: int, told: Told) -> None:
         told(run.step)
 
 
-def torchft(address: str, replica: int, num_replicas: int, told: Told, interval: float, timeout: float) -> None:
+def torchft(address: str, replica: int, told: Told, interval: float, timeout: float) -> None:
     """The same under torchft, as its documentation has it."""
     from torchft import (  # type: ignore[import-not-found]  # noqa: PLC0415 - ours has none
         DistributedDataParallel,
@@ -158,37 +158,26 @@ def _rank(begin: Callable[[int, Told], None], replica: int, writer: Connection) 
 
 
 def main() -> None:
-    """Run trials, and print them as one line of JSON."""
+    """One job, and one death; prints a line of JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("library", choices=("ours", "torchft"))
-    parser.add_argument("--address", default="", help="of torchft's lighthouse")
+    parser.add_argument("--address", default="", help="of torchft's lighthouse, which has seen no other job")
     parser.add_argument("--replicas", type=int, default=4)
-    parser.add_argument("--trials", type=int, default=5)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--heartbeat-interval", type=float, default=0.1)
     parser.add_argument("--timeout", type=float, default=60.0)
     options = parser.parse_args()
     torch.optim.AdamW([torch.zeros(1, requires_grad=True)], foreach=False)  # loads what each would load
     __import__("evenkeel.trainer_sdk.replicas" if options.library == "ours" else "torchft")
-    rng = random.Random(options.seed)
-    found = []
-    for _ in range(options.trials):
+    store = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # type: ignore[attr-defined]
+
+    def begin(replica: int, told: Told) -> None:
         if options.library == "ours":
-            store = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # type: ignore[attr-defined]
-            address = f"127.0.0.1:{store.port}"
-            found.append(
-                trial(lambda replica, told: ours(address, replica, options.replicas, told), options.replicas, rng)  # noqa: B023
-            )
+            ours(f"127.0.0.1:{store.port}", replica, options.replicas, told)
         else:
-            how = (options.heartbeat_interval, options.timeout)
-            found.append(
-                trial(
-                    lambda replica, told: torchft(options.address, replica, options.replicas, told, *how),  # noqa: B023
-                    options.replicas,
-                    rng,
-                )
-            )
-    print(json.dumps(found))
+            torchft(options.address, replica, told, options.heartbeat_interval, options.timeout)
+
+    print(json.dumps(trial(begin, options.replicas, random.Random(options.seed))))
 
 
 if __name__ == "__main__":

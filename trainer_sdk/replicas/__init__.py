@@ -37,7 +37,7 @@ def join_replicas(
     parameters = [each for each in model.parameters() if each.requires_grad]
     if not parameters:
         raise ValueError(f"{type(model).__name__} has no parameter that needs a gradient: nothing can be trained")
-    mates = Mates(place, new_token())
+    mates = Mates(place, place.token or new_token())
     director: Director = AloneDirector()
     builder: GroupBuilder | None = None
     patience: Patience | None = None

@@ -32,6 +32,7 @@ class Place:
         num_replicas: How many replicas begin the job.
         index: Its rank within the replica.
         size: Ranks of a replica.
+        token: Tells the replica's processes from those that it had before, where its launcher wants to know.
         hang_seconds: How long all others wait for a replica before it counts as gone: longer than any evaluation or
             checkpoint that one does while the others wait.
     """
@@ -42,6 +43,7 @@ class Place:
     num_replicas: int = 1
     index: int = 0
     size: int = 1
+    token: str = ""
     hang_seconds: float = 300.0
 
     @property
@@ -68,6 +70,7 @@ class Place:
             num_replicas=_number(settings, "EVENKEEL_NUM_REPLICAS"),
             index=_number(settings, "RANK", 0),
             size=_number(settings, "WORLD_SIZE", 1),
+            token=settings.get("EVENKEEL_TOKEN", ""),
             hang_seconds=_number(settings, "EVENKEEL_HANG_SECONDS", 300),
         )
         if not 0 <= place.replica < place.num_replicas:

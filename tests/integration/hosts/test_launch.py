@@ -20,10 +20,11 @@ SCRIPT = str(ROOT / "examples" / "replicas" / "ddp.py")
 
 
 @pytest.mark.skipif(bool(why_not()), reason=why_not())
-def test_a_rank_is_replaced_and_an_agent_dies_and_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranks_that_die_and_hang_are_replaced_and_an_agent_dies_and_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STEPS", str(STEPS))
     monkeypatch.setenv("PAUSE", "0.3")
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setenv("EVENKEEL_HANG_SECONDS", "4")
     wanted = train_alone("replicas/ddp.py")
     agents = Agents(Network(3), 2, SCRIPT)
     try:
@@ -32,6 +33,9 @@ def test_a_rank_is_replaced_and_an_agent_dies_and_comes_back(monkeypatch: pytest
         agents.until(lambda: any("rank 3.0 ended: killed by SIGKILL" in line for line in agents.output))
         agents.until(lambda: agents.output.count("replica 3: begins\n") == 2)
         agents.until(lambda: any(replica == 3 for replica, _, _ in agents.lines[-6:]))
+        os.kill(children_of(agents.pids[2])[-1], signal.SIGSTOP)
+        agents.until(lambda: any("rank 5.0 ended: killed by SIGKILL" in line for line in agents.output))
+        agents.until(lambda: agents.output.count("replica 5: begins\n") == 2)
         agents.kill(0)
         seen = len(agents.lines)
         agents.until(lambda: len(agents.lines) > seen)
@@ -60,6 +64,7 @@ def test_what_a_script_ends_with_is_said(tmp_path: Path) -> None:
     ("options", "says"),
     [
         ({"num_hosts": 2}, "--rdzv-endpoint is missing"),
+        ({"num_hosts": 2, "stores": ("nonsense",)}, "--rdzv-endpoint nonsense: expected host:port"),
         ({"num_hosts": 2, "host": 2, "stores": ("a:1",)}, "--node-rank 2: 0 to --nnodes - 1, which is 1"),
         ({"num_ranks": 3, "replica_size": 2}, "is no multiple of"),
         ({"script": "nothing.py"}, "there is no such file"),

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from evenkeel.trainer_sdk.groups.store.quorum import Proposal, Register
@@ -51,6 +51,7 @@ def run(number: int, asked: list[tuple[int, int, bool]]) -> list[str]:
 
 
 @given(steps())
+@example((3, [(*each, True) for each in [(1, 0), (1, 1), (0, 1), (0, 2), (0, 1), (0, 2), (1, 0), (1, 1)]]))
 def test_everybody_hears_the_same(case: tuple[int, list[tuple[int, int, bool]]]) -> None:
     assert len(set(run(*case))) <= 1
 

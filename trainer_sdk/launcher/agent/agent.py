@@ -6,7 +6,10 @@ has its ranks join them. Agents say nothing to one another.
 
 import gc
 import logging
+import os
+import secrets
 import select
+import shutil
 import signal
 import socket
 import tempfile
@@ -16,6 +19,8 @@ from functools import partial
 from pathlib import Path
 
 from evenkeel.trainer_sdk.control.last_words import LastWords
+from evenkeel.trainer_sdk.groups.store.store_watch import StorePlace
+from evenkeel.trainer_sdk.launcher.agent.outcasts import tell_outcasts
 from evenkeel.trainer_sdk.launcher.agent.script_job import ScriptJob
 from evenkeel.trainer_sdk.launcher.agent.script_rank import run_script
 from evenkeel.trainer_sdk.launcher.left_words import leave, take
@@ -26,6 +31,8 @@ from evenkeel.trainer_sdk.launcher.processes.restarts import QUICK_FAILURE_SECON
 from evenkeel.trainer_sdk.launcher.processes.store_keeper import StoreKeeper
 
 _STORE = -1
+_OUTCASTS = -2  # stand in for ranks
+_OUTCAST_GRACE_SECONDS = 5.0
 _FINISH_GRACE_SECONDS = 30.0
 _logger = logging.getLogger("evenkeel.launch")
 
@@ -37,6 +44,8 @@ class _Replica:
         self.number = number
         self.incarnation = -1
         self.alive: set[int] = set()  # ranks of the job
+        self.token = ""
+        self.ends_at = float("inf")
         self.statuses: list[int] = []
         self.started_at = 0.0
         self.due_at: float | None = 0.0
@@ -49,38 +58,42 @@ class Agent:
 
     Args:
         job: The job.
-
-    Raises:
-        ValueError: None of the job's stores has an address of this host where there must be one.
     """
 
     def __init__(self, job: ScriptJob) -> None:
         self._job = job
-        self._notes = tempfile.TemporaryDirectory(prefix="evenkeel-launch-")
+        self._notes = Path(tempfile.mkdtemp(prefix="evenkeel-launch-"))
         self._children = Children(self._let_go, self._failed)
         self._store = self._own_store()
-        if self._store is None and not job.stores:
-            raise ValueError("no port is free for the job's store")
-        self._stores = ",".join(job.stores) or "{}:{}".format(*self._store.address)  # type: ignore[union-attr]
+        own = "" if self._store is None else "{}:{}".format(*self._store.address)
+        self._stores = ",".join(job.stores) or own
+        self._outcasts, self._told = os.pipe()
+        self._unread = b""
         self._replicas = [_Replica(each) for each in job.replicas]
         self._ends_at: float | None = None
         self._received = 0
 
     def run(self) -> int:
         """Returns 0 when every replica has finished, 1 when one was given up, 128 + n when signal n ended it."""
+        if self._store is not None and self._job.stores:
+            _logger.info("this host has the store at %s:%d", *self._store.address)
         self._children.listen()
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._on_signal)
         gc.freeze()
+        self._follow()
+        sources: list[socket.socket | int] = [self._children.wake, self._outcasts]
         try:
             while not self._received and not all(each.is_over for each in self._replicas):
                 self._start_what_is_due()
-                select.select([self._children.wake], [], [], self._seconds_to_wait())
+                readable, _, _ = select.select(sources, [], [], self._seconds_to_wait())
+                if self._outcasts in readable:
+                    self._on_outcasts()
                 for found in self._children.reap():
                     self._on_end(*found)
         finally:
             self._children.end_all(lambda *_: None)
-            self._notes.cleanup()
+            shutil.rmtree(self._notes, ignore_errors=True)
         if self._received:
             return 128 + self._received
         return int(any(any(each.statuses) for each in self._replicas))
@@ -94,19 +107,36 @@ class Agent:
         if child.rank == _STORE:
             if self._store is not None:
                 self._store.ended()
+            if self._received:
+                return
             _logger.warning("this host's store, process %d, ended (%s): it is started again", pid, exit_words(code))
+            return
+        if child.rank == _OUTCASTS:
+            self._follow()
             return
         replica = self._replicas[child.rank // self._job.replica_size - self._job.replicas.start]
         replica.alive.discard(child.rank)
         replica.statuses.append(code)
-        words = take(Path(self._notes.name), child.rank, child.incarnation)
-        if code:
+        words = take(self._notes, child.rank, child.incarnation)
+        if code and not self._received:
             said = f"{exit_words(code)}: {words.line}" if words else exit_words(code)
             _logger.warning("replica %d: rank %d.%d ended: %s", replica.number, child.rank, child.incarnation, said)
             for rank in replica.alive:  # a replica lives or dies as one
                 self._children.signal(Child(rank, child.incarnation), signal.SIGKILL)
         if not replica.alive:
             self._on_replica_end(replica)
+
+    def _on_outcasts(self) -> None:
+        """The others have gone on without some replicas: end those of ours that do not end by themselves soon."""
+        *lines, self._unread = (self._unread + os.read(self._outcasts, 1 << 16)).split(b"\n")
+        tokens = {line.decode() for line in lines}
+        for replica in self._replicas:
+            if replica.token in tokens and replica.alive:
+                replica.ends_at = time.monotonic() + _OUTCAST_GRACE_SECONDS
+
+    def _follow(self) -> None:
+        follow = partial(tell_outcasts, self._stores, self._job.job_id, self._told)
+        self._children.fork(Child(_OUTCASTS, 0), follow)
 
     def _on_replica_end(self, replica: _Replica) -> None:
         if not any(replica.statuses):
@@ -131,8 +161,8 @@ class Agent:
         now = time.monotonic()
         if self._store is not None and self._store.due_in_seconds == 0.0:
             self._store.start()
-        if self._ends_at is not None and now > self._ends_at:
-            for replica in self._replicas:
+        for replica in self._replicas:
+            if now > min(replica.ends_at, self._ends_at or replica.ends_at):
                 for rank in replica.alive:
                     self._children.signal(Child(rank, replica.incarnation), signal.SIGKILL)
         for replica in self._replicas:
@@ -142,12 +172,15 @@ class Agent:
     def _start(self, replica: _Replica) -> None:
         replica.incarnation += 1
         replica.started_at, replica.due_at, replica.statuses = time.monotonic(), None, []
+        replica.token, replica.ends_at = secrets.token_hex(8), float("inf")
         size, incarnation = self._job.replica_size, replica.incarnation
         with socket.create_server(("127.0.0.1", 0)) as listener:
             port = int(listener.getsockname()[1])
         for index in range(size):
             child = Child(replica.number * size + index, incarnation)
-            settings = self._job.settings(replica.number, index, incarnation, stores=self._stores, port=port)
+            settings = self._job.settings(
+                replica.number, index, incarnation, token=replica.token, stores=self._stores, port=port
+            )
             failed = partial(self._failed, child)
             self._children.fork(child, partial(run_script, self._job, settings, failed))
             replica.alive.add(child.rank)
@@ -159,6 +192,7 @@ class Agent:
         due = [each.due_at for each in self._replicas if each.due_at is not None and not each.is_over]
         if self._ends_at is not None:
             due.append(max(self._ends_at, now + 0.1))
+        due += [max(each.ends_at, now + 0.1) for each in self._replicas if each.alive and each.ends_at < float("inf")]
         if self._store is not None and self._store.due_in_seconds is not None:
             due.append(now + self._store.due_in_seconds)
         return max(0.0, min(due) - now) if due else None
@@ -171,10 +205,9 @@ class Agent:
         def fork(body: Callable[[], int]) -> int:
             return self._children.fork(Child(_STORE, 0), body)
 
-        for address in self._job.stores:
-            host, _, port = address.rpartition(":")
+        for place in StorePlace.all_of(",".join(self._job.stores), self._job.job_id) if self._job.stores else ():
             try:
-                return StoreKeeper(self._job.job_id, fork, (socket.gethostbyname(host), int(port)))
+                return StoreKeeper(self._job.job_id, fork, (socket.gethostbyname(place.host), place.port))
             except OSError:  # another host's
                 continue
         return None if self._job.stores else StoreKeeper(self._job.job_id, fork)
@@ -182,9 +215,11 @@ class Agent:
     # ---- in a child
 
     def _let_go(self, child: Child) -> None:
-        self._notes._finalizer.detach()  # type: ignore[attr-defined]  # the folder is the agent's
+        os.close(self._outcasts)
+        if child.rank != _OUTCASTS:
+            os.close(self._told)
         if self._store is not None:
             self._store.close_in_child(is_store=child.rank == _STORE)
 
     def _failed(self, child: Child, error: BaseException) -> None:
-        leave(LastWords.of(error), Path(self._notes.name), child.rank, child.incarnation)
+        leave(LastWords.of(error), self._notes, child.rank, child.incarnation)

@@ -1,5 +1,6 @@
 """What an agent runs: a user's script, as replicas of which some are on this host."""
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,6 +49,9 @@ class ScriptJob:
                 "--rdzv-endpoint is missing: with several hosts give host:port of each of an odd number of them, such "
                 "as a:29400,b:29400,c:29400"
             )
+        wrong = [each for each in self.stores if not re.fullmatch(r"\S+:\d+", each)]
+        if wrong:
+            raise ValueError(f"--rdzv-endpoint {wrong[0]}: expected host:port, or several of them, comma-separated")
         if not self.is_module and not Path(self.script).is_file():
             raise ValueError(f"{self.script}: there is no such file; give a Python script, or -m and a module")
 
@@ -62,13 +66,16 @@ class ScriptJob:
         """Those of all hosts."""
         return self.num_hosts * len(self.replicas)
 
-    def settings(self, replica: int, index: int, incarnation: int, *, stores: str, port: int) -> dict[str, str]:
+    def settings(
+        self, replica: int, index: int, incarnation: int, *, token: str, stores: str, port: int
+    ) -> dict[str, str]:
         """What a rank finds in its environment: torchrun's words for its replica, and ours.
 
         Args:
             replica: Its replica.
             index: It within the replica.
             incarnation: The how manieth of the replica's lives.
+            token: Of this life.
             stores: All of the job's.
             port: Where the replica's ranks meet one another.
         """
@@ -84,4 +91,5 @@ class ScriptJob:
             "EVENKEEL_REPLICA": str(replica),
             "EVENKEEL_NUM_REPLICAS": str(self.num_replicas),
             "EVENKEEL_STORE": stores,
+            "EVENKEEL_TOKEN": token,
         }

@@ -28,6 +28,9 @@ from evenkeel.trainer_sdk.replicas.membership.roster import (
     entry_to_text,
 )
 
+LOG = "replicas/log"
+"""The ledger's name."""
+
 _TELL_EVERY_SECONDS = 30.0
 _LEAVE_SECONDS = 5.0
 _FENCE_GRACE_SECONDS = 2.0
@@ -57,7 +60,7 @@ class LogDirector:
         self._closed = False
         self._write_lock = threading.Lock()
         self.lines = Lifelines(rendezvous.host, self._line_ended)
-        self._ledger = Ledger(rendezvous, "replicas/log", self._heard)
+        self._ledger = Ledger(rendezvous, LOG, self._heard)
 
     @property
     def newest(self) -> Epoch | None:
