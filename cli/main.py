@@ -26,6 +26,7 @@ COMMANDS = {
     ),
     "stack": ("evenkeel.cli.stack:app", "The local Kafka, PostgreSQL and services."),
     "run": ("evenkeel.cli.run:run", "Run a training job: one process for each rank, started again when one dies."),
+    "launch": ("evenkeel.cli.run:launch", "Run a script as replicas, some on each host; one that dies is replaced."),
     "inject": ("evenkeel.cli.inject:app", "Faults into a job that runs on this machine."),
     "jobs": ("evenkeel.cli.jobs:app", "What the fleet trains."),
     "incidents": ("evenkeel.cli.incidents:app", "Failures, from first verdict to resolution."),
@@ -72,8 +73,8 @@ def load_command(name: str) -> Any:
     if isinstance(found, typer.Typer):
         parent.add_typer(found, name=name)
     else:
-        # What stands behind "run" is the launcher's, its --help too.
-        parent.command(name, context_settings=_LAUNCHER_ARGUMENTS if name == "run" else None)(found)
+        # What stands behind "run" and "launch" is the launcher's, its --help too.
+        parent.command(name, context_settings=_LAUNCHER_ARGUMENTS if name in ("run", "launch") else None)(found)
     return typer.main.get_group(parent).commands[name]
 
 

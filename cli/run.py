@@ -1,7 +1,8 @@
-"""``evenkeel run``: a training job on this machine, by the SDK's launcher."""
+"""``evenkeel run`` and ``evenkeel launch``: training jobs, by the SDK's launchers."""
 
 import os
 import sys
+from collections.abc import Mapping
 
 import typer
 
@@ -15,10 +16,20 @@ def run(context: typer.Context) -> None:
 
     Example: evenkeel run examples/gpt.json
     """
+    _become("evenkeel.trainer_sdk.launcher", context.args, settings_of_stack(context))
+
+
+def launch(context: typer.Context) -> None:
+    """Run a script as replicas, some on each host; one that dies is replaced.
+
+    Example: evenkeel launch --nproc-per-node 3 examples/replicas/ddp.py
+    """
+    _become("evenkeel.trainer_sdk.launcher.agent", context.args, {})
+
+
+def _become(module: str, arguments: list[str], settings: Mapping[str, str]) -> None:
     # The launcher takes this process's place: signals and its exit status need no middleman.
     sys.stdout.flush()
     os.execve(  # noqa: S606
-        sys.executable,
-        [sys.executable, "-m", "evenkeel.trainer_sdk.launcher", *context.args],
-        {**settings_of_stack(context), **os.environ},
+        sys.executable, [sys.executable, "-m", module, *arguments], {**settings, **os.environ}
     )

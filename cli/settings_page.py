@@ -30,16 +30,20 @@ page from the settings classes. A wrong setting ends a service with status 2 and
 CLIENT_SETTINGS = {
     "EVENKEEL_KAFKA_BOOTSTRAP_SERVERS": "brokers, `host:port[,host:port]`; unset: a rank emits nothing",
     "EVENKEEL_DATABASE_URL": "only `evenkeel` and the local stack: an existing server to use",
-    "EVENKEEL_FLEET_ADDRESS": "`host:port` of the fleet API; unset: a rank has no controller",
+    "EVENKEEL_FLEET_ADDRESS": "`host:port[,host:port]` of the fleet API, of each scheduler; unset: a rank has no controller",
     "EVENKEEL_FLEET_TOKEN": "the fleet API's token: registers jobs, lists all of them",
     "EVENKEEL_FLEET_CA_FILE": "PEM file with the certificates that the fleet API's is signed by; unset: no TLS to it",
     "EVENKEEL_JOB_ID": "the job that this process belongs to",
     "EVENKEEL_JOB_TOKEN": "the job's own token, at least 16 characters; `evenkeel run` makes one up",
+    "EVENKEEL_CONTROLLER_BIND_HOST": "`evenkeel run`: address that rank controllers listen on; unset: what the job file "
+    "says, else loopback",
+    "EVENKEEL_CONTROLLER_ADVERTISE_HOST": "`evenkeel run`: name under which schedulers reach them, where it differs",
     "EVENKEEL_RANK_CERTIFICATE": "PEM file with the certificate chain that a rank shows; unset: no TLS to it",
     "EVENKEEL_RANK_KEY": "PEM file with its private key",
     "EVENKEEL_SCHEDULER_CA_FILE": "PEM file with the certificates that the scheduler's is signed by; "
     "set: rank controllers ask for it (mutual TLS)",
-    "EVENKEEL_STORE": "`host:port` of the store of a job of replicas; unset: the loop trains as its only replica",
+    "EVENKEEL_STORE": "`host:port` of each store of a job of replicas, `a:29400,b:29400,c:29400`; "
+    "unset: the loop trains as its only replica",
     "EVENKEEL_REPLICA": "which replica this process belongs to, from 0",
     "EVENKEEL_NUM_REPLICAS": "replicas of the job",
     "EVENKEEL_HANG_SECONDS": "a replica whose step makes no progress for so long is counted out; 300 unless set",
@@ -50,7 +54,8 @@ COMPOSE_SETTINGS = {
     "EVENKEEL_PUBLISH_NAME": "name under which clients outside find Kafka; default `localhost`",
     "EVENKEEL_KAFKA_PORT": "published port of Kafka; default `9092`",
     "EVENKEEL_DATABASE_PORT": "published port of PostgreSQL; default `5432`",
-    "EVENKEEL_FLEET_PORT": "published port of the fleet API; default `7600`",
+    "EVENKEEL_FLEET_PORT": "published port of the first scheduler's fleet API; default `7600`",
+    "EVENKEEL_SECOND_FLEET_PORT": "published port of the second scheduler's; default `7601`",
     "EVENKEEL_DATABASE_PASSWORD": "password of the database's user; has a default for development",
 }
 

@@ -12,7 +12,7 @@ from evenkeel.stack.background import running_stack, start_in_background, stop_i
 from evenkeel.stack.paths import stack_names
 from evenkeel.stack.pids import start_mark
 from evenkeel.stack.ports import LOOPBACK
-from evenkeel.stack.services import is_healthy
+from evenkeel.stack.services import fleet_address_of, is_healthy
 from evenkeel.stack.state import Phase, StackState, read_state
 
 app = typer.Typer(help="The local Kafka, PostgreSQL and services.", no_args_is_help=True)
@@ -34,6 +34,9 @@ def up(
     context: typer.Context,
     name: NameOption = DEFAULT_STACK,
     servers: Annotated[bool, typer.Option("--servers", help="Only Kafka and PostgreSQL, no services.")] = False,
+    instances: Annotated[
+        int, typer.Option("--instances", min=1, max=9, help="Processes of each service; the others take over at once.")
+    ] = 2,
     output: OutputOption = None,
 ) -> None:
     """Start the stack in the background, migrated and with its topics, and say how to reach it.
@@ -43,7 +46,7 @@ def up(
     Example: eval "$(evenkeel stack up)"
     """
     running = running_stack(name, with_services=not servers)
-    state = running or start_in_background(name, with_services=not servers, say=say)
+    state = running or start_in_background(name, num_instances=0 if servers else instances, say=say)
     settings = state.addresses.environment()
     if output_of(context, output) is OutputFormat.JSON:
         show_json({"name": name, "environment": settings})
@@ -98,12 +101,11 @@ def _rows(state: StackState) -> list[dict[str, Any]]:
         "kafka": state.addresses.kafka_bootstrap_servers,
         # Without user and password: this is for the eye.
         "postgres": state.addresses.database_url.rpartition("@")[2],
-        "scheduler": state.addresses.fleet_address,
     }
     for part, process in state.processes.items():
         alive = state.phase is not Phase.FAILED and start_mark(process.process_id) == process.mark
         condition = "running" if alive else "dead"
-        port = state.addresses.metrics_ports.get(part)
+        port, is_scheduler = state.addresses.metrics_ports.get(part), part.partition("-")[0] == "scheduler"
         if alive and port is not None:
             condition = "healthy" if is_healthy(port) else "unhealthy"
         rows.append(
@@ -111,7 +113,7 @@ def _rows(state: StackState) -> list[dict[str, Any]]:
                 "stack": state.name,
                 "part": part,
                 "state": condition,
-                "address": addresses.get(part, ""),
+                "address": fleet_address_of(part, state.addresses) if is_scheduler else addresses.get(part, ""),
                 "metrics": "" if port is None else f"{LOOPBACK}:{port}",
                 "pid": process.process_id,
                 "restarts": process.restarts,

@@ -7,7 +7,6 @@ import threading
 from types import FrameType
 
 from evenkeel.stack.errors import StackError
-from evenkeel.stack.services import SERVICE_NAMES
 from evenkeel.stack.stack import Stack
 
 
@@ -19,7 +18,7 @@ def main() -> int:
     """Runs a stack until a signal; returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--name", default="dev", help="folder below .stack")
-    parser.add_argument("--servers", action="store_true", help="only Kafka and PostgreSQL")
+    parser.add_argument("--instances", type=int, default=2, help="processes of each service")
     arguments = parser.parse_args()
 
     stop = threading.Event()
@@ -34,7 +33,7 @@ def main() -> int:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, on_signal)
-    stack = Stack(arguments.name, services=() if arguments.servers else SERVICE_NAMES)
+    stack = Stack(arguments.name, num_instances=arguments.instances)
     try:
         stack.start()
         starting = False

@@ -18,9 +18,9 @@ class Addresses:
     Attributes:
         kafka_bootstrap_servers: ``host:port[,host:port]``.
         database_url: ``postgresql://user:password@host:port/database``.
-        fleet_address: ``host:port`` of the fleet API.
+        fleet_address: ``host:port[,host:port]`` of the fleet API: of each scheduler, of which one is in charge.
         fleet_token: Bearer token of the fleet API.
-        metrics_ports: Port of ``/metrics`` and ``/healthz`` on loopback, by service.
+        metrics_ports: Port of ``/metrics`` and ``/healthz`` on loopback, by the name of a service's process.
     """
 
     kafka_bootstrap_servers: str = ""

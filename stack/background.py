@@ -41,12 +41,12 @@ def running_stack(name: str, *, with_services: bool) -> StackState | None:
     return None
 
 
-def start_in_background(name: str, *, with_services: bool, say: Callable[[str], None] = lambda _: None) -> StackState:
+def start_in_background(name: str, *, num_instances: int, say: Callable[[str], None] = lambda _: None) -> StackState:
     """Starts the stack in a process of its own and returns when it runs.
 
     Args:
         name: Name of the stack.
-        with_services: Also the services, not only Kafka and PostgreSQL.
+        num_instances: Processes of each service; 0 = only Kafka and PostgreSQL.
         say: Told what it is at, each time that it is at something else.
 
     Raises:
@@ -61,9 +61,7 @@ def start_in_background(name: str, *, with_services: bool, say: Callable[[str], 
         _end_what_is_left(dead)
     state_path(name).unlink(missing_ok=True)
     log_path = folder / "owner.log"
-    command = [sys.executable, "-m", "evenkeel.stack", "--name", name]
-    if not with_services:
-        command.append("--servers")
+    command = [sys.executable, "-m", "evenkeel.stack", "--name", name, "--instances", str(num_instances)]
     with log_path.open("wb") as log:
         owner = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True

@@ -1,8 +1,11 @@
-"""The three services as processes: what each is started with, and how to ask whether it is ready."""
+"""The services as processes: what each is started with, and how to ask whether it is ready.
+
+Each may run several times: its first process has the service's name, the next ``<service>-2``.
+"""
 
 import http.client
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from evenkeel.stack.addresses import Addresses
@@ -18,7 +21,7 @@ class ServiceProcess:
     """How to run one service.
 
     Attributes:
-        name: ``telemetry``, ``detector`` or ``scheduler``.
+        name: Of the process, as in :func:`process_names`.
         command: Program and arguments.
         environment: Settings on top of our own environment.
         metrics_port: Where it serves ``/healthz``.
@@ -30,19 +33,38 @@ class ServiceProcess:
     metrics_port: int
 
 
+def process_names(services: Sequence[str], num_instances: int) -> tuple[str, ...]:
+    """Names of the processes, in the order of the services."""
+    return tuple(
+        service if number == 1 else f"{service}-{number}"
+        for service in services
+        for number in range(1, num_instances + 1)
+    )
+
+
 def service_process(name: str, addresses: Addresses) -> ServiceProcess:
-    """How to run the service ``name`` in a stack with these addresses."""
+    """How to run the process ``name`` in a stack with these addresses."""
+    service, _, number = name.partition("-")
     metrics_port = addresses.metrics_ports[name]
     settings = addresses.environment()
-    if name != "scheduler":
+    if service == "scheduler":
+        settings["EVENKEEL_FLEET_ADDRESS"] = fleet_address_of(name, addresses)
+    else:
         # Least privilege: only the scheduler serves the fleet API.
         settings = {key: value for key, value in settings.items() if not key.startswith("EVENKEEL_FLEET_")}
+    settings["EVENKEEL_INSTANCE_ID"] = number or "1"
     settings["EVENKEEL_METRICS_PORT"] = str(metrics_port)
     # One thread for numerics: the services share two cores with the job.
     settings["OMP_NUM_THREADS"] = "1"
     settings["OPENBLAS_NUM_THREADS"] = "1"
-    command = (sys.executable, "-m", f"evenkeel.services.{name}")
+    command = (sys.executable, "-m", f"evenkeel.services.{service}")
     return ServiceProcess(name=name, command=command, environment=settings, metrics_port=metrics_port)
+
+
+def fleet_address_of(name: str, addresses: Addresses) -> str:
+    """Where the scheduler's process ``name`` serves the fleet API."""
+    number = name.partition("-")[2] or "1"
+    return addresses.fleet_address.split(",")[int(number) - 1]
 
 
 def is_healthy(metrics_port: int) -> bool:

@@ -28,7 +28,7 @@ from evenkeel.stack.paths import stack_folder
 from evenkeel.stack.pids import is_alive
 from evenkeel.stack.ports import LOOPBACK, free_ports
 from evenkeel.stack.postgres import Postgres
-from evenkeel.stack.services import SERVICE_NAMES, service_process
+from evenkeel.stack.services import SERVICE_NAMES, process_names, service_process
 from evenkeel.stack.state import Phase, StackState, lock_path, process_state, read_state, remove_state, write_state
 from evenkeel.stack.supervisor import Supervisor
 from evenkeel.stack.topics import apply_topics
@@ -49,13 +49,23 @@ class Stack:
     Args:
         name: Folder below ``.stack``; one living stack per name and checkout.
         services: Which services to run; none = only Kafka and PostgreSQL.
+        num_instances: Processes of each service: the second takes over when the first dies. 0 = none at all.
         keep_data: Data stays for the next start; else it is thrown away at start and at stop (logs stay).
     """
 
-    def __init__(self, name: str = "dev", *, services: Sequence[str] = SERVICE_NAMES, keep_data: bool = True) -> None:
+    def __init__(
+        self,
+        name: str = "dev",
+        *,
+        services: Sequence[str] = SERVICE_NAMES,
+        num_instances: int = 1,
+        keep_data: bool = True,
+    ) -> None:
         self.name = name
         self.folder: Path = stack_folder(name)
-        self._service_names = tuple(services)
+        self._services = tuple(services)
+        self._process_names = process_names(services, num_instances)
+        self._num_instances = num_instances
         self._keep_data = keep_data
         self._addresses = Addresses()
         self._lock: IO[str] | None = None
@@ -76,17 +86,17 @@ class Stack:
 
     @property
     def log_folder(self) -> Path:
-        """Where the services log to, ``<service>.log`` each."""
+        """Where the services log to, ``<process>.log`` each."""
         return self.folder / "logs"
 
     @property
     def service_process_ids(self) -> dict[str, int]:
-        """Id of each service's newest process."""
+        """Id of the newest process of each, by :func:`evenkeel.stack.services.process_names`."""
         return {} if self._supervisor is None else self._supervisor.process_ids
 
     @property
     def service_restarts(self) -> dict[str, int]:
-        """How often each service was started again."""
+        """How often each of them was started again."""
         return {} if self._supervisor is None else self._supervisor.restarts
 
     @property
@@ -124,7 +134,7 @@ class Stack:
             self._say("making the history's tables and the topics")
             upgrade_database(self._addresses.database_url)
             apply_topics(self._addresses.kafka_bootstrap_servers)
-            self._say(f"starting {', '.join(self._service_names)}" if self._service_names else "")
+            self._say(f"starting {', '.join(self._services)}" if self._process_names else "")
             self._start_services()
             self._say("")
             self._enter(Phase.RUNNING)
@@ -138,7 +148,7 @@ class Stack:
         self._shut_down()
 
     def kill_service(self, name: str) -> int:
-        """``kill -9`` on a service or on ``kafka`` or ``postgres``, as a fault to be survived: it is started again.
+        """``kill -9`` on a service's process, ``kafka`` or ``postgres``, as a fault to survive: it is started again.
 
         Returns:
             Id of the killed process.
@@ -148,7 +158,7 @@ class Stack:
         """
         process_id = {**self.server_process_ids, **self.service_process_ids}.get(name)
         if process_id is None or not is_alive(process_id):
-            parts = (*self.server_process_ids, *self._service_names)
+            parts = (*self.server_process_ids, *self._process_names)
             raise StackError(f"service {name!r} does not run; this stack has {', '.join(parts) or 'none'}")
         os.kill(process_id, signal.SIGKILL)
         return process_id
@@ -211,7 +221,7 @@ class Stack:
                 self._keepers[name].start()
 
     def _start_services(self) -> None:
-        if not self._service_names:
+        if not self._process_names:
             return
         for attempt in range(NUM_ATTEMPTS):
             try:
@@ -225,15 +235,16 @@ class Stack:
                 self._supervisor.stop()
 
     def _start_services_once(self) -> None:
-        fleet_port, *metrics_ports = free_ports(1 + len(self._service_names))
+        ports = free_ports(self._num_instances + len(self._process_names))
+        fleet_ports, metrics_ports = ports[: self._num_instances], ports[self._num_instances :]
         self._addresses = replace(
             self._addresses,
-            fleet_address=f"{LOOPBACK}:{fleet_port}",
+            fleet_address=",".join(f"{LOOPBACK}:{port}" for port in fleet_ports),
             fleet_token=os.environ.get("EVENKEEL_FLEET_TOKEN") or secrets.token_urlsafe(24),
-            metrics_ports=dict(zip(self._service_names, metrics_ports, strict=True)),
+            metrics_ports=dict(zip(self._process_names, metrics_ports, strict=True)),
         )
         self._supervisor = Supervisor(
-            [service_process(name, self._addresses) for name in self._service_names],
+            [service_process(name, self._addresses) for name in self._process_names],
             log_folder=self.log_folder,
             watchdog=self._watchdog,
             on_change=self._write_state,

@@ -19,7 +19,7 @@ class Supervisor:
 
     Args:
         services: What to run, in order of start; the order of stop is the other way round.
-        log_folder: Gets ``<service>.log`` each.
+        log_folder: Gets ``<name>.log`` each.
         watchdog: Told of each process.
         on_change: Called from a watching thread after each restart.
     """

@@ -65,7 +65,7 @@ def start(
         except Exception:
             _logger.warning("the watch cannot begin: this process is not watched", exc_info=True)
             _run = Run(emitter=NullEmitter(), device=device)
-        atexit.register(stop)
+        atexit.register(_stop_at_exit)
     return _run
 
 
@@ -74,8 +74,17 @@ def stop() -> None:
     global _run
     if _run is not None:
         run, _run = _run, None
-        atexit.unregister(stop)
+        atexit.unregister(_stop_at_exit)
         run.close()
+
+
+def _stop_at_exit() -> None:
+    try:
+        stop()
+    except SystemExit as error:  # whose status the interpreter, which ends by an error of its own, would not take
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(int(error.code or 0))
 
 
 def _join(settings: Mapping[str, str], device: Device | None, bind_host: str, advertise_host: str) -> Run:

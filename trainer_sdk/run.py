@@ -239,12 +239,18 @@ class Run:
         self.replicas.backward(loss, weight)
 
     def close(self) -> None:
-        """Send what is queued, for at most a second, and end the background threads. At exit it happens by itself."""
+        """Send what is queued, for at most a second, and end the background threads. At exit it happens by itself.
+
+        Raises:
+            SystemExit: Of a replica of several ranks, because another one of them is gone.
+        """
         if os.getpid() != self._process_id:
             return  # a forked child has none of the threads
-        if self._replicas is not None:
-            self._replicas.close()
-        self._close()
+        try:
+            if self._replicas is not None:
+                self._replicas.close()
+        finally:
+            self._close()
 
     def _finished(self, iteration: Iteration) -> None:
         self._emitter.emit_later(iteration.measured)

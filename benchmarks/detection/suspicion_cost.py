@@ -34,7 +34,7 @@ from evenkeel.services.scheduler.adapters.rank_client import RankClient
 from evenkeel.services.scheduler.dispatch.protocol import LinkProbe
 from evenkeel.services.scheduler.domain.suspicion import ProbeOutcome, SuspectedLink, Suspicion
 from evenkeel.services.scheduler.leadership import Alone
-from evenkeel.services.scheduler.probing import REPETITIONS, Prober
+from evenkeel.services.scheduler.serving.probing import REPETITIONS, Prober
 from evenkeel.trainer_sdk.elastic.config import config_to_json
 from evenkeel.trainer_sdk.elastic.program.topology import borders_of
 from evenkeel.trainer_sdk.launcher.description.job_spec import JobSpec

@@ -33,6 +33,8 @@ def main() -> None:
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, NUM_STEPS)
     run.keep(schedule)
     dataset = Sums()
+    replica = os.environ.get("EVENKEEL_REPLICA", "0")
+    print(f"replica {replica}: begins", flush=True)
 
     while run.step < NUM_STEPS:
         for vectors, sums in run.micro_batches(dataset, batch_size=16):
@@ -42,10 +44,8 @@ def main() -> None:
         optimizer.step()
         schedule.step()
         optimizer.zero_grad()
-        if run.step % 20 == 0:
-            print(
-                f"replica {os.environ.get('EVENKEEL_REPLICA', '0')}: step {run.step}, loss {run.loss:.6f}", flush=True
-            )
+        if run.step % 10 == 0:
+            print(f"replica {replica}: step {run.step}, loss {run.loss:.6f}", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
 """Reads that services need; people use the views of ``docs/sql.md``."""
 
 from evenkeel.history.reads.incidents import get_incident, list_incidents, list_verdicts
-from evenkeel.history.reads.jobs import get_job, job_token, list_jobs, load_job, unfinished_jobs
+from evenkeel.history.reads.jobs import get_job, job_token, list_jobs, unfinished_jobs
 from evenkeel.history.reads.paging import Page, PageError
 from evenkeel.history.reads.plans import get_plan, list_plans
+from evenkeel.history.reads.restarts import load_jobs
 
 __all__ = [
     "Page",
@@ -16,6 +17,6 @@ __all__ = [
     "list_jobs",
     "list_plans",
     "list_verdicts",
-    "load_job",
+    "load_jobs",
     "unfinished_jobs",
 ]

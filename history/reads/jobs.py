@@ -1,7 +1,6 @@
-"""Jobs as the history knows them, and all that a scheduler needs to go on with them after a restart."""
+"""Jobs as the history knows them."""
 
-from collections.abc import Mapping
-from dataclasses import fields
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -9,13 +8,10 @@ from sqlalchemy import Row, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from evenkeel.history.documents import layout_from_document, model_from_document
-from evenkeel.history.reads.incidents import job_verdicts, open_incidents
 from evenkeel.history.reads.paging import PagedQuery
-from evenkeel.history.reads.plans import measured_effects, planned_throughputs, running_since, unfinished_plans
-from evenkeel.history.records import JobStatus, RankExitRecord, RankRecord, RestartRecord
-from evenkeel.history.tables import JobLayoutRow, JobSecretRow, RankExitRow
+from evenkeel.history.records import JobStatus, RankRecord
+from evenkeel.history.tables import JobSecretRow
 from evenkeel.history.vocabulary import JobState
-from evenkeel.layouts.layout import Layout
 
 _JOBS = """
 SELECT x.*, j.model,
@@ -25,17 +21,12 @@ SELECT x.*, j.model,
            FROM current_ranks WHERE job_id = x.job_id ORDER BY rank, incarnation DESC) AS r) AS ranks
 FROM current_jobs AS x JOIN jobs AS j USING (job_id)
 """
-_ONE = text(_JOBS + "WHERE x.job_id = :job_id")
-_EARLIER = text(
-    "SELECT to_jsonb(r) AS process FROM current_ranks AS r WHERE job_id = :job_id AND EXISTS ("
-    "SELECT FROM ranks AS newer "
-    "WHERE newer.job_id = r.job_id AND newer.rank = r.rank AND newer.incarnation > r.incarnation) "
-    "ORDER BY rank, incarnation"
-)
+_SOME = text(_JOBS + "WHERE x.job_id = ANY(:job_ids)")
 _UNFINISHED = text("SELECT job_id FROM current_jobs WHERE state <> 'finished' ORDER BY registered_at, job_id")
 
 
-def _rank(job_id: str, document: Mapping[str, Any]) -> RankRecord:
+def rank_from_document(job_id: str, document: Mapping[str, Any]) -> RankRecord:
+    """A process of a rank, from a row of ``current_ranks`` as JSON."""
     return RankRecord(
         job_id=job_id,
         rank=document["rank"],
@@ -60,7 +51,7 @@ def _job(row: Row[Any]) -> JobStatus:
         state=JobState(row.state),
         num_devices=row.num_devices,
         registered_at=row.registered_at,
-        ranks=tuple(_rank(row.job_id, document) for document in row.ranks),
+        ranks=tuple(rank_from_document(row.job_id, document) for document in row.ranks),
         detail=row.detail,
     )
 
@@ -71,8 +62,13 @@ list_jobs = PagedQuery(query=_JOBS, item_of=_job, at="registered_at", item_id="j
 
 async def get_job(connection: AsyncConnection, job_id: str) -> JobStatus | None:
     """One job, or None."""
-    row = (await connection.execute(_ONE, {"job_id": job_id})).first()
-    return None if row is None else _job(row)
+    return (await jobs_by_id(connection, [job_id])).get(job_id)
+
+
+async def jobs_by_id(connection: AsyncConnection, job_ids: Sequence[str]) -> dict[str, JobStatus]:
+    """Those of the jobs that there are, by id."""
+    rows = await connection.execute(_SOME, {"job_ids": list(job_ids)})
+    return {row.job_id: _job(row) for row in rows}
 
 
 async def job_token(connection: AsyncConnection, job_id: str) -> str | None:
@@ -81,54 +77,6 @@ async def job_token(connection: AsyncConnection, job_id: str) -> str | None:
     return token
 
 
-async def job_layouts(connection: AsyncConnection, job_id: str) -> dict[int, Layout]:
-    """The layout of every decided epoch of a job, by epoch."""
-    rows = await connection.execute(
-        select(JobLayoutRow.epoch, JobLayoutRow.layout)
-        .where(JobLayoutRow.job_id == job_id)
-        .order_by(JobLayoutRow.epoch)
-    )
-    return {row.epoch: layout_from_document(row.layout) for row in rows}
-
-
-async def earlier_processes(connection: AsyncConnection, job_id: str) -> tuple[RankRecord, ...]:
-    """The processes of a job's ranks that registered before the newest ones, by rank and incarnation."""
-    rows = await connection.execute(_EARLIER, {"job_id": job_id})
-    return tuple(_rank(job_id, row.process) for row in rows)
-
-
-async def rank_exits(connection: AsyncConnection, job_id: str) -> tuple[RankExitRecord, ...]:
-    """How processes of a job ended, by rank and incarnation."""
-    columns = [getattr(RankExitRow, field.name) for field in fields(RankExitRecord)]
-    query = select(*columns).where(RankExitRow.job_id == job_id).order_by(RankExitRow.rank, RankExitRow.incarnation)
-    return tuple(RankExitRecord(**row._mapping) for row in await connection.execute(query))
-
-
 async def unfinished_jobs(connection: AsyncConnection) -> list[str]:
     """Ids of all unfinished jobs, oldest first."""
     return list(await connection.scalars(_UNFINISHED))
-
-
-async def load_job(connection: AsyncConnection, job_id: str) -> RestartRecord | None:
-    """An unfinished job with all that is needed to go on with it; None for one that is unknown or finished.
-
-    Use a transaction of isolation level REPEATABLE READ when someone else may be writing.
-    """
-    job = await get_job(connection, job_id)
-    if job is None or job.state is JobState.FINISHED:
-        return None
-    token = await job_token(connection, job_id)
-    assert token is not None, f"job {job_id} was registered without a token"
-    return RestartRecord(
-        job=job,
-        job_token=token,
-        layouts=await job_layouts(connection, job_id),
-        verdicts=await job_verdicts(connection, job_id),
-        incidents=await open_incidents(connection, job_id),
-        plans=await unfinished_plans(connection, job_id),
-        effects=await measured_effects(connection, job_id),
-        planned_for=await planned_throughputs(connection, job_id),
-        running_since=await running_since(connection, job_id),
-        earlier=await earlier_processes(connection, job_id),
-        exits=await rank_exits(connection, job_id),
-    )

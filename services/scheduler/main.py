@@ -28,10 +28,10 @@ from evenkeel.services.scheduler.adapters.lease import Lease
 from evenkeel.services.scheduler.adapters.rank_tls import RankTls
 from evenkeel.services.scheduler.adapters.store import Store
 from evenkeel.services.scheduler.adapters.store_outbox import OutboxPublisher
-from evenkeel.services.scheduler.coordinator import Coordinator
 from evenkeel.services.scheduler.metrics import SchedulerMetrics
-from evenkeel.services.scheduler.parts import Parts
 from evenkeel.services.scheduler.plans.decision import DecisionRule
+from evenkeel.services.scheduler.serving.coordinator import Coordinator
+from evenkeel.services.scheduler.serving.parts import Parts
 from evenkeel.services.scheduler.settings import SchedulerSettings
 
 _log = structlog.get_logger(__name__)

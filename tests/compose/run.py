@@ -62,14 +62,16 @@ def main() -> int:
 @contextmanager
 def composed() -> Iterator[tuple[dict[str, str], str]]:
     """Brings the stack up on free ports; yields the settings of a client outside and the database's address."""
-    kafka_port, database_port, fleet_port = free_ports(3)
+    kafka_port, database_port, *fleet_ports = free_ports(4)
+    fleet_address = ",".join(f"{LOOPBACK}:{port}" for port in fleet_ports)
     password, token = secrets.token_urlsafe(18), secrets.token_urlsafe(24)
     # The compose file's own settings only: nothing of the caller's may leak in.
     shell = {name: value for name, value in os.environ.items() if not name.startswith("EVENKEEL_")}
     settings = {
         "EVENKEEL_KAFKA_PORT": str(kafka_port),
         "EVENKEEL_DATABASE_PORT": str(database_port),
-        "EVENKEEL_FLEET_PORT": str(fleet_port),
+        "EVENKEEL_FLEET_PORT": str(fleet_ports[0]),
+        "EVENKEEL_SECOND_FLEET_PORT": str(fleet_ports[1]),
         "EVENKEEL_DATABASE_PASSWORD": password,
         "EVENKEEL_FLEET_TOKEN": token,
     }
@@ -83,13 +85,13 @@ def composed() -> Iterator[tuple[dict[str, str], str]]:
     try:
         # Not --wait: some versions take a one-shot service that has done its work for one that failed.
         run("up", "--detach", "--build")
-        client = FleetClient(f"{LOOPBACK}:{fleet_port}", token)
-        wait_for("the fleet API through its published port", lambda: fleet_answers(client), timeout_seconds=180)
+        client = FleetClient(fleet_address, token)
+        wait_for("the fleet API through its published ports", lambda: fleet_answers(client), timeout_seconds=180)
         client.close()
         yield (
             {
                 "EVENKEEL_KAFKA_BOOTSTRAP_SERVERS": f"localhost:{kafka_port}",
-                "EVENKEEL_FLEET_ADDRESS": f"{LOOPBACK}:{fleet_port}",
+                "EVENKEEL_FLEET_ADDRESS": fleet_address,
                 "EVENKEEL_FLEET_TOKEN": token,
             },
             f"postgresql://evenkeel:{password}@{LOOPBACK}:{database_port}/evenkeel",

@@ -21,7 +21,7 @@ from evenkeel.history.records import (
     VerdictRecord,
 )
 from evenkeel.history.vocabulary import IncidentEventKind, JobState, PlanState
-from evenkeel.services.scheduler.adapters.store import JobStateRecord
+from evenkeel.services.scheduler.domain.changes import JobStateRecord
 
 ENDS = frozenset({PlanState.ABORTED, PlanState.APPLIED})
 

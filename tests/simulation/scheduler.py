@@ -1,4 +1,4 @@
-"""A scheduler process of the simulation: the real actor of the job, and its ranks' processes as it knows them."""
+"""A scheduler process of the simulation: the real task of the job, and its ranks' processes as it knows them."""
 
 import asyncio
 from collections.abc import Coroutine, Iterable, Mapping
@@ -9,13 +9,16 @@ from evenkeel.services.common.metrics import create_registry
 from evenkeel.services.scheduler.dispatch.board import StateBoard
 from evenkeel.services.scheduler.domain.job_state import RankInfo
 from evenkeel.services.scheduler.domain.profiles import JobProfile
-from evenkeel.services.scheduler.domain.restart import new_job, resumed_job
-from evenkeel.services.scheduler.job_actor import JobActor
-from evenkeel.services.scheduler.last_known import last_known
+from evenkeel.services.scheduler.domain.restart import resumed_job
+from evenkeel.services.scheduler.domain.suspicion import ProbeOutcome
+from evenkeel.services.scheduler.jobs.events import Began, ProfileTaken
+from evenkeel.services.scheduler.jobs.job import Job
+from evenkeel.services.scheduler.jobs.machine import registered_job, resumed
 from evenkeel.services.scheduler.metrics import SchedulerMetrics
-from evenkeel.services.scheduler.news import Newsroom
-from evenkeel.services.scheduler.parts import Parts
-from evenkeel.services.scheduler.standstill import Standstill
+from evenkeel.services.scheduler.serving.job_task import JobTask
+from evenkeel.services.scheduler.serving.news import Newsroom
+from evenkeel.services.scheduler.serving.parts import Parts
+from evenkeel.services.scheduler.serving.served_job import last_known
 from tests.simulation.calls import SimulatedCalls
 from tests.simulation.ranks import SimulatedRank
 
@@ -28,7 +31,7 @@ class Scheduler:
 
     def __init__(self, world: "World", job: JobRecord | None) -> None:
         self.world = world
-        self.actor: JobActor | None = None
+        self.task: JobTask | None = None
         self.processes = SimulatedProcesses(self)
         self._tasks: set[asyncio.Task[None]] = set()
         parts = Parts(
@@ -43,23 +46,37 @@ class Scheduler:
     async def _start(self, parts: Parts, job: JobRecord | None) -> None:
         from benchmarks.planning.small_jobs import WORKLOAD  # noqa: PLC0415 - compiles on import
 
-        news = Newsroom()
+        salt = f"{self.world.random.randrange(1 << 32):08x}"
         if job is not None:
-            actor = JobActor(new_job(job), self.processes, parts, news)  # type: ignore[arg-type]
-            Standstill(self.spawn).attend(actor, self.processes.board)
+            task, began = self._task_of(registered_job(job, salt), parts), Began()
         else:
             await asyncio.sleep(self.world.random.uniform(0.1, 0.5))
             record = await last_known(parts.store, "job", parts.now())
             assert record is not None
-            resumed = resumed_job(record)
-            actor = JobActor(resumed.job, self.processes, parts, news)  # type: ignore[arg-type]
-            Standstill(self.spawn).attend(actor, self.processes.board)
-            await actor.resume(resumed)
+            found = resumed_job(record)
+            task, began = self._task_of(resumed(found, salt), parts), Began(found)
+        await task.take(began)
         profile = JobProfile(
-            job_id="job", iteration=1, epoch=actor.job.epoch, workload=WORKLOAD, iteration_seconds=0.1, throughputs={}
+            job_id="job",
+            iteration=1,
+            epoch=task.job.known.epoch,
+            workload=WORKLOAD,
+            iteration_seconds=0.1,
+            throughputs={},
         )
-        await actor.take_profile(profile)
-        self.actor = actor
+        await task.take(ProfileTaken(profile))
+        self.task = task
+
+    def _task_of(self, job: Job, parts: Parts) -> JobTask:
+        return JobTask(
+            job,
+            lambda *_: self.processes,  # type: ignore[arg-type,return-value]
+            parts,
+            Newsroom(),
+            _Unheard(),
+            failed=lambda _, doing, error: self.world.broken.append(f"fault: {doing} raised {error!r}"),
+            end=lambda: None,
+        )
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         task = self.world.loop.create_task(work)
@@ -73,7 +90,7 @@ class Scheduler:
             self.world.broken.append(f"fault: the scheduler raised {task.exception()!r}")
 
     def watches(self, rank: SimulatedRank) -> bool:
-        return (rank.rank, rank.incarnation) in self.processes.known
+        return (rank.rank, rank.incarnation) in self.processes.clients
 
     def die(self) -> None:
         """As kill -9: nothing of it runs any more, not even what would clean up."""
@@ -82,38 +99,39 @@ class Scheduler:
             task.cancel()
 
 
+class _Unheard:
+    """Telemetry, which nobody reads here."""
+
+    async def stream_broken(self, rank: int, incarnation: int, detail: str) -> None:
+        pass
+
+    async def probed(self, outcome: ProbeOutcome) -> None:
+        pass
+
+
 class SimulatedProcesses:
-    """Clients of a job's ranks; see :class:`~evenkeel.services.scheduler.processes.Processes`."""
+    """Clients of a job's ranks; see :class:`~evenkeel.services.scheduler.serving.processes.Processes`."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self.board = StateBoard()
-        self.known: dict[tuple[int, int], SimulatedCalls] = {}
+        self.clients: dict[tuple[int, int], SimulatedCalls] = {}
         self._scheduler = scheduler
 
-    @property
-    def clients(self) -> tuple["SimulatedCalls", ...]:
-        return tuple(self.known.values())
-
-    def add(self, info: RankInfo) -> None:
-        key = info.rank, info.incarnation
-        if info.address and key not in self.known:
-            self.known[key] = SimulatedCalls(self._scheduler.world, key)
-            rank = self._scheduler.world.ranks.get(info.rank)
-            if rank is not None and rank.incarnation == info.incarnation:
+    def follow(self, infos: Iterable[RankInfo]) -> None:
+        wanted = {(info.rank, info.incarnation) for info in infos if info.address}
+        self.clients = {key: calls for key, calls in self.clients.items() if key in wanted}
+        for key in sorted(wanted - self.clients.keys()):
+            self.clients[key] = SimulatedCalls(self._scheduler.world, key)
+            rank = self._scheduler.world.ranks.get(key[0])
+            if rank is not None and rank.incarnation == key[1]:
                 self._scheduler.world.watched(rank, rank.acceptor.state)
 
-    def forget(self, key: tuple[int, int]) -> None:
-        self.known.pop(key, None)
-
     def calls(self, infos: Iterable[RankInfo]) -> Mapping[int, "SimulatedCalls"]:
-        found = {info.rank: self.known.get((info.rank, info.incarnation)) for info in infos}
+        found = {info.rank: self.clients.get((info.rank, info.incarnation)) for info in infos}
         return {rank: calls for rank, calls in sorted(found.items()) if calls is not None}
-
-    def drop(self, key: tuple[int, int], *, evict_in_epoch: int | None) -> None:
-        self.forget(key)
 
     def evict(self, info: RankInfo, epoch: int) -> None:
         pass
 
     def close(self) -> None:
-        self.known.clear()
+        self.clients.clear()

@@ -10,8 +10,8 @@ import pytest
 import structlog
 
 from evenkeel.layouts import copies
-from evenkeel.services.scheduler import job_plans
 from evenkeel.services.scheduler.dispatch.board import StateBoard
+from evenkeel.services.scheduler.serving import job_effects
 from evenkeel.trainer_sdk.control.acceptor import Acceptor
 from evenkeel.trainer_sdk.control.standing import Committed, Standing, Switching, without_switch
 from evenkeel.trainer_sdk.control.state import ApplyMode, Commit, Reshape
@@ -63,12 +63,12 @@ def locked_out(stack: ExitStack) -> None:
             raise self._stale("another plan waits")
         real(self, plan)
 
-    real_dispatch = job_plans.dispatch_of
+    real_dispatch = job_effects.flight_of
     stack.enter_context(mock.patch.object(Acceptor, "take", take))
     stack.enter_context(mock.patch.object(Acceptor, "prepare", prepare))
     stack.enter_context(mock.patch.object(StateBoard, "failure", return_value=""))
     stack.enter_context(
-        mock.patch.object(job_plans, "dispatch_of", lambda *asked: replace(real_dispatch(*asked), others={}))
+        mock.patch.object(job_effects, "flight_of", lambda *asked: replace(real_dispatch(*asked), others={}))
     )
 
 

@@ -1,22 +1,21 @@
 """One job from a seed: ranks, network, history and scheduler on virtual time, faults, and what must always hold.
 
-Real inside: the rank's acceptor and cycle, the copies rule, and of the scheduler the job's actor with its plans,
-flights, agreement, restore, standstill and planner. The network, the history and the training are simulated.
+Real inside: the rank's acceptor and cycle, the copies rule, and of the scheduler the job machine and its task,
+flights, agreement, restore and planner. The network, the history and the training are simulated.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
 from random import Random
-from typing import Any
 
 from evenkeel.history.records import CulpritRecord, JobRecord, RankRecord, VerdictRecord
 from evenkeel.history.vocabulary import VerdictKind
 from evenkeel.layouts import copies
 from evenkeel.layouts.layout import Layout, uniform_layout
 from evenkeel.layouts.rank_state import RankPhase, RankState
-from evenkeel.services.scheduler.job_actor import JobActor
+from evenkeel.services.scheduler.jobs.events import Event, RanksRegistered, VerdictsTaken
 from evenkeel.trainer_sdk.control.state import Commit
 from tests.simulation.faults import Fault, Outcome, Scenario
 from tests.simulation.history import MemoryHistory
@@ -208,7 +207,7 @@ class World:
             process_id=1,
             registered_at=self.now(),
         )
-        self._until_taken(lambda actor: actor.take_ranks([record]), 0.02, lambda: rank.alive)
+        self._until_taken(lambda: RanksRegistered((record,)), 0.02, lambda: rank.alive)
 
     def tell(self, kind: VerdictKind, rank: SimulatedRank, seconds: float, throughput: float) -> None:
         culprit = CulpritRecord(
@@ -229,20 +228,18 @@ class World:
                 decided_at=self.now(),
             )
 
-        self._until_taken(lambda actor: actor.take_verdicts([verdict()]), seconds, lambda: True)
+        self._until_taken(lambda: VerdictsTaken((verdict(),)), seconds, lambda: True)
 
     def now(self) -> datetime:
         return datetime.fromtimestamp(_BEGAN.timestamp() + self.loop.now, UTC)
 
-    def _until_taken(
-        self, take: Callable[[JobActor], Coroutine[Any, Any, None]], seconds: float, wanted: Callable[[], bool]
-    ) -> None:
+    def _until_taken(self, event: Callable[[], Event], seconds: float, wanted: Callable[[], bool]) -> None:
         async def work() -> None:
             await asyncio.sleep(seconds)
             while wanted():
                 scheduler = self.scheduler
-                if scheduler is not None and scheduler.actor is not None:
-                    task = scheduler.spawn(take(scheduler.actor))
+                if scheduler is not None and scheduler.task is not None:
+                    task = scheduler.spawn(scheduler.task.take(event()))
                     await asyncio.wait([task])
                     if not task.cancelled():
                         return
@@ -277,8 +274,8 @@ class World:
     def _check_calm(self) -> None:
         """20 s after the last disturbance everybody trains, in one epoch, and owes nothing."""
         assert self.scheduler is not None
-        assert self.scheduler.actor is not None
-        job = self.scheduler.actor.job
+        assert self.scheduler.task is not None
+        job = self.scheduler.task.job.known
         for number, rank in self.ranks.items():
             state = rank.acceptor.state
             if state.pending_epoch:

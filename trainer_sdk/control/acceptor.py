@@ -8,8 +8,7 @@ reports, and no rank can keep a later plan from being made:
   replaces what was committed before and is not applied.
 - A commit is handed over once, and that ends as applied, or as failed: the rank is RESHAPING until it says where it is.
 - A commit in mode BOUNDARY leaves only at the boundary, or to a rank that has no part in it: one that is JOINING, or
-  PARKED in an epoch that others have left. A prepared RECOVER hides it; the Abort of that RECOVER shows it again,
-  because it was decided and the RECOVER was not.
+  PARKED in an epoch that others have left. A prepared RECOVER hides it until its Abort, or a later scheduler.
 """
 
 from dataclasses import replace
@@ -27,6 +26,7 @@ from evenkeel.trainer_sdk.control.standing import (
     moving_to,
     pending_epoch,
     visible_commit,
+    without_asked,
     without_switch,
 )
 from evenkeel.trainer_sdk.control.state import ApplyMode, Commit, Reshape
@@ -70,8 +70,7 @@ class Acceptor:
     @property
     def state(self) -> RankState:
         """All that the rank has; its phase follows from its standing."""
-        switches = isinstance(self.standing, Switching)
-        epoch, reason = self._failed
+        switches, (epoch, reason) = isinstance(self.standing, Switching), self._failed
         return replace(
             self._said,
             phase=RankPhase.RESHAPING if switches else self._said.phase,
@@ -163,12 +162,11 @@ class Acceptor:
         """
         self._refuse_far(ballot.epoch)
         self._promise(ballot)
-        asked = asked_plan(self.standing)
-        if asked is not None and _key(asked) == (ballot.epoch, plan_id):
-            self._rest = replace(self._rest, newer=None) if isinstance(self._rest, Committed) else Idle()
+        if (asked := asked_plan(self.standing)) is not None and _key(asked) == (ballot.epoch, plan_id):
+            self._rest = without_asked(self._rest)
 
     def follow(self, term: int) -> None:
-        """A scheduler of this term is heard: nothing of a lower one counts any more.
+        """A scheduler of this term is heard: of a lower one only what it decided counts, what it asked is off.
 
         Raises:
             StaleBallotError: This rank follows a later one.
@@ -176,6 +174,8 @@ class Acceptor:
         if term < self.promised.term:
             raise self._stale(f"the scheduler of term {term} is not in charge any more")
         self._promise(Ballot(term, 0))
+        if (asked := asked_plan(self.standing)) is not None and asked.term < term:
+            self._rest = without_asked(self._rest)
 
     def interrupt(self, epoch: int, *, leave: bool) -> None:
         """Stop waiting and park, or end the process.

@@ -1,6 +1,6 @@
 """Between which plan and which a rank is, and what it answers when it does not take part in one."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from evenkeel.layouts.rank_state import Ballot
 from evenkeel.trainer_sdk.control.state import ApplyMode, Commit, Reshape
@@ -65,6 +65,11 @@ Standing = Idle | Prepared | Committed | Switching
 def without_switch(standing: Standing) -> Idle | Prepared | Committed:
     """What has been asked beside the switch, if there is one."""
     return standing.newer if isinstance(standing, Switching) else standing
+
+
+def without_asked(rest: Idle | Prepared | Committed) -> Idle | Committed:
+    """What stays once the plan that was asked about last is off."""
+    return replace(rest, newer=None) if isinstance(rest, Committed) else Idle()
 
 
 def asked_plan(standing: Standing) -> Reshape | None:

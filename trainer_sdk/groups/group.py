@@ -4,6 +4,7 @@ There is no send and no receive. A gloo receive cannot be waited for in slices (
 connection), so point-to-point is a broadcast in a group of two, whose waits can be sliced.
 """
 
+import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -169,7 +170,7 @@ class Group:
 
 
 def make_backend(
-    store: Store, place: int, size: int, *, device: torch.device, timeout: timedelta, loopback: bool
+    store: Store, place: int, size: int, *, device: torch.device, timeout: timedelta, host: str
 ) -> Backend:
     """A gloo backend for CPU tensors or an NCCL backend for CUDA tensors; blocks until all peers are there.
 
@@ -179,31 +180,32 @@ def make_backend(
         size: Number of ranks.
         device: Where the tensors live.
         timeout: For the whole life of each operation: waits are interruptible, so it only bounds a leak.
-        loopback: All ranks are on this machine.
+        host: Address of the interface that the others reach this rank by.
     """
     if device.type == "cuda":
         return nccl_backend(store, place, size, device=device, timeout=timeout)
-    return c10d.ProcessGroupGloo(store, place, size, gloo_options(timeout, loopback))
+    return c10d.ProcessGroupGloo(store, place, size, gloo_options(timeout, host))
 
 
-def gloo_options(timeout: timedelta, loopback: bool) -> Any:
+def gloo_options(timeout: timedelta, host: str) -> Any:
     """Options of a gloo backend; see :func:`make_backend`."""
     options = c10d.ProcessGroupGloo._Options()
-    options._devices = [_gloo_device(loopback)]
+    options._devices = [_gloo_device(host)]
     options._threads = 1  # operations of one group follow one another anyway
     options._timeout = timeout
     return options
 
 
-_gloo_devices: dict[bool, Any] = {}
+_gloo_devices: dict[str, Any] = {}
 
 
-def _gloo_device(loopback: bool) -> Any:
+def _gloo_device(host: str) -> Any:
     """One transport device, and so one I/O thread, for all groups of the process."""
-    if loopback not in _gloo_devices:
-        _gloo_devices[loopback] = (
-            c10d.ProcessGroupGloo.create_device(hostname="127.0.0.1")
-            if loopback
-            else c10d.ProcessGroupGloo.create_default_device()
+    if host not in _gloo_devices:
+        interface = os.environ.get("GLOO_SOCKET_IFNAME", "").split(",")[0]
+        _gloo_devices[host] = (
+            c10d.ProcessGroupGloo.create_device(interface=interface)
+            if interface
+            else c10d.ProcessGroupGloo.create_device(hostname=host)
         )
-    return _gloo_devices[loopback]
+    return _gloo_devices[host]

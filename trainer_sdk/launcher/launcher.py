@@ -19,10 +19,11 @@ from evenkeel.trainer_sdk.launcher.description.run_state import RankProcess, Run
 from evenkeel.trainer_sdk.launcher.exit_reports import ExitReports
 from evenkeel.trainer_sdk.launcher.job_registration import JobRegistration
 from evenkeel.trainer_sdk.launcher.left_words import take
+from evenkeel.trainer_sdk.launcher.processes.children import END_GRACE_SECONDS
 from evenkeel.trainer_sdk.launcher.processes.process_reports import ProcessReports, exit_words
 from evenkeel.trainer_sdk.launcher.processes.rank_process import EXIT_FAILED, EXIT_FINISHED
 from evenkeel.trainer_sdk.launcher.processes.restarts import Restarts
-from evenkeel.trainer_sdk.launcher.processes.zygote import END_GRACE_SECONDS, STORE
+from evenkeel.trainer_sdk.launcher.processes.zygote import STORE
 from evenkeel.trainer_sdk.launcher.processes.zygote_link import ZygoteLink
 from evenkeel.trainer_sdk.launcher.progress.progress_board import ProgressBoard
 from evenkeel.trainer_sdk.launcher.standing_watch import StandingWatch

@@ -1,15 +1,17 @@
 """From epoch to epoch: what one rank does to be in the same one as everybody else, with working groups."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
+from evenkeel.trainer_sdk.emit.farewell import is_of_a_peer
 from evenkeel.trainer_sdk.groups.building.builder import GroupBuilder, GroupSpec
 from evenkeel.trainer_sdk.groups.building.side_group import SideGroup
 from evenkeel.trainer_sdk.groups.errors import Interrupted, PeerLost
 from evenkeel.trainer_sdk.groups.group import Group
-from evenkeel.trainer_sdk.replicas.membership.director import Director, Evicted
+from evenkeel.trainer_sdk.replicas.membership.director import EXIT_EVICTED, Director, Evicted
+from evenkeel.trainer_sdk.replicas.membership.passage import Passage
 from evenkeel.trainer_sdk.replicas.membership.patience import Patience
-from evenkeel.trainer_sdk.replicas.membership.roster import Epoch
+from evenkeel.trainer_sdk.replicas.membership.roster import Again, Epoch
 from evenkeel.trainer_sdk.replicas.place import Mates, Place
 from evenkeel.trainer_sdk.replicas.shares import Standing, StateLostError, standing_from_text, standing_to_text
 from evenkeel.trainer_sdk.replicas.vote import Outcome
@@ -51,8 +53,7 @@ class Epochs:
         self._line = line
         self._patience = patience
         self._epoch: Epoch | None = None
-        self._next = 0
-        self._broken = ""
+        self._passage = Passage()
 
     @property
     def epoch(self) -> Epoch:
@@ -69,7 +70,7 @@ class Epochs:
     @property
     def is_due(self) -> bool:
         """All have agreed to go over to a newer epoch at this border."""
-        return self._next > self.epoch.number
+        return self._passage.is_due
 
     @property
     def founds(self) -> bool:
@@ -106,7 +107,7 @@ class Epochs:
 
     def broke(self, error: Exception) -> None:
         """Something ended a wait in the epoch."""
-        self._broken = str(error)
+        self._passage.fail(str(error))
 
     def agree(self, heard: Outcome | None) -> bool:
         """Whether every mate has heard the vote; they step, and go over to another epoch, together or not at all."""
@@ -114,7 +115,7 @@ class Epochs:
         not_heard, not_upcoming = self._mates.highest(float(heard is None), -float(upcoming))
         if not_heard:
             return False
-        self._next = int(-not_upcoming)
+        self._passage.agree(int(-not_upcoming))
         return True
 
     def all_mates(self, is_so: bool) -> bool:
@@ -137,7 +138,8 @@ class Epochs:
         """
         while True:
             number = self._agreed_number()
-            self._epoch, self._next = self._director.epoch(number), number
+            self._epoch = self._director.epoch(number)
+            self._passage.enter(number)
             self._director.entered(self._epoch)
             said: bool | None = None
             mine = standing()
@@ -145,14 +147,12 @@ class Epochs:
                 with self.waiting("meeting"):
                     said = go_on(self._meet(self._epoch, mine))
             except (Interrupted, PeerLost) as error:
-                self._broken = str(error)
+                self._passage.fail(str(error))
             except StateLostError as error:
                 if mine.synced:
                     raise
-                self._broken = ""
-                self._director.failed(self._epoch, str(error), anew=True)
+                self._director.failed(Again(epoch=number, why=str(error)[:200], anew=True))
             if self.all_mates(said is not None):
-                self._broken = ""
                 return bool(said)
             self.abandon()
 
@@ -169,23 +169,33 @@ class Epochs:
         if group is not None and self._builder is not None:
             self._builder.abandon({group.name: group})
 
-    def leave(self, standing: str, *, together: bool) -> None:
-        """Go away in order; ``together`` with the mates, who come here too."""
+    def leave(self, standing: str, error: BaseException | None, *, in_order: bool) -> None:
+        """Go away.
+
+        Args:
+            standing: How far this rank is.
+            error: What its process ends with, if anything: then its mates, who wait for it elsewhere, end by its end.
+            in_order: The mates come here too.
+
+        Raises:
+            Evicted: A mate is gone, or ``error`` says so.
+        """
+        is_victim = error is not None and is_of_a_peer(error) and self.place.size > 1
         self._director.ends()
-        if together:
-            with suppress(Evicted):
+        try:
+            if is_victim:
+                raise Evicted(EXIT_EVICTED)
+            if in_order and error is None:
                 self._mates.highest(0.0)
-        self._director.leave(standing)
+        finally:
+            self._director.leave(standing)
 
     def _agreed_number(self) -> int:
         """The epoch to go over to: the newest that any of the mates is to be in."""
-        entered = 0 if self._epoch is None else self._epoch.number
-        at_border = self._next > entered or not entered
-        limit = _BROKEN_SECONDS if self._broken else None
-        found = self._director.wait(entered, at_border=at_border, timeout_seconds=limit)
+        found = self._director.wait(self._passage, _BROKEN_SECONDS if self._passage.is_broken else None)
         if found is None:
-            self._director.failed(self.epoch, self._broken)
-            found = self._director.wait(entered, at_border=False)
+            self._director.failed(self._passage.complaint())
+            found = self._director.wait(self._passage)
         assert found is not None, "without a timeout there is one"
         return int(self._mates.highest(float(found.number))[0])
 

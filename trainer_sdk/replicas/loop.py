@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from evenkeel.trainer_sdk.emit.farewell import ending_error
 from evenkeel.trainer_sdk.groups.errors import Interrupted, PeerLost
 from evenkeel.trainer_sdk.replicas.buckets import Buckets, local
 from evenkeel.trainer_sdk.replicas.catch_up import CatchUp
@@ -152,9 +153,13 @@ class Replicas:
         self._loss += loss.detach().double()
 
     def close(self) -> None:
-        """Go away in order: whoever has not heard of the newest step learns it from what this leaves behind."""
+        """Go away in order: whoever has not heard of the newest step learns it from what this leaves behind.
+
+        Raises:
+            Evicted: The process ends because another rank of its replica is gone.
+        """
         standing = standing_to_text(replace(self._standing(), done=())) if self._has_begun else ""
-        self._epochs.leave(standing, together=not self._is_open)
+        self._epochs.leave(standing, ending_error(), in_order=not self._is_open)
 
     # ---- a step
 

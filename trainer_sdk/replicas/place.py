@@ -27,7 +27,7 @@ class Place:
 
     Attributes:
         job_id: Job.
-        store_address: ``host:port`` of the job's store; empty = there is one replica.
+        store_address: ``host:port`` of the job's stores, comma-separated; empty = there is one replica.
         replica: Its replica.
         num_replicas: How many replicas begin the job.
         index: Its rank within the replica.
@@ -59,7 +59,7 @@ class Place:
         settings = os.environ if settings is None else settings
         if not settings.get("EVENKEEL_STORE"):
             if settings.get("EVENKEEL_REPLICA"):
-                raise ValueError("EVENKEEL_REPLICA is set, EVENKEEL_STORE is not: give host:port of the job's store")
+                raise ValueError("EVENKEEL_REPLICA is set, EVENKEEL_STORE is not: give host:port of the job's stores")
             return cls(index=_number(settings, "RANK", 0), size=_number(settings, "WORLD_SIZE", 1))
         place = cls(
             job_id=settings.get("EVENKEEL_JOB_ID") or "job",
@@ -134,7 +134,7 @@ class Mates:
             place.size,
             device=torch.device("cpu"),
             timeout=_INNER_TIMEOUT,
-            loopback=rendezvous.loopback,
+            host=rendezvous.host,
         )
         self._group = Group("mates", tuple(range(place.size)), place.index, backend, Waiter(lambda: False))
 

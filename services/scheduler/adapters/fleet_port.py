@@ -90,9 +90,8 @@ class FleetPort(Protocol):
     """The coordinator as the fleet API sees it.
 
     Errors of all methods: :class:`evenkeel.history.errors.UnknownJobError` when there is no such job, and the
-    database's own
-    when it is away; :class:`evenkeel.services.scheduler.faults.JobAwayError` from what changes a job that begins anew
-    just now. The API turns them into status codes.
+    database's own when it is away; :class:`evenkeel.services.scheduler.serving.faults.JobAwayError` from what changes a
+    job that begins anew just now. The API turns them into status codes.
     """
 
     async def register_job(self, job: JobRecord) -> JobView:

@@ -10,10 +10,10 @@ from evenkeel.services.common.kafka import Batch, Partition, Rejection
 from evenkeel.services.common.kafka.records import Message
 from evenkeel.services.scheduler.adapters.findings import Finding
 from evenkeel.services.scheduler.adapters.held_back import Held, HeldBack
-from evenkeel.services.scheduler.coordinator import Coordinator
 from evenkeel.services.scheduler.domain.profiles import JobEnded, JobProfile
 from evenkeel.services.scheduler.domain.suspicion import Suspicion
-from evenkeel.services.scheduler.faults import JobAwayError, JobFailedError
+from evenkeel.services.scheduler.serving.coordinator import Coordinator
+from evenkeel.services.scheduler.serving.faults import JobAwayError, JobFailedError
 
 _STALE_SUSPICION_SECONDS = 30.0
 # Some of the longest pauses; a restart reads again from the oldest record that is held back.
@@ -117,7 +117,7 @@ class Intake:
             if isinstance(finding, JobProfile):
                 await self._coordinator.take_profile(finding)
             elif isinstance(finding, JobEnded):
-                self._coordinator.take_end(finding)
+                await self._coordinator.take_end(finding)
             elif isinstance(finding, Suspicion) and self._is_fresh(finding):
                 await self._coordinator.take_suspicion(finding)
 

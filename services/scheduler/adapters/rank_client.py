@@ -1,5 +1,6 @@
 """Calls to a rank's controller over gRPC, on the service's event loop."""
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable
 from typing import TypeVar
 
@@ -17,6 +18,7 @@ from evenkeel.services.scheduler.dispatch.protocol import (
     Decision,
     LinkProbe,
     RankAwayError,
+    RankGoneError,
     RankRefusedError,
     RankTimeoutError,
     Reshape,
@@ -97,7 +99,8 @@ class RankClient:
         self._channel = (
             grpc.aio.insecure_channel(address, options=_OPTIONS) if tls is None else tls.channel(address, _OPTIONS)
         )
-        self._stub = control_pb2_grpc.RankControlServiceStub(self._channel)
+        self._open_stub = control_pb2_grpc.RankControlServiceStub(self._channel)
+        self._is_closed = False
 
     async def prepare(self, reshape: Reshape, timeout_seconds: float) -> RankState:
         """See :class:`~evenkeel.services.scheduler.dispatch.protocol.RankCalls`."""
@@ -185,8 +188,18 @@ class RankClient:
             call.cancel()
 
     async def close(self) -> None:
-        """Close the channel; calls in hand end as cancelled."""
+        """Close the channel; calls in hand, and later ones, end with :class:`RankGoneError`."""
+        self._is_closed = True
         await self._channel.close()
+
+    @property
+    def _stub(self) -> "control_pb2_grpc.RankControlServiceAsyncStub":
+        if self._is_closed:
+            raise self._gone()
+        return self._open_stub
+
+    def _gone(self) -> RankGoneError:
+        return RankGoneError(f"rank {self.rank} incarnation {self.incarnation} is not talked to any more")
 
     def _require_leadership(self) -> None:
         """A decided plan may be told again by whoever it was; what is new, only by the one in charge."""
@@ -227,3 +240,8 @@ class RankClient:
             return await call
         except grpc.aio.AioRpcError as error:
             raise self._error(error) from error
+        except asyncio.CancelledError:
+            caller = asyncio.current_task()
+            if self._is_closed and caller is not None and not caller.cancelling():
+                raise self._gone() from None
+            raise

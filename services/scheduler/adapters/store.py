@@ -7,7 +7,6 @@ topic of plans and the table never disagree; :mod:`evenkeel.services.scheduler.a
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from itertools import groupby
 from typing import TypeVar
 
@@ -31,22 +30,13 @@ from evenkeel.history.records import (
     RestartRecord,
     VerdictRecord,
 )
-from evenkeel.history.vocabulary import JobState, PlanState
+from evenkeel.history.vocabulary import PlanState
 from evenkeel.services.common.backoff import Reachability, persist
 from evenkeel.services.common.database import DATABASE_AWAY, DatabaseAwayError
 from evenkeel.services.common.kafka.records import Partition
 from evenkeel.services.scheduler.adapters.fleet_api_codec import plan_to_proto
 from evenkeel.services.scheduler.adapters.group_commit import GroupCommit
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobStateRecord:
-    """A job enters a state."""
-
-    job_id: str
-    state: JobState
-    at: datetime
-    detail: str = ""
+from evenkeel.services.scheduler.domain.changes import JobChange, JobStateRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,19 +49,7 @@ class OffsetsRecord:
 Fence = Callable[[AsyncConnection], Awaitable[None]]
 """Makes a transaction commit only if this process is still in charge; raises DeposedError where it is not."""
 
-Change = (
-    JobRecord
-    | RankRecord
-    | RankExitRecord
-    | JobStateRecord
-    | VerdictRecord
-    | IncidentRecord
-    | IncidentEventRecord
-    | PlanRecord
-    | PlanEventRecord
-    | PlanDropRecord
-    | OffsetsRecord
-)
+Change = JobChange | OffsetsRecord
 """Anything that can be added to the history."""
 
 Result = TypeVar("Result")
@@ -157,15 +135,20 @@ class Store:
         return await self._transaction(reads.unfinished_jobs)
 
     async def load_job(self, job_id: str) -> RestartRecord | None:
-        """An unfinished job with all that is needed to go on with it, in one consistent picture, or None.
+        """An unfinished job with all that is needed to go on with it, or None; see :meth:`load_jobs`."""
+        return (await self.load_jobs([job_id])).get(job_id)
+
+    async def load_jobs(self, job_ids: Sequence[str]) -> Mapping[str, RestartRecord]:
+        """Those of the jobs that are not finished, with all that is needed to go on with them; one consistent picture.
 
         Waits for as long as the database is away.
         """
 
-        async def load() -> RestartRecord | None:
-            async with asyncio.timeout(self._timeout_seconds), self._engine.connect() as connection:
+        async def load() -> Mapping[str, RestartRecord]:
+            timeout_seconds = self._timeout_seconds * max(1, len(job_ids))
+            async with asyncio.timeout(timeout_seconds), self._engine.connect() as connection:
                 snapshot = await connection.execution_options(isolation_level="REPEATABLE READ")
-                return await reads.load_job(snapshot, job_id)
+                return await reads.load_jobs(snapshot, job_ids)
 
         return await persist(load, transient=DATABASE_AWAY, reachability=self._reachability)
 

@@ -52,6 +52,10 @@ class RankTimeoutError(RankAwayError):
     """A rank's controller was asked, and had no answer by the deadline."""
 
 
+class RankGoneError(RankAwayError):
+    """Nobody talks to this process any more: it is known to be gone."""
+
+
 class RankRefusedError(Exception):
     """A rank's controller refuses: the plan is stale there, the token is wrong, or it cannot be reshaped."""
 

@@ -1,19 +1,14 @@
-"""One plan on its way to the ranks: Prepare all, decide durably, Commit all, wait until all run it.
+"""Carries out what a plan's run asks for: calls to ranks, pauses, and the word that it was decided.
 
-A flight is one coroutine; cancelling it is how a newer plan replaces it. Before the decision is durable no rank has
-changed anything. After it, commits are repeated until every rank has taken one: a rank that does not answer is dead or
-will answer, and its verdict cancels the flight. Calls to ranks run concurrently, so a phase takes as long as its
-slowest rank.
-
-Every live process of the job hears of every plan, so that none is left with one that is over. Those that neither the
-layout in force nor the plan's counts on are told beside the others, and waited for in nothing.
+A flight is one coroutine; cancelling it is how a newer plan replaces it. Calls to ranks run concurrently, so a phase
+takes as long as its slowest rank. Whoever is owed the word that a plan is off gets it beside, and nobody waits for it.
 """
 
 import asyncio
 import contextlib
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
+from typing import Any, Self
 
 import structlog
 
@@ -22,11 +17,29 @@ from evenkeel.layouts.layout import Layout
 from evenkeel.layouts.model import ModelSpec
 from evenkeel.layouts.rank_state import RankState
 from evenkeel.services.common.backoff import Backoff
-from evenkeel.services.scheduler.dispatch.agreement import NoAgreementError, boundary_decision, recovery_decision
+from evenkeel.services.scheduler.dispatch.agreement import NoAgreementError
 from evenkeel.services.scheduler.dispatch.board import StateBoard
+from evenkeel.services.scheduler.dispatch.plan_run import PlanRun, Stage
 from evenkeel.services.scheduler.dispatch.protocol import Decision, RankAwayError, RankCalls, RankRefusedError, Reshape
+from evenkeel.services.scheduler.dispatch.question import Question
+from evenkeel.services.scheduler.dispatch.run_events import (
+    Answered,
+    Ask,
+    Dropped,
+    Event,
+    Failed,
+    Landed,
+    Overdue,
+    Save,
+    Saved,
+    Told,
+    Verb,
+)
 
 _log = structlog.get_logger(__name__)
+
+Decided = Callable[[Decision], Awaitable[None]]
+"""Makes a decision durable; commits go out when it returns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +72,7 @@ class Flight:
         calls: Calls to each live rank of the layout in force and of the plan's.
         others: Calls to all other live processes of the job.
         board: Newest states.
+        spawn: Starts a task of the job, which tells ranks that the plan is off.
         times: Deadlines.
     """
 
@@ -70,30 +84,30 @@ class Flight:
     calls: Mapping[int, RankCalls]
     others: Mapping[int, RankCalls] = field(default_factory=dict)
     board: StateBoard
+    spawn: Callable[[Coroutine[Any, Any, None]], object]
     times: FlightTimes = FlightTimes()
 
-    async def run(self, decided: Callable[[Decision], Awaitable[None]]) -> int:
+    async def run(self, decided: Decided) -> int:
         """Take the plan through both phases.
 
         Args:
-            decided: Makes the decision durable; commits go out when it returns.
+            decided: Makes the decision durable.
 
         Returns:
             The first iteration that runs under the plan.
 
         Raises:
             NoAgreementError: The ranks' answers do not allow the plan; nothing was decided.
-            RankAwayError: Mode BOUNDARY, and a rank did not answer; nothing was decided and the rest was told.
-            RankRefusedError: A rank refuses the plan.
+            RankAwayError: Mode BOUNDARY, and a rank did not answer; nothing was decided.
+            RankRefusedError: A rank refuses the plan, or could not carry it out.
         """
+        run = PlanRun(self._question)
         try:
-            states = await self._prepare_all()
-            decision = self._decide(states)
-        except Exception:
-            await self._abort_all()
-            raise
-        await decided(decision)
-        return await self.finish(decision)
+            return await self._landed(run, decided)
+        finally:
+            run.on(Dropped())
+            if run.stage is Stage.OFF:
+                self.spawn(self._tell_that_it_is_off(run))
 
     async def finish(self, decision: Decision) -> int:
         """Phase two of a decided plan, also after a restart: commits are idempotent.
@@ -104,17 +118,7 @@ class Flight:
         Raises:
             RankRefusedError: A rank refuses the plan, or could not carry it out.
         """
-
-        async def commit(calls: RankCalls) -> RankState:
-            return await self._commit_patiently(calls, decision)
-
-        async with self._beside(commit):
-            await self._on_all(commit)
-            await self._until_applied()
-        if decision.steps_applied >= 0:
-            return decision.steps_applied
-        running = [self.board.states[rank].steps_applied for rank in self.reshape.to_layout.ranks]
-        return min(running)
+        return await self._landed(PlanRun(self._question, decision), None)
 
     async def until_possible(self, still_wanted: Callable[[], bool]) -> bool:
         """Wait until the ranks' states would allow a plan that was refused because nobody has some slice.
@@ -128,123 +132,142 @@ class Flight:
         backoff = Backoff(first_seconds=0.5, longest_seconds=5.0)
         while still_wanted():
             answers = await asyncio.gather(
-                *(calls.status(self.times.commit) for calls in self._everybody), return_exceptions=True
+                *(calls.status(self.times.commit) for calls in self._everybody.values()), return_exceptions=True
             )
             states = {answer.rank: answer for answer in answers if isinstance(answer, RankState)}
             if set(self.reshape.to_layout.ranks) <= states.keys():
                 with contextlib.suppress(NoAgreementError):
-                    self._decide(states)
+                    self._question.decide(states)
                     return True
             await asyncio.sleep(backoff.next_seconds())
         return False
 
-    def _decide(self, states: Mapping[int, RankState]) -> Decision:
-        if self.reshape.mode is PlanMode.BOUNDARY:
-            return boundary_decision(states, epoch=self.epoch, layout=self.layout, to_layout=self.reshape.to_layout)
-        return recovery_decision(states, layouts=self.layouts, to_layout=self.reshape.to_layout, model=self.model)
-
-    async def _prepare_all(self) -> dict[int, RankState]:
-        prepare = self._prepare_soon if self.reshape.mode is PlanMode.BOUNDARY else self._prepare_patiently
-        async with self._beside(prepare) as others:
-            states = await self._on_all(prepare)
-        return {**others, **states}
-
-    async def _prepare_soon(self, calls: RankCalls) -> RankState:
-        """Nobody waits for a boundary plan: a rank that does not answer for a while ends it."""
-        backoff = Backoff(longest_seconds=0.5)
-        started = time.monotonic()
-        while True:
-            left = started + self.times.boundary_prepare - time.monotonic()
-            try:
-                return await calls.prepare(self.reshape, max(left, 0.1))
-            except RankAwayError:
-                if left <= 0.5:
-                    raise
-                await asyncio.sleep(backoff.next_seconds())
-
-    async def _prepare_patiently(self, calls: RankCalls) -> RankState:
-        """A survivor that does not answer parks late or is dead too: its verdict ends the wait."""
-        backoff = Backoff(longest_seconds=0.5)
-        while True:
-            try:
-                return await calls.prepare(self.reshape, self.times.recover_prepare)
-            except RankAwayError as error:
-                _log.info("rank did not prepare, trying again", error=str(error))
-                await asyncio.sleep(backoff.next_seconds())
-
-    async def _commit_patiently(self, calls: RankCalls, decision: Decision) -> RankState:
-        backoff = Backoff(longest_seconds=0.5)
-        while True:
-            try:
-                return await calls.commit(self.reshape, decision, self.times.commit)
-            except RankAwayError as error:
-                _log.info("rank did not take the commit, trying again", error=str(error))
-                await asyncio.sleep(backoff.next_seconds())
-
-    async def _on_all(self, call: Callable[[RankCalls], Awaitable[RankState]]) -> dict[int, RankState]:
-        """The same call to everybody at once; the first error cancels the rest."""
-
-        async def one(rank: int, calls: RankCalls) -> None:
-            states[rank] = await call(calls)
-            self.board.post(states[rank])
-
-        states: dict[int, RankState] = {}
-        try:
-            async with asyncio.TaskGroup() as group:
-                for rank, calls in self.calls.items():
-                    group.create_task(one(rank, calls))
-        except BaseExceptionGroup as errors:
-            raise errors.exceptions[0] from errors
-        return states
-
-    @contextlib.asynccontextmanager
-    async def _beside(self, call: Callable[[RankCalls], Awaitable[RankState]]) -> AsyncIterator[dict[int, RankState]]:
-        """Meanwhile the same call to the others; gives the answers that have come so far."""
-
-        async def one(rank: int, calls: RankCalls) -> None:
-            with contextlib.suppress(RankAwayError, RankRefusedError):
-                states[rank] = await call(calls)
-                self.board.post(states[rank])
-
-        states: dict[int, RankState] = {}
-        tasks = [asyncio.create_task(one(rank, calls)) for rank, calls in self.others.items()]
-        try:
-            yield states
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+    @property
+    def _everybody(self) -> Mapping[int, RankCalls]:
+        return {**self.calls, **self.others}
 
     @property
-    def _everybody(self) -> tuple[RankCalls, ...]:
-        return (*self.calls.values(), *self.others.values())
-
-    async def _abort_all(self) -> None:
-        """Best effort: who misses it drops the plan when the next one comes."""
-        outcomes = await asyncio.gather(
-            *(calls.abort(self.reshape, self.times.commit) for calls in self._everybody), return_exceptions=True
+    def _question(self) -> Question:
+        return Question(
+            reshape=self.reshape,
+            model=self.model,
+            epoch=self.epoch,
+            layout=self.layout,
+            layouts=self.layouts,
+            concerned=frozenset(self.calls),
+            others=frozenset(self.others),
         )
-        states = [outcome for outcome in outcomes if isinstance(outcome, RankState)]
-        for state in states:
-            self.board.post(state)
-        _log.info("plan aborted", plan_id=self.reshape.plan_id, not_told=len(outcomes) - len(states))
 
-    async def _until_applied(self) -> None:
-        """Until every rank of the new layout runs the new epoch; streams tell, and a poll for those that do not."""
-        ranks, epoch = self.reshape.to_layout.ranks, self.reshape.epoch
-        while True:
-            failure = self.board.failure(self.calls, epoch)
-            if failure:
-                raise RankRefusedError(failure)
-            try:
-                async with asyncio.timeout(self.times.poll):
-                    await self.board.until_running(ranks, epoch)
-                return
-            except TimeoutError:
-                asked = [self.calls[rank] for rank in self.board.missing(ranks, epoch)]
-                answers = await asyncio.gather(
-                    *(calls.status(self.times.commit) for calls in asked), return_exceptions=True
-                )
-                for answer in answers:
-                    if isinstance(answer, RankState):
-                        self.board.post(answer)
+    async def _landed(self, run: PlanRun, decided: Decided | None) -> int:
+        async with _Desk(self, run) as desk:
+            known = [effect for state in self.board.states.values() for effect in run.on(Told(state))]
+            effects = [*known, *run.begin()]
+            while True:
+                for effect in effects:
+                    match effect:
+                        case Ask():
+                            desk.ask(effect)
+                        case Save(decision):
+                            assert decided is not None, "what goes on after a restart is decided"
+                            await decided(decision)
+                            desk.inbox.put_nowait(Saved())
+                        case Landed(first_iteration):
+                            return first_iteration
+                        case Failed(error):
+                            raise error
+                effects = run.on(await desk.next_event())
+
+    async def _tell_that_it_is_off(self, run: PlanRun) -> None:
+        """Until each has confirmed it, knows of a newer plan, or is gone."""
+        async with _Desk(self, run) as desk:
+            effects = run.on(Dropped())
+            while run.stage is not Stage.OVER:
+                for effect in effects:
+                    assert isinstance(effect, Ask), "there is nothing else to do"
+                    desk.ask(effect)
+                effects = run.on(await desk.next_event())
+        _log.info("plan aborted", plan_id=self.reshape.plan_id)
+
+
+class _Desk:
+    """What is on its way to and from the ranks of one run; all of it ends with the block."""
+
+    def __init__(self, flight: Flight, run: PlanRun) -> None:
+        self.inbox: asyncio.Queue[Event | Exception] = asyncio.Queue()
+        self._flight, self._run = flight, run
+        self._calls = {**flight.calls, **flight.others}
+        self._asks: dict[tuple[int, Verb], asyncio.Task[None]] = {}
+        self._pauses: dict[tuple[int, Verb], Backoff] = {}
+        self._stage, self._due_seconds = Stage.OVER, 0.0
+
+    async def __aenter__(self) -> Self:
+        self._flight.board.listeners.append(self._told)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._flight.board.listeners.remove(self._told)
+        tasks = [task for task in self._asks.values() if not task.done()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _told(self, state: RankState) -> None:
+        self.inbox.put_nowait(Told(state))
+
+    def ask(self, ask: Ask) -> None:
+        """Ask a rank, unless that is on its way already."""
+        earlier = self._asks.get((ask.rank, ask.verb))
+        if earlier is None or earlier.done() or ask.again:
+            self._asks[ask.rank, ask.verb] = asyncio.create_task(self._answered(ask))
+
+    async def next_event(self) -> Event:
+        """What happens next; that nothing does for as long as the stage may take is an event too."""
+        now = asyncio.get_running_loop().time()
+        if self._run.stage is not self._stage:
+            self._stage = self._run.stage
+            self._due_seconds = now + self._patience_seconds
+        try:
+            async with asyncio.timeout_at(self._due_seconds):
+                event = await self.inbox.get()
+        except TimeoutError:
+            self._due_seconds = now + self._patience_seconds
+            return Overdue()
+        if isinstance(event, Exception):
+            raise event
+        return event
+
+    @property
+    def _patience_seconds(self) -> float:
+        times = self._flight.times
+        return times.boundary_prepare if self._stage is Stage.PREPARING else times.poll
+
+    async def _answered(self, ask: Ask) -> None:
+        if ask.again:
+            pause = self._pauses.setdefault((ask.rank, ask.verb), Backoff(longest_seconds=0.5))
+            await asyncio.sleep(pause.next_seconds())
+        answer: RankState | RankAwayError | RankRefusedError
+        try:
+            answer = await self._call(self._calls[ask.rank], ask.verb)
+        except (RankAwayError, RankRefusedError) as error:
+            answer = error
+            _log.info("rank did not do as asked", asked=str(ask.verb), error=str(error))
+        except Exception as error:  # whoever waits for events raises it
+            self.inbox.put_nowait(error)
+            return
+        self.inbox.put_nowait(Answered(ask.rank, ask.verb, answer))
+        if isinstance(answer, RankState):
+            self._flight.board.post(answer)
+
+    def _call(self, calls: RankCalls, verb: Verb) -> Awaitable[RankState]:
+        reshape, times = self._flight.reshape, self._flight.times
+        match verb:
+            case Verb.PREPARE:
+                is_boundary = reshape.mode is PlanMode.BOUNDARY
+                return calls.prepare(reshape, times.boundary_prepare if is_boundary else times.recover_prepare)
+            case Verb.COMMIT:
+                assert self._run.decision is not None, "nobody is told of a plan that is not decided"
+                return calls.commit(reshape, self._run.decision, times.commit)
+            case Verb.ABORT:
+                return calls.abort(reshape, times.commit)
+            case Verb.STATUS:
+                return calls.status(times.commit)

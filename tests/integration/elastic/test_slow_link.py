@@ -24,7 +24,7 @@ from evenkeel.services.detector.domain.probes.desk import Suspicion
 from evenkeel.services.scheduler.adapters.findings import decode_suspicion
 from evenkeel.services.scheduler.adapters.job_events import JobEvents
 from evenkeel.services.scheduler.dispatch import protocol
-from evenkeel.services.scheduler.probing import Prober
+from evenkeel.services.scheduler.serving.probing import Prober
 from evenkeel.services.telemetry.domain.job_stream import JobStream
 from evenkeel.services.telemetry.domain.observed import Arrived
 from evenkeel.telemetry.v2 import batch_pb2 as pb

@@ -116,8 +116,7 @@ async def test_a_measured_plan_carries_what_its_events_brought(seeded: AsyncConn
 async def test_a_restart_knows_what_came_of_measured_plans_and_which_levers_they_pulled(
     seeded: AsyncConnection,
 ) -> None:
-    loaded = await reads.load_job(seeded, "llama")
-    assert loaded is not None
+    loaded = (await reads.load_jobs(seeded, ["llama"]))["llama"]
     known = await reads.get_plan(seeded, "p1")
 
     assert known is not None
@@ -192,8 +191,7 @@ async def test_losses_of_incidents_nodes_and_jobs_add_up_to_the_same_whatever_cl
 
 
 async def test_a_restart_knows_since_when_the_newest_plan_runs(seeded: AsyncConnection) -> None:
-    llama = await reads.load_job(seeded, "llama")
-    assert llama is not None
+    llama = (await reads.load_jobs(seeded, ["llama"]))["llama"]
     assert llama.running_since == START + timedelta(days=1, hours=2, minutes=5, seconds=1.55)
 
 
@@ -202,7 +200,7 @@ async def test_what_does_not_exist_is_none(seeded: AsyncConnection) -> None:
     assert await reads.get_incident(seeded, "none") is None
     assert await reads.get_job(seeded, "none") is None
     assert await reads.job_token(seeded, "none") is None
-    assert await reads.load_job(seeded, "none") is None
+    assert await reads.load_jobs(seeded, ["none"]) == {}
 
 
 async def test_a_restart_finds_the_unfinished_jobs_with_all_that_is_open(seeded: AsyncConnection) -> None:
@@ -210,9 +208,8 @@ async def test_a_restart_finds_the_unfinished_jobs_with_all_that_is_open(seeded:
     await writes.record_plan(seeded, plan("p6", "i4", at, epoch=5, layout=FULL))
 
     assert await reads.unfinished_jobs(seeded) == ["llama"]
-    loaded = await reads.load_job(seeded, "llama")
+    loaded = (await reads.load_jobs(seeded, ["llama"]))["llama"]
 
-    assert loaded is not None
     assert loaded.job.job_id == "llama"
     assert loaded.job_token == LLAMA_TOKEN
     assert BERT_TOKEN not in repr(loaded)

@@ -164,6 +164,7 @@ class Crew:
         make: Makes its model, of the mesh of its replica where that has several ranks.
         size: Ranks of a replica.
         hang_seconds: As in ``Place``.
+        store: Has an ``address`` and is closed in the end; None = one that is started again whenever it dies.
     """
 
     def __init__(
@@ -174,6 +175,7 @@ class Crew:
         make: Callable[..., nn.Module] = make_model,
         size: int = 1,
         hang_seconds: float = 300.0,
+        store: Any = None,
         **options: Any,
     ) -> None:
         self.num_replicas = num_replicas
@@ -181,7 +183,7 @@ class Crew:
         self.reports: dict[int, Report] = {}
         self._hang_seconds = hang_seconds
         self._body, self._make, self._options = body, make, options
-        self.store = KeptStore()
+        self.store = store or KeptStore()
         self.pids: dict[int, int] = {}
         self._outputs: dict[int, Connection] = {}
         self._lives: Counter[int] = Counter()
@@ -250,6 +252,11 @@ class Crew:
             for output in wait(list(self._outputs.values()), timeout=0.02):
                 self._read(output)  # type: ignore[arg-type]
 
+    def pass_time(self, seconds: float) -> None:
+        """Read what replicas say for so long."""
+        since = time.monotonic()
+        self.until(lambda: time.monotonic() - since > seconds, "time passes")
+
     def finish(self, *, but: Sequence[int] = ()) -> None:
         """Wait until every replica's newest process has ended, but for some that never will."""
         self.until(lambda: set(self._outputs) <= set(but), "the end")
@@ -281,7 +288,7 @@ class Crew:
                 report.error = value
 
 
-def alone() -> Report:
+def alone(**options: Any) -> Report:
     """What a failure-free process on its own does."""
     report = Report()
     model = make_model()
@@ -294,5 +301,5 @@ def alone() -> Report:
         elif kind == "weights":
             report.weights = value
 
-    train(run, model, kept, told)
+    train(run, model, kept, told, **options)
     return report

@@ -1,4 +1,4 @@
-"""The examples as their README says: a torchrun for each replica, one of whose ranks is killed."""
+"""The examples as their README says: a torchrun for each replica, any of which is killed, store and all."""
 
 import os
 import signal
@@ -11,15 +11,24 @@ from tests.integration.replicas.torchruns import STEPS, Torchruns, train_alone
 pytestmark = pytest.mark.integration
 
 
-def test_a_killed_rank_is_started_again_and_joins(start_torchruns: Callable[..., Torchruns]) -> None:
-    script, num_replicas, per_replica = "replicas/ddp.py", 3, 1
-    wanted = train_alone(script)
-    runs = start_torchruns(script, num_replicas, per_replica)
-    runs.until(lambda: any(step == 20 for _, step, _ in runs.lines))
+def test_a_rank_is_killed_and_then_a_replica_with_its_torchrun_and_store(
+    start_torchruns: Callable[..., Torchruns],
+) -> None:
+    wanted = train_alone("replicas/ddp.py")
+    runs = start_torchruns("replicas/ddp.py", 3, 1)
+    runs.until(lambda: any(step == 10 for _, step, _ in runs.lines))
     os.kill(runs.ranks_of(1)[-1], signal.SIGKILL)
+    runs.until(lambda: any(step == 20 for _, step, _ in runs.lines))
+    runs.kill(0)
+    runs.start_again(0)
+    runs.until(lambda: any(replica == 2 and step == 30 for replica, step, _ in runs.lines))
+    survivor = runs.ranks_of(2)[-1]
+    os.kill(survivor, signal.SIGSTOP)  # else it may be done before the others have loaded torch again
+    runs.until(lambda: all(runs.output.count(f"replica {each}: begins\n") == 2 for each in (0, 1)))
+    os.kill(survivor, signal.SIGCONT)
     for each in runs.processes:
         assert each.wait(200) == 0, "".join(runs.output[-40:])
-    runs.until(lambda: {replica for replica, step, _ in runs.lines if step == STEPS} >= {0})
+    runs.until(lambda: {replica for replica, step, _ in runs.lines if step == STEPS} == {0, 1, 2})
     for _, step, loss in runs.lines:
         assert float(loss) == pytest.approx(wanted[step], rel=1e-5)
-    assert [step for replica, step, _ in runs.lines if replica == 0] == [20, 40, 60]
+    assert [step for replica, step, _ in runs.lines if replica == 2] == list(range(10, STEPS + 1, 10))

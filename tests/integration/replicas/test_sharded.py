@@ -1,6 +1,5 @@
 """Replicas of several ranks each, sharded by FSDP2: they live and die as one."""
 
-import signal
 from collections.abc import Callable
 
 import pytest
@@ -30,16 +29,25 @@ def test_sharded_replicas_train_like_one_process(start_crew: Callable[..., Crew]
     check(crew, failure_free, (0, 1, 2, 3))
 
 
-@pytest.mark.parametrize("index", [0, 1])
-@pytest.mark.parametrize("moment", ["backward", "exchange", "voted", "border"])
-def test_a_rank_dies_and_its_replica_with_it_and_comes_back(
-    start_crew: Callable[..., Crew], failure_free: Report, moment: str, index: int
+@pytest.mark.parametrize(
+    "fate",
+    [
+        Fate(moment="backward", step=2, index=0),
+        Fate(moment="exchange", step=2, index=1),
+        Fate(moment="voted", step=2, index=0),
+        Fate(moment="border", step=2, index=0),
+        Fate(moment="border", step=2, index=1),
+        Fate(moment="border", step=2, index=1, what=0),
+    ],
+    ids=str,
+)
+def test_a_rank_ends_and_its_replica_with_it_and_comes_back(
+    start_crew: Callable[..., Crew], failure_free: Report, fate: Fate
 ) -> None:
-    fate = Fate(moment=moment, step=2, index=index)
     crew = start_crew(2, {1: fate}, make=make_sharded_model, size=2, pause_seconds=0.1)
     crew.until(lambda: None not in (crew.reports[2].status, crew.reports[3].status), "the replica's end")
-    assert crew.reports[2 + index].status == -signal.SIGKILL
-    assert crew.reports[3 - index].status == EXIT_EVICTED
+    assert crew.reports[2 + fate.index].status == (-fate.what or 1)
+    assert crew.reports[3 - fate.index].status == EXIT_EVICTED
     crew.start(1)
     crew.finish()
     check(crew, failure_free, (0, 1, 2, 3))

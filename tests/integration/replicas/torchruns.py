@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -21,74 +22,102 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-class Torchruns:
-    """Several torchruns, and what their ranks say."""
+class Output:
+    """What ranks say.
 
-    def __init__(self, script: str, num_replicas: int, per_replica: int) -> None:
-        ports = [free_port() for _ in range(num_replicas)]
-        settings = {
-            **os.environ,
-            "EVENKEEL_STORE": f"127.0.0.1:{ports[0]}",
-            "EVENKEEL_NUM_REPLICAS": str(num_replicas),
-            "STEPS": str(STEPS),
-            "PAUSE": "0.1",
-            "OMP_NUM_THREADS": "1",
-        }
+    Attributes:
+        output: Their lines.
+        lines: Those that tell of a step.
+    """
+
+    def __init__(self) -> None:
         self.lines: list[Line] = []
         self.output: list[str] = []
         self._changed = threading.Condition()
-        self.processes: list[subprocess.Popen[str]] = []
         self._readers: list[threading.Thread] = []
-        for replica, port in enumerate(ports):
-            arguments = ["--nproc-per-node", str(per_replica), "--max-restarts", "2", "--rdzv-backend", "c10d"]
-            arguments += [
-                "--rdzv-endpoint",
-                f"127.0.0.1:{port}",
-                "--rdzv-id",
-                str(replica),
-                str(ROOT / "examples" / script),
-            ]
-            process = subprocess.Popen(
-                [sys.executable, "-m", "torch.distributed.run", *arguments],
-                env={**settings, "EVENKEEL_REPLICA": str(replica)},
-                cwd=ROOT,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-            )
-            self.processes.append(process)
-            self._readers.append(threading.Thread(target=self._read, args=(process,), daemon=True))
-            self._readers[-1].start()
 
-    def _read(self, process: "subprocess.Popen[str]") -> None:
-        assert process.stdout is not None
-        with process.stdout as output:
-            self._take(output)
-
-    def _take(self, output: "IO[str]") -> None:
-        for line in output:
-            found = re.fullmatch(r"replica (\d+): step (\d+), loss ([\d.]+)\n", line)
-            with self._changed:
-                self.output.append(line)
-                if found:
-                    self.lines.append((int(found[1]), int(found[2]), found[3]))
-                self._changed.notify_all()
+    def read(self, source: "IO[str]") -> None:
+        """Read a process's output in the background, to its end."""
+        self._readers.append(threading.Thread(target=self._take, args=(source,), daemon=True))
+        self._readers[-1].start()
 
     def until(self, condition: Callable[[], bool]) -> None:
         with self._changed:
             assert self._changed.wait_for(condition, 200), "".join(self.output[-40:])
 
+    def join(self) -> None:
+        for reader in self._readers:
+            reader.join()
+
+    def _take(self, source: "IO[str]") -> None:
+        with source:
+            for line in source:
+                found = re.fullmatch(r"replica (\d+): step (\d+), loss ([\d.]+)\n", line)
+                with self._changed:
+                    self.output.append(line)
+                    if found:
+                        self.lines.append((int(found[1]), int(found[2]), found[3]))
+                    self._changed.notify_all()
+
+
+def children_of(pid: int) -> list[int]:
+    return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+class Torchruns(Output):
+    """Several torchruns, and what their ranks say."""
+
+    def __init__(self, script: str, num_replicas: int, per_replica: int) -> None:
+        self._ports = [free_port() for _ in range(num_replicas)]
+        self._settings = {
+            **os.environ,
+            "EVENKEEL_STORE": ",".join(f"127.0.0.1:{port}" for port in self._ports),
+            "EVENKEEL_NUM_REPLICAS": str(num_replicas),
+            "STEPS": str(STEPS),
+            "PAUSE": "0.1",
+            "OMP_NUM_THREADS": "1",
+        }
+        self._script, self._per_replica = script, per_replica
+        super().__init__()
+        self.processes: list[subprocess.Popen[str]] = []
+        for replica in range(num_replicas):
+            self.processes.append(self._start(replica))
+
+    def _start(self, replica: int) -> "subprocess.Popen[str]":
+        arguments = ["--nproc-per-node", str(self._per_replica), "--max-restarts", "2", "--rdzv-backend", "c10d"]
+        arguments += ["--rdzv-endpoint", f"127.0.0.1:{self._ports[replica]}", "--rdzv-id", str(replica)]
+        process = subprocess.Popen(
+            [sys.executable, "-m", "torch.distributed.run", *arguments, str(ROOT / "examples" / self._script)],
+            env={**self._settings, "EVENKEEL_REPLICA": str(replica)},
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        assert process.stdout is not None
+        self.read(process.stdout)
+        return process
+
+    def kill(self, replica: int) -> None:
+        """A whole replica: its torchrun, which has a store, and its ranks."""
+        pids = [self.processes[replica].pid, *self.ranks_of(replica)]
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+        self.processes[replica].wait()
+
+    def start_again(self, replica: int) -> None:
+        """What the launcher of its torchrun does."""
+        self.processes[replica] = self._start(replica)
+
     def ranks_of(self, replica: int) -> list[int]:
-        parent = self.processes[replica].pid
-        return [int(each) for each in Path(f"/proc/{parent}/task/{parent}/children").read_text().split()]
+        return children_of(self.processes[replica].pid)
 
     def close(self) -> None:
         for each in self.processes:
             each.terminate()
         for each in self.processes:
             each.wait(60)
-        for reader in self._readers:
-            reader.join()
+        self.join()
 
 
 def train_alone(script: str, *options: str) -> dict[int, float]:

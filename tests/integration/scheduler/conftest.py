@@ -22,12 +22,12 @@ from evenkeel.services.common.database import create_engine
 from evenkeel.services.common.metrics import create_registry
 from evenkeel.services.scheduler.adapters.fleet_port import JobView
 from evenkeel.services.scheduler.adapters.store import Store
-from evenkeel.services.scheduler.coordinator import Coordinator
 from evenkeel.services.scheduler.dispatch.two_phase import FlightTimes
 from evenkeel.services.scheduler.domain.profiles import JobProfile
 from evenkeel.services.scheduler.domain.suspicion import ProbeOutcome
 from evenkeel.services.scheduler.metrics import SchedulerMetrics
-from evenkeel.services.scheduler.parts import Parts
+from evenkeel.services.scheduler.serving.coordinator import Coordinator
+from evenkeel.services.scheduler.serving.parts import Parts
 from tests.integration.scheduler.toy_job import ToyJob, ToyRank
 
 HOME = uniform_layout(num_blocks=8, tensor=2, pipeline=2, data=2, num_micro_batches=16)
@@ -104,6 +104,12 @@ class World:
         await self.coordinator.take_verdicts(
             self.toys.job_id, [self.verdict(kind, rank, incarnation=incarnation, throughput=throughput)]
         )
+
+    async def say_and_plan(self, kind: VerdictKind, rank: int, *, throughput: float = 0.0) -> None:
+        """A verdict arrives; the planner has answered on return, and what follows is in the history."""
+        await self.say(kind, rank, throughput=throughput)
+        served = self.coordinator._jobs[self.toys.job_id]
+        await self.until(lambda: served._task.job.question is None, "the planner")
 
     def verdict(self, kind: VerdictKind, rank: int, *, incarnation: int = 0, throughput: float = 0.0) -> VerdictRecord:
         return VerdictRecord(

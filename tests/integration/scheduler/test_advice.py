@@ -26,7 +26,7 @@ async def states_in_history(world: World) -> list[tuple[str, str]]:
 @pytest.mark.asyncio
 async def test_a_death_leads_to_advice_that_the_history_keeps_and_to_a_job_that_is_degraded(world: World) -> None:
     world.toys.ranks[3].kill()
-    await world.say(VerdictKind.FAIL_STOP, 3)
+    await world.say_and_plan(VerdictKind.FAIL_STOP, 3)
     assert world.job.state is JobState.DEGRADED
     assert not world.job.can_reshape
     (plan,) = await world.plans()
@@ -49,7 +49,7 @@ async def test_a_death_leads_to_advice_that_the_history_keeps_and_to_a_job_that_
 @pytest.mark.asyncio
 async def test_a_scheduler_that_starts_again_knows_it_and_says_nothing_twice(world: World) -> None:
     world.toys.ranks[3].kill()
-    await world.say(VerdictKind.FAIL_STOP, 3)
+    await world.say_and_plan(VerdictKind.FAIL_STOP, 3)
     before = await states_in_history(world)
     await world.restart()
     assert world.job.state is JobState.DEGRADED
@@ -60,7 +60,7 @@ async def test_a_scheduler_that_starts_again_knows_it_and_says_nothing_twice(wor
 @pytest.mark.asyncio
 async def test_a_replacement_in_its_place_makes_the_job_whole_again(world: World) -> None:
     world.toys.ranks[3].kill()
-    await world.say(VerdictKind.FAIL_STOP, 3)
+    await world.say_and_plan(VerdictKind.FAIL_STOP, 3)
     newer = world.toys.replace(3)
     await world.register(newer)
     await world.say(VerdictKind.REJOINED, 3, incarnation=1)
@@ -74,7 +74,7 @@ async def test_a_replacement_in_its_place_makes_the_job_whole_again(world: World
 
 @pytest.mark.asyncio
 async def test_a_slow_device_is_told_with_numbers_and_nobody_is_asked_to_prepare(world: World) -> None:
-    await world.say(VerdictKind.COMPUTE_SLOW, 3, throughput=0.5)
+    await world.say_and_plan(VerdictKind.COMPUTE_SLOW, 3, throughput=0.5)
     assert (world.job.state, world.job.epoch) == (JobState.RUNNING, 0)
     (plan,) = await world.plans()
     assert (plan.state, plan.plan.mode) == (PlanState.ADVISED, PlanMode.BOUNDARY)
@@ -88,7 +88,7 @@ async def test_a_slow_device_is_told_with_numbers_and_nobody_is_asked_to_prepare
 async def test_when_all_are_gone_there_is_a_note_and_no_plan(world: World) -> None:
     for rank, toy in world.toys.ranks.items():
         toy.kill()
-        await world.say(VerdictKind.FAIL_STOP, rank)
+        await world.say_and_plan(VerdictKind.FAIL_STOP, rank)
     assert world.job.state is JobState.DEGRADED
     notes = [note for incident in await world.incidents() for note in incident.notes]
     assert "Restart it with all of its ranks" in notes[-1]
@@ -121,7 +121,7 @@ async def test_a_job_one_of_whose_processes_is_gone_is_not_finished_by_the_ends_
     await world.restart(ended_seconds=0.0)
     await world.until(lambda: all(t.server.num_watches for t in world.toys.ranks.values()), "streams to all")
     world.toys.ranks[3].kill()
-    await world.say(VerdictKind.FAIL_STOP, 3)
+    await world.say_and_plan(VerdictKind.FAIL_STOP, 3)
     for rank, toy in world.toys.ranks.items():
         if rank != 3:
             toy.say_done()
@@ -137,11 +137,11 @@ async def test_a_loop_whose_sdk_did_not_say_that_it_cannot_be_reshaped_is_asked_
     for toy in world.toys.ranks.values():
         await world.register(toy)
     assert world.job.can_reshape
-    await world.say(VerdictKind.COMPUTE_SLOW, 3, throughput=0.5)
+    await world.say_and_plan(VerdictKind.COMPUTE_SLOW, 3, throughput=0.5)
     await world.until(lambda: not world.job.can_reshape, "the refusal")
     await world.until(lambda: world.job.state is JobState.RUNNING, "a job that runs")
     world.toys.ranks[6].kill()
-    await world.say(VerdictKind.FAIL_STOP, 6)
+    await world.say_and_plan(VerdictKind.FAIL_STOP, 6)
     refused, *advised = await world.plans()
     assert (refused.state, "cannot be reshaped" in refused.detail) == (PlanState.ABORTED, True)
     assert {plan.state for plan in advised} == {PlanState.ADVISED}

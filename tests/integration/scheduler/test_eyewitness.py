@@ -1,12 +1,11 @@
 """Nobody tells the scheduler of a death: Kafka or the detector is away. Real controllers, streams and database."""
 
-import asyncio
 from dataclasses import replace
 
 import pytest
 
 from evenkeel.contracts.verdict_ids import verdict_id
-from evenkeel.history.vocabulary import JobState, PlanMode, PlanState, VerdictKind
+from evenkeel.history.vocabulary import PlanMode, PlanState, VerdictKind
 from evenkeel.trainer_sdk.control.server import ControlServer
 from evenkeel.trainer_sdk.control.state import ApplyMode, Commit, Reshape
 from tests.integration.scheduler.conftest import HOME, World
@@ -78,14 +77,3 @@ async def test_while_kafka_is_away_a_broken_stream_is_opened_again_and_its_next_
     scheduler.kafka.set()
     again.stop(grace_seconds=0)
     await world.until(lambda: scheduler.broken == [(3, 0), (3, 0)], "the report of the second break")
-
-
-async def test_ranks_that_are_recovered_already_need_no_second_recovery(world: World) -> None:
-    world.toys.ranks[6].kill()
-    actor = world.coordinator._jobs[world.toys.job_id]._actor
-    await asyncio.gather(world.say(VerdictKind.FAIL_STOP, 6), actor.recover(0))
-    await world.until_epoch(1)
-    await actor.recover(0)
-    await world.say(VerdictKind.JITTER, 3)
-    assert [plan.plan.epoch for plan in await world.plans()] == [1]
-    assert world.job.state is JobState.RUNNING

@@ -16,7 +16,8 @@ from evenkeel.history.vocabulary import JobState
 from evenkeel.services.common.backoff import Reachability
 from evenkeel.services.common.database import create_engine
 from evenkeel.services.scheduler.adapters.lease import Lease
-from evenkeel.services.scheduler.adapters.store import JobStateRecord, Store
+from evenkeel.services.scheduler.adapters.store import Store
+from evenkeel.services.scheduler.domain.changes import JobStateRecord
 from tests.integration.history.seed import LLAMA_TOKEN, START, job
 
 pytestmark = [pytest.mark.integration, pytest.mark.asyncio]

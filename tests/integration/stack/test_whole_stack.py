@@ -2,12 +2,14 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
 
+import psycopg
 import pytest
 
 from evenkeel.cli.errors import ExitStatus
@@ -15,11 +17,13 @@ from evenkeel.stack.errors import StackError
 from evenkeel.stack.kafka import answers as kafka_answers
 from evenkeel.stack.pids import is_alive
 from evenkeel.stack.postgres import answers as postgres_answers
-from evenkeel.stack.services import SERVICE_NAMES, is_healthy
+from evenkeel.stack.services import SERVICE_NAMES, fleet_address_of, is_healthy, process_names
 from evenkeel.stack.stack import Stack
 from evenkeel.stack.topics import apply_topics
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+
+PROCESSES = process_names(SERVICE_NAMES, 2)
 
 
 def wait_for(condition: Callable[[], bool], *, timeout_seconds: float = 200.0) -> None:
@@ -31,7 +35,7 @@ def wait_for(condition: Callable[[], bool], *, timeout_seconds: float = 200.0) -
 
 @pytest.fixture(scope="module")
 def stack() -> Iterator[Stack]:
-    running = Stack(f"test-{uuid.uuid4().hex[:8]}", keep_data=False)
+    running = Stack(f"test-{uuid.uuid4().hex[:8]}", num_instances=2, keep_data=False)
     with running:
         yield running
     subprocess.run(["rm", "-rf", str(running.folder)], check=True)
@@ -50,8 +54,16 @@ def evenkeel(stack: Stack, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def scheduler_in_charge(stack: Stack) -> str:
+    with psycopg.connect(stack.addresses.database_url) as connection:
+        row = connection.execute("SELECT address FROM leases WHERE name = 'scheduler'").fetchone()
+    return next(
+        name for name in ("scheduler", "scheduler-2") if row and fleet_address_of(name, stack.addresses) == row[0]
+    )
+
+
 def test_every_service_is_healthy_when_start_returns(stack: Stack) -> None:
-    assert set(stack.service_process_ids) == set(SERVICE_NAMES)
+    assert set(stack.service_process_ids) == set(PROCESSES)
     assert all(is_healthy(port) for port in stack.addresses.metrics_ports.values())
 
 
@@ -95,6 +107,24 @@ def test_a_killed_service_comes_back_healthy_at_the_same_address(stack: Stack, n
     assert {row["part"]: row.get("pid") for row in json.loads(status.stdout)}[name] == stack.service_process_ids[name]
 
 
+def test_when_the_scheduler_in_charge_is_frozen_the_other_takes_over_and_the_frozen_one_is_started_anew(
+    stack: Stack,
+) -> None:
+    leader = scheduler_in_charge(stack)
+    (other,) = {"scheduler", "scheduler-2"} - {leader}
+    frozen = stack.service_process_ids[leader]
+    os.kill(frozen, signal.SIGSTOP)
+    try:
+        wait_for(lambda: scheduler_in_charge(stack) == other)
+        listed = evenkeel(stack, "jobs", "list")
+        assert (listed.returncode, json.loads(listed.stdout)) == (ExitStatus.OK, []), listed.stderr
+    finally:
+        os.kill(frozen, signal.SIGCONT)
+    wait_for(lambda: stack.service_process_ids[leader] != frozen)
+    wait_for(lambda: is_healthy(stack.addresses.metrics_ports[leader]))
+    assert scheduler_in_charge(stack) == other
+
+
 @pytest.mark.parametrize("name", ["kafka", "postgres"])
 def test_a_killed_server_comes_back_at_the_same_address_with_its_data(stack: Stack, name: str) -> None:
     killed = stack.kill_service(name)
@@ -119,14 +149,14 @@ def test_a_second_owner_of_the_same_name_is_refused(stack: Stack) -> None:
 
 
 def test_killing_a_service_that_is_not_there_says_which_ones_are(stack: Stack) -> None:
-    with pytest.raises(StackError, match="telemetry, detector, scheduler"):
+    with pytest.raises(StackError, match="telemetry, telemetry-2, detector, detector-2, scheduler, scheduler-2"):
         stack.kill_service("coordinator")
 
 
 def test_nothing_is_left_after_stop(stack: Stack) -> None:
     """The last one: what was killed and started again ends with the others."""
     process_ids = [*stack.service_process_ids.values(), *stack.server_process_ids.values()]
-    assert len(process_ids) == len(SERVICE_NAMES) + 2
+    assert len(process_ids) == len(PROCESSES) + 2
     assert all(is_alive(process_id) for process_id in process_ids)
     stack.stop()
     assert not any(is_alive(process_id) for process_id in process_ids)

@@ -49,7 +49,7 @@ def no_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def test_the_commands_that_the_documentation_promises_exist() -> None:
     promised = (
-        "stack up, stack down, stack status, run, demo, jobs list, jobs register, jobs finish, "
+        "stack up, stack down, stack status, run, launch, demo, jobs list, jobs register, jobs finish, "
         "jobs describe, jobs watch, incidents list, "
         "verdicts list, verdicts explain, plans list, plans explain, topics apply, topics check, db upgrade, "
         "db prune, "

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evenkeel.trainer_sdk.replicas.membership.passage import Passage
 from evenkeel.trainer_sdk.replicas.membership.roster import (
     Again,
     Entry,
@@ -68,20 +69,29 @@ def test_when_nobody_is_left_the_job_begins_anew() -> None:
     assert roster.epoch is None
     roster.apply(ready(0, "new"))
     assert members(roster) == [(0, "new", True)]
-    assert roster.epoch.number == roster.newest_abrupt == 2
+    assert roster.epoch.number == roster.newest_abrupt > 2
+
+
+def way(roster: Roster, token: str, entered: int = 0, newest: int = 0) -> int | None:
+    """Where a process goes that has entered an epoch, and at whose last border everybody knew of the newest one."""
+    passage = Passage()
+    passage.enter(entered)
+    passage.agree(newest or entered)
+    epoch = passage.next_epoch(roster, token)
+    return epoch and epoch.number
 
 
 def test_whoever_has_read_more_goes_where_the_others_go() -> None:
     roster = roster_of(2, ready(0), ready(1), ready(2), ready(3))
-    assert roster.next_epoch("t0", 1, at_border=False) is None
-    assert [roster.next_epoch(f"t{each}", 0, at_border=True).number for each in (2, 3)] == [2, 3]
-    assert roster.next_epoch("t0", 1, at_border=True).number == 2
+    assert way(roster, "t0", 1) is None
+    assert [way(roster, f"t{each}") for each in (2, 3)] == [2, 3]
+    assert way(roster, "t0", 1, newest=2) == 2
     roster.apply(gone(1))
-    assert {roster.next_epoch(f"t{each}", 1, at_border=False).number for each in (0, 2, 3)} == {4}
+    assert {way(roster, f"t{each}", 1) for each in (0, 2, 3)} == {4}
     roster.apply(ready(1, "new"))
-    assert roster.next_epoch("t0", 1, at_border=False).number == 4
-    assert roster.next_epoch("new", 0, at_border=True).number == 5
-    assert roster.next_epoch("t1", 0, at_border=True) is None
+    assert way(roster, "t0", 1) == 4
+    assert way(roster, "new") == 5
+    assert way(roster, "t1") is None
 
 
 def test_groups_are_built_again_once() -> None:
@@ -89,12 +99,18 @@ def test_groups_are_built_again_once() -> None:
     assert roster.epoch.number == 2
 
 
+def test_one_who_waits_for_a_border_does_not_keep_an_epoch_that_broke() -> None:
+    roster = roster_of(2, ready(0), ready(1), ready(2), Again(epoch=1, why="broken"))
+    assert members(roster) == [(0, "t0", True), (1, "t1", True), (2, "t2", False)]
+    assert roster.epoch.number == roster.newest_abrupt == 3
+
+
 def test_newcomers_without_anybody_to_ask_begin_anew_when_all_are_there() -> None:
     roster = roster_of(2, ready(0), ready(1), ready(0, "new"), gone(1), Again(epoch=3, why="lost", anew=True))
     assert roster.epoch is None
     roster.apply(ready(1, "new"))
     assert members(roster) == [(0, "new", True), (1, "new", True)]
-    assert roster.newest_abrupt == roster.epoch.number == 4
+    assert roster.newest_abrupt == roster.epoch.number > 4
 
 
 def test_what_somebody_left_behind_stays() -> None:
@@ -122,6 +138,7 @@ def test_epochs_only_grow_and_hold_nobody_who_is_gone(entries: list[Entry]) -> N
         roster.apply(entry)
         epoch = roster.epoch
         if epoch is None:
+            assert roster.newest_abrupt >= last, "whoever trained leaves off"
             continue
         assert epoch.members
         assert not {each.token for each in epoch.members} & set(roster.gone)

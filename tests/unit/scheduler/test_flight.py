@@ -1,25 +1,26 @@
-"""One plan's way to the ranks: who is asked, who is waited for, and who is told when it comes to nothing."""
+"""The driver of one plan's run: it does what the run asks for, and tells whoever is owed it that a plan is off."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Coroutine
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 
 from benchmarks.planning.small_jobs import gpt
 from evenkeel.history.vocabulary import PlanMode
 from evenkeel.layouts.layout import uniform_layout
-from evenkeel.layouts.rank_state import Ballot, RankPhase, RankState
-from evenkeel.services.scheduler.dispatch.agreement import NoAgreementError
+from evenkeel.layouts.rank_state import RankPhase, RankState
 from evenkeel.services.scheduler.dispatch.board import StateBoard
 from evenkeel.services.scheduler.dispatch.protocol import (
     Decision,
     LinkProbe,
+    RankAwayError,
+    RankGoneError,
     RankRefusedError,
     Reshape,
-    StaleBallotError,
 )
-from evenkeel.services.scheduler.dispatch.two_phase import Flight
+from evenkeel.services.scheduler.dispatch.two_phase import Flight, FlightTimes
 
 LAYOUT = uniform_layout(num_blocks=4, tensor=1, pipeline=2, data=1, num_micro_batches=2)
 PLAN = Reshape(job_id="job", plan_id="plan", epoch=1, mode=PlanMode.BOUNDARY, to_layout=LAYOUT)
@@ -31,26 +32,23 @@ class Rank:
 
     rank: int
     phase: RankPhase = RankPhase.TRAINING
-    refuses: RankRefusedError | None = None
+    fails: dict[str, list[Exception]] = field(default_factory=dict)
     is_silent: bool = False
     asked: list[str] = field(default_factory=list)
-
-    @property
-    def state(self) -> RankState:
-        epoch = 1 if "commit" in self.asked else 0
-        return RankState(rank=self.rank, incarnation=0, phase=self.phase, epoch=epoch, steps_applied=5)
+    silence: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def _hear(self, what: str) -> RankState:
         self.asked.append(what)
-        if self.is_silent:
+        if self.is_silent and what != "abort":
+            self.silence.set()
             await asyncio.Event().wait()
-        return self.state
+        if self.fails.get(what):
+            raise self.fails[what].pop(0)
+        epoch = 1 if "commit" in self.asked else 0
+        return RankState(rank=self.rank, incarnation=0, phase=self.phase, epoch=epoch, steps_applied=5)
 
     async def prepare(self, reshape: Reshape, timeout_seconds: float) -> RankState:
-        state = await self._hear("prepare")
-        if self.refuses is not None:
-            raise self.refuses
-        return state
+        return await self._hear("prepare")
 
     async def commit(self, reshape: Reshape, decision: Decision, timeout_seconds: float) -> RankState:
         return await self._hear("commit")
@@ -71,17 +69,28 @@ class Rank:
         return await self._hear("status")
 
 
-def flight_of(ranks: list[Rank], others: list[Rank]) -> Flight:
-    return Flight(
-        reshape=PLAN,
-        model=gpt(2),
-        epoch=0,
-        layout=LAYOUT,
-        layouts={0: LAYOUT},
-        calls={rank.rank: rank for rank in ranks},
-        others={rank.rank: rank for rank in others},
-        board=StateBoard(),
-    )
+@dataclass
+class Desk:
+    """Makes flights, and waits for what they leave behind."""
+
+    tasks: list[asyncio.Task[None]] = field(default_factory=list)
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        self.tasks.append(asyncio.create_task(work))
+
+    def flight(self, ranks: list[Rank], others: list[Rank], times: FlightTimes | None = None) -> Flight:
+        return Flight(
+            reshape=PLAN,
+            model=gpt(2),
+            epoch=0,
+            layout=LAYOUT,
+            layouts={0: LAYOUT},
+            calls={rank.rank: rank for rank in ranks},
+            others={rank.rank: rank for rank in others},
+            board=StateBoard(),
+            spawn=self.spawn,
+            times=times or FlightTimes(),
+        )
 
 
 async def nothing(decision: Decision) -> None:
@@ -89,29 +98,51 @@ async def nothing(decision: Decision) -> None:
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize(
-    ("spoil", "error"),
-    [
-        (lambda rank: setattr(rank, "refuses", RankRefusedError("no")), RankRefusedError),
-        (lambda rank: setattr(rank, "refuses", StaleBallotError(Ballot(0, 7), "no")), StaleBallotError),
-        (lambda rank: setattr(rank, "phase", RankPhase.PARKED), NoAgreementError),
-    ],
-)
-async def test_everybody_hears_that_a_plan_is_off(spoil: Callable[[Rank], None], error: type[Exception]) -> None:
-    ranks, others = [Rank(0), Rank(1)], [Rank(5, RankPhase.JOINING)]
-    spoil(ranks[1])
-    with pytest.raises(error):
-        await flight_of(ranks, others).run(nothing)
-    assert all("abort" in rank.asked and "commit" not in rank.asked for rank in (*ranks, *others))
+async def test_whom_a_plan_does_not_concern_hears_of_it_and_is_not_waited_for() -> None:
+    desk, ranks, silent = Desk(), [Rank(0), Rank(1)], Rank(5, RankPhase.JOINING, is_silent=True)
+    other = Rank(6, RankPhase.JOINING)
+    assert await asyncio.wait_for(desk.flight(ranks, [silent, other]).run(nothing), 60.0) == 5
+    assert other.asked == ["prepare", "commit"]
+    assert silent.asked == ["prepare", "commit"]
+    assert not desk.tasks
 
 
 @pytest.mark.asyncio
-async def test_whom_a_plan_does_not_concern_hears_of_it_and_is_not_waited_for() -> None:
-    ranks, silent = [Rank(0), Rank(1)], Rank(5, RankPhase.JOINING, is_silent=True)
-    other = Rank(6, RankPhase.JOINING)
-    assert await asyncio.wait_for(flight_of(ranks, [silent, other]).run(nothing), 60.0) == 5
-    assert other.asked == ["prepare", "commit"]
-    assert silent.asked == ["prepare", "commit"]
+async def test_that_a_plan_is_off_is_said_until_everybody_has_heard_it_or_is_gone() -> None:
+    away = RankAwayError("away")
+    ranks = [Rank(0, fails={"abort": [away, away]}), Rank(1, fails={"prepare": [RankRefusedError("no")]})]
+    gone, desk = Rank(5, RankPhase.JOINING, fails={"abort": [away, RankGoneError("gone")]}), Desk()
+    with pytest.raises(RankRefusedError):
+        await desk.flight(ranks, [gone]).run(nothing)
+    await asyncio.wait_for(asyncio.gather(*desk.tasks), 60.0)
+    assert [each.asked.count("abort") for each in (*ranks, gone)] == [3, 1, 2]
+    assert all("commit" not in each.asked for each in (*ranks, gone))
+
+
+@pytest.mark.asyncio
+async def test_a_plan_that_nobody_wants_any_more_is_off() -> None:
+    ranks, desk = [Rank(0), Rank(1, is_silent=True)], Desk()
+    task = asyncio.create_task(desk.flight(ranks, []).run(nothing))
+    await asyncio.wait_for(ranks[1].silence.wait(), 60.0)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    await asyncio.wait_for(asyncio.gather(*desk.tasks), 60.0)
+    assert all(rank.asked[-1] == "abort" for rank in ranks)
+
+
+@pytest.mark.asyncio
+async def test_a_rank_that_is_away_is_asked_again_and_ends_a_boundary_after_its_time() -> None:
+    ranks, desk = [Rank(0), Rank(1, fails={"prepare": [RankAwayError("away")] * 2})], Desk()
+    assert await asyncio.wait_for(desk.flight(ranks, []).run(nothing), 60.0) == 5
+    silent = [Rank(0), Rank(1, is_silent=True)]
+    with pytest.raises(RankAwayError):
+        await desk.flight(silent, [], FlightTimes(boundary_prepare=0.01)).run(nothing)
+
+
+@pytest.mark.asyncio
+async def test_a_mistake_in_a_call_is_told_to_whoever_flies() -> None:
+    with pytest.raises(ZeroDivisionError):
+        await Desk().flight([Rank(0), Rank(1, fails={"prepare": [ZeroDivisionError()]})], []).run(nothing)
 
 
 KNOWN = RankState(rank=1, incarnation=2, phase=RankPhase.TRAINING, epoch=3, steps_applied=5)

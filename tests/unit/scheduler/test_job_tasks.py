@@ -7,8 +7,8 @@ from sqlalchemy.exc import OperationalError
 
 from evenkeel.history.errors import AbortedPlanError
 from evenkeel.services.common.database import DatabaseAwayError
-from evenkeel.services.scheduler.faults import JobFailedError
-from evenkeel.services.scheduler.job_tasks import JobTasks
+from evenkeel.services.scheduler.serving.faults import JobFailedError
+from evenkeel.services.scheduler.serving.job_tasks import JobTasks
 
 pytestmark = pytest.mark.asyncio
 

@@ -17,7 +17,7 @@ from evenkeel.services.scheduler.dispatch.protocol import (
 )
 from evenkeel.services.scheduler.domain.suspicion import ProbeOutcome, SuspectedLink, Suspicion
 from evenkeel.services.scheduler.metrics import SchedulerMetrics
-from evenkeel.services.scheduler.probing import Prober
+from evenkeel.services.scheduler.serving.probing import Prober
 
 pytestmark = pytest.mark.asyncio
 

@@ -5,7 +5,7 @@ from prometheus_client import CollectorRegistry
 
 from evenkeel.services.common.backoff import Backoff
 from evenkeel.services.scheduler.metrics import SchedulerMetrics
-from evenkeel.services.scheduler.renewals import FIRST_SECONDS, LONGEST_SECONDS, QUIET_SECONDS, Renewals
+from evenkeel.services.scheduler.serving.renewals import FIRST_SECONDS, LONGEST_SECONDS, QUIET_SECONDS, Renewals
 
 
 class Failing:

@@ -21,12 +21,12 @@ from evenkeel.history.records import (
 )
 from evenkeel.history.vocabulary import JobState, PlanMode, PlanState, VerdictKind
 from evenkeel.layouts.layout import Layout, uniform_layout
-from evenkeel.services.scheduler.departures import flight_again
 from evenkeel.services.scheduler.domain.flips import num_flips
 from evenkeel.services.scheduler.domain.job_state import JobKnowledge
 from evenkeel.services.scheduler.domain.replacements import on_rank_registered
 from evenkeel.services.scheduler.domain.restart import new_job, resumed_job
 from evenkeel.services.scheduler.domain.transitions import on_verdict
+from evenkeel.services.scheduler.plans.records import flight_again
 
 HOME = uniform_layout(num_blocks=8, tensor=2, pipeline=2, data=2, num_micro_batches=16)
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -96,7 +96,11 @@ def test_one_folder_for_a_list_of_folders_is_not_taken_for_its_letters() -> None
 def test_a_job_file_is_joined_with_the_environment(tmp_path: Path) -> None:
     path = tmp_path / "job.json"
     path.write_text(json.dumps({**DESCRIPTION, "config": {"flops": 7.0}, "model": f"{__name__}:model_of"}))
-    environment = {"EVENKEEL_KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:9092", "EVENKEEL_JOB_ID": "other"}
+    environment = {
+        "EVENKEEL_KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:9092",
+        "EVENKEEL_JOB_ID": "other",
+        "EVENKEEL_CONTROLLER_ADVERTISE_HOST": "trainer",
+    }
     loaded, model = load_job(path, environment, tmp_path / "run")
     assert loaded.layout == LAYOUT
     assert (loaded.job_id, loaded.kafka_bootstrap_servers, loaded.run_dir) == (
@@ -104,6 +108,7 @@ def test_a_job_file_is_joined_with_the_environment(tmp_path: Path) -> None:
         "127.0.0.1:9092",
         tmp_path / "run",
     )
+    assert (loaded.controller_bind_host, loaded.controller_advertise_host) == ("127.0.0.1", "trainer")
     assert len(loaded.job_token) >= 16
     assert model is not None
     assert model.blocks[0].forward_flops_per_token == 7.0

@@ -219,6 +219,16 @@ def test_a_commit_of_a_later_scheduler_counts_and_of_an_earlier_one_does_not(mai
         mailbox.prepare(reshape(3, ApplyMode.BOUNDARY, "other", term=7), 0)
 
 
+def test_what_an_earlier_scheduler_asked_about_is_off_and_what_it_decided_is_not(mailbox: Mailbox) -> None:
+    mailbox.commit(commit(1, ApplyMode.BOUNDARY, term=1))
+    with pytest.raises(TimeoutError):
+        mailbox.prepare(reshape(2, ApplyMode.RECOVER, term=1), 0.0)
+    assert mailbox.interrupted()
+    mailbox.follow(2)
+    assert not mailbox.interrupted()
+    assert taken(mailbox, 1) == 1
+
+
 def test_a_rank_that_has_finished_says_so(mailbox: Mailbox, threads: ThreadPoolExecutor) -> None:
     waiting = threads.submit(mailbox.prepare, reshape(1, ApplyMode.RECOVER), 60.0)
     while not mailbox.interrupted():

@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from evenkeel.layouts.layout import uniform_layout
 from evenkeel.layouts.rank_state import Ballot, RankPhase, RankState
 from evenkeel.trainer_sdk.control.acceptor import SAFE_PHASES, Acceptor
-from evenkeel.trainer_sdk.control.standing import StaleBallotError, Switching
+from evenkeel.trainer_sdk.control.standing import StaleBallotError, Switching, asked_plan
 from evenkeel.trainer_sdk.control.state import ApplyMode, Commit, Reshape
 
 LAYOUT = uniform_layout(num_blocks=1, tensor=1, pipeline=1, data=1, num_micro_batches=1)
@@ -86,6 +86,18 @@ class AcceptorMachine(RuleBasedStateMachine):
     def abort(self, term: int, epoch: int, plan_id: str) -> None:
         pending = self.box.state.pending_epoch
         self.box.abort(plan_id, Ballot(term, epoch))
+        assert self.box.state.pending_epoch == pending, "what is decided stays"
+
+    @rule(term=TERMS)
+    def follow(self, term: int) -> None:
+        pending, promised = self.box.state.pending_epoch, self.box.promised
+        try:
+            self.box.follow(term)
+        except StaleBallotError:
+            assert term < promised.term
+            return
+        asked = asked_plan(self.box.standing)
+        assert asked is None or asked.term >= term, "what an earlier scheduler asked about is off"
         assert self.box.state.pending_epoch == pending, "what is decided stays"
 
     @rule(epoch=st.integers(min_value=0, max_value=6))

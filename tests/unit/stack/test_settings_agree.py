@@ -16,7 +16,7 @@ from evenkeel.cli.settings_page import (
     settings_class,
 )
 from evenkeel.stack.kafka_jars import kafka_version
-from evenkeel.stack.services import SERVICE_NAMES
+from evenkeel.stack.services import SERVICE_NAMES, process_names
 
 ROOT = Path(__file__).resolve().parents[3]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
@@ -55,12 +55,12 @@ def test_every_client_setting_is_read_somewhere() -> None:
     assert set(CLIENT_SETTINGS) <= names_in(code.replace(page, ""))
 
 
-@pytest.mark.parametrize("service", SERVICE_NAMES)
-def test_compose_gives_each_service_settings_that_it_has_and_all_that_it_needs(service: str) -> None:
-    fields = settings_class(service).model_fields
+@pytest.mark.parametrize("process", process_names(SERVICE_NAMES, 2))
+def test_compose_gives_each_service_settings_that_it_has_and_all_that_it_needs(process: str) -> None:
+    fields = settings_class(process.partition("-")[0]).model_fields
     known = {PREFIX + name.upper() for name in fields}
     required = {PREFIX + name.upper() for name, info in fields.items() if info.is_required()}
-    given = evenkeel_names(SERVICES[service]["environment"])
+    given = evenkeel_names(SERVICES[process]["environment"])
     assert given <= known
     assert required <= given
 
@@ -77,6 +77,10 @@ def test_the_services_are_one_image_that_differs_by_command() -> None:
     ours = [SERVICES[name] for name in (*SERVICE_NAMES, "migrate", "topics")]
     assert len({each["image"] for each in ours}) == 1
     assert len({tuple(each["command"]) for each in ours}) == len(ours)
+    for name in SERVICE_NAMES:
+        first, second = (SERVICES[each] for each in process_names([name], 2))
+        apart = ("environment", "ports")
+        assert {key: first[key] for key in first.keys() - apart} == {key: second[key] for key in second.keys() - apart}
     assert {SERVICES[name]["command"][-1] for name in SERVICE_NAMES} == {
         f"evenkeel.services.{name}" for name in SERVICE_NAMES
     }
@@ -84,7 +88,7 @@ def test_the_services_are_one_image_that_differs_by_command() -> None:
 
 def test_nothing_is_published_beyond_this_machine_by_default_and_no_container_has_a_fixed_name() -> None:
     published = [port for each in SERVICES.values() for port in each.get("ports", ())]
-    assert len(published) == 3
+    assert len(published) == 4
     assert all(port.startswith("${EVENKEEL_PUBLISH_HOST:-127.0.0.1}:") for port in published)
     assert not any("container_name" in each for each in SERVICES.values())
 

@@ -15,7 +15,7 @@ from evenkeel.stack.locks import try_lock
 from evenkeel.stack.paths import stack_folder
 from evenkeel.stack.pids import is_alive, start_mark
 from evenkeel.stack.ports import free_ports, is_listening
-from evenkeel.stack.services import SERVICE_NAMES, service_process
+from evenkeel.stack.services import SERVICE_NAMES, process_names, service_process
 from evenkeel.stack.state import (
     Phase,
     StackState,
@@ -27,12 +27,13 @@ from evenkeel.stack.state import (
     write_state,
 )
 
+PROCESSES = process_names(SERVICE_NAMES, 2)
 ADDRESSES = Addresses(
     kafka_bootstrap_servers="127.0.0.1:9092",
     database_url="postgresql://u:p@127.0.0.1:5432/d",
-    fleet_address="127.0.0.1:7000",
+    fleet_address="127.0.0.1:7000,127.0.0.1:7001",
     fleet_token="token-token-token",
-    metrics_ports={"telemetry": 1, "detector": 2, "scheduler": 3},
+    metrics_ports={name: number for number, name in enumerate(PROCESSES)},
 )
 
 
@@ -77,7 +78,7 @@ def test_state_is_read_back_as_it_was_written_and_only_the_owner_may_read_it(che
     write_state(state)
     assert read_state("dev") == state
     assert stat.S_IMODE(state_path("dev").stat().st_mode) == 0o600
-    assert json.loads(state_path("dev").read_text())["addresses"]["fleet_address"] == "127.0.0.1:7000"
+    assert json.loads(state_path("dev").read_text())["addresses"]["fleet_address"] == ADDRESSES.fleet_address
     lock.close()
     assert read_state("dev") == replace(state, phase=Phase.DIED)
     remove_state("dev")
@@ -115,12 +116,16 @@ def test_a_child_that_was_not_reaped_is_not_alive() -> None:
     os.close(read_end)
 
 
-def test_only_the_scheduler_gets_the_fleet_token() -> None:
-    for name in SERVICE_NAMES:
+def test_each_process_has_a_name_and_ports_of_its_own_and_only_schedulers_the_fleet_token() -> None:
+    assert PROCESSES == ("telemetry", "telemetry-2", "detector", "detector-2", "scheduler", "scheduler-2")
+    for name in PROCESSES:
         settings = service_process(name, ADDRESSES).environment
+        assert settings["EVENKEEL_INSTANCE_ID"] == ("2" if name.endswith("-2") else "1")
         assert settings["EVENKEEL_KAFKA_BOOTSTRAP_SERVERS"] == "127.0.0.1:9092"
         assert settings["EVENKEEL_METRICS_PORT"] == str(ADDRESSES.metrics_ports[name])
-        assert ("EVENKEEL_FLEET_TOKEN" in settings) == (name == "scheduler")
+        assert ("EVENKEEL_FLEET_TOKEN" in settings) == name.startswith("scheduler")
+    places = [service_process(name, ADDRESSES).environment["EVENKEEL_FLEET_ADDRESS"] for name in PROCESSES[-2:]]
+    assert places == ADDRESSES.fleet_address.split(",")
 
 
 def test_settings_without_a_value_are_left_out() -> None:

@@ -213,7 +213,7 @@ class StoreGroupBuilder:
             len(spec.ranks),
             device=self._device,
             timeout=timedelta(seconds=timeout_seconds),
-            loopback=rendezvous.loopback,
+            host=rendezvous.host,
         )
 
 

@@ -44,7 +44,7 @@ class ReconfigureGroupBuilder(StoreGroupBuilder):
                 'elsewhere leave "groups" at "rebuild"'
             )
         super().__init__(rank, rendezvous, device=device, **options)
-        self._handle = str(self._unjoined(rendezvous.bare("handle"), rendezvous.loopback).get_reconfigure_handle())
+        self._handle = str(self._unjoined(rendezvous.bare("handle"), rendezvous.host).get_reconfigure_handle())
 
     def meet(self, epoch: int, participants: Sequence[int], announcement: Any) -> list[Any]:
         """See :meth:`StoreGroupBuilder.meet`."""
@@ -62,7 +62,7 @@ class ReconfigureGroupBuilder(StoreGroupBuilder):
     ) -> Backend:
         """See :meth:`StoreGroupBuilder.make_backend`."""
         name = f"epoch/{epoch}/{spec.name}"
-        backend = self._unjoined(rendezvous.bare(name), rendezvous.loopback, timeout_seconds)
+        backend = self._unjoined(rendezvous.bare(name), rendezvous.host, timeout_seconds)
         order = c10d.distributed_c10d.ReconfigureOptions()
         order.uuid = _identity(f"{rendezvous.job_id}/{name}")
         order.handles = list(rendezvous.read(_handles(epoch), spec.ranks).values())
@@ -70,8 +70,8 @@ class ReconfigureGroupBuilder(StoreGroupBuilder):
         backend.reconfigure(order).wait()
         return backend
 
-    def _unjoined(self, store: Store, loopback: bool, timeout_seconds: float = OPERATION_TIMEOUT_SECONDS) -> Backend:
-        options = gloo_options(timedelta(seconds=timeout_seconds), loopback)
+    def _unjoined(self, store: Store, host: str, timeout_seconds: float = OPERATION_TIMEOUT_SECONDS) -> Backend:
+        options = gloo_options(timedelta(seconds=timeout_seconds), host)
         options.enable_reconfigure = True
         # Until it joins, place and size only have to tell this rank's handle from the others'.
         return c10d.ProcessGroupGloo(store, self._rank, self._rank + 1, options)

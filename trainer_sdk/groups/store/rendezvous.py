@@ -6,13 +6,15 @@ nothing is heard. So each key is said by one rank, with one value, and who waits
 
 import json
 from collections.abc import Iterable, Sequence
-from datetime import timedelta
+from functools import cached_property
 from typing import Any
 
 from evenkeel.layouts.levels import WIDEST_GROUP, levels_of, path_of
 from evenkeel.trainer_sdk.groups.c10d import Store, c10d
 from evenkeel.trainer_sdk.groups.store.lasting_store import LastingStore
-from evenkeel.trainer_sdk.groups.store.store_link import StoreLink
+from evenkeel.trainer_sdk.groups.store.own_entries import OwnEntries
+from evenkeel.trainer_sdk.groups.store.own_host import host_towards
+from evenkeel.trainer_sdk.groups.store.store_links import StoreLinks
 from evenkeel.trainer_sdk.groups.store.store_watch import CONNECT_TIMEOUT_SECONDS, StorePlace, StoreWatch
 from evenkeel.trainer_sdk.groups.waiting import Waiter
 
@@ -21,32 +23,42 @@ class Rendezvous:
     """A connection to the job's store, under the job's prefix; belongs to one thread. Returns before it is open.
 
     Args:
-        address: ``host:port`` of the store.
+        address: ``host:port`` of the store, or of several that hold the same, comma-separated.
         job_id: Prefix, so that jobs may share a store.
-        watch: What connections of one process share; None for the first.
+        watches: What connections of one process share; empty for the first.
+
+    Attributes:
+        watches: As given, or its own.
 
     Raises:
         ValueError: ``address`` is not ``host:port``.
     """
 
-    def __init__(self, address: str, job_id: str, watch: StoreWatch | None = None) -> None:
-        host, _, port = address.rpartition(":")
-        if not host or not port.isdigit():
-            raise ValueError(f"store address {address!r}: expected host:port")
+    def __init__(self, address: str, job_id: str, watches: Sequence[StoreWatch] = ()) -> None:
         self.address = address
         self.job_id = job_id
-        self.loopback = host in ("127.0.0.1", "localhost")
-        self._watch = watch or StoreWatch(StorePlace(host, int(port), job_id))
-        self._link = StoreLink(self._watch)
-        self._lasting = LastingStore(self._link)
+        places, entries = StorePlace.all_of(address, job_id), OwnEntries()
+        self.loopback = all(each.host in ("127.0.0.1", "localhost") for each in places)
+        self.watches = tuple(watches) or tuple(StoreWatch(each, entries) for each in places)
+        self._links = StoreLinks(self.watches)
+        self._lasting = LastingStore(self._links)
+
+    @cached_property
+    def host(self) -> str:
+        """The address of this host's interface that the stores are reached by; loopback where all are on this machine.
+
+        Raises:
+            OSError: There is no way to any of them.
+        """
+        return "127.0.0.1" if self.loopback else host_towards(self.address)
 
     def another(self) -> "Rendezvous":
         """A connection of its own for another thread."""
-        return Rendezvous(self.address, self.job_id, self._watch)
+        return Rendezvous(self.address, self.job_id, self.watches)
 
     def close(self) -> None:
         """Who waits in this connection does not go on waiting in a later store."""
-        self._link.close()
+        self._links.close()
 
     def prefix(self, name: str) -> Store:
         """The part of the store below ``name``, for a backend that blocks in it: the store's death is a wait.
@@ -61,46 +73,19 @@ class Rendezvous:
         Raises:
             RuntimeError: The store was away for too long.
         """
-        return self._link.demand(lambda store: c10d.PrefixStore(name, store), CONNECT_TIMEOUT_SECONDS)
+        return self._links.demand(lambda store: c10d.PrefixStore(name, store), CONNECT_TIMEOUT_SECONDS)
 
     def announce(self, name: str, value: Any) -> None:
         """Set a key to a JSON value, for good: also in stores to come. Does not block."""
-        self._link.put({name: json.dumps(value).encode()})
-
-    def keep(self, name: str, text: str) -> None:
-        """As :meth:`announce`, of a text as it is, which somebody else may have set."""
-        self._link.put({name: text.encode()})
-
-    def claim(self, name: str, text: str) -> str:
-        """Set a key that nobody has set yet; returns what is there then. Blocks, on a helper thread.
-
-        Raises:
-            DistNetworkError: The store was away for too long.
-        """
-        found = self._link.demand(lambda store: store.compare_set(name, "", text), CONNECT_TIMEOUT_SECONDS)
-        return bytes(found).decode()
-
-    def await_value(self, name: str, timeout_seconds: float) -> str:
-        """What a key holds, once it is set. Blocks, on a helper thread.
-
-        Raises:
-            DistStoreError: It is not set.
-            DistNetworkError: The store was away.
-        """
-
-        def question(store: Store) -> bytes:
-            store.wait([name], timedelta(seconds=timeout_seconds))
-            return bytes(store.get(name))
-
-        return self._link.demand(question, timeout_seconds).decode()
+        self._links.put({name: json.dumps(value).encode()})
 
     def forget(self, prefix: str) -> None:
         """What this process set below ``prefix`` need not outlive the store."""
-        self._watch.entries.forget(prefix)
+        self.watches[0].entries.forget(prefix)
 
     def heard(self, name: str) -> bool:
         """Whether somebody announced ``name``; does not block, and is False while the store is away."""
-        return bool(self._link.ask(lambda store: store.check([name])))
+        return bool(self._links.ask(lambda store: store.check([name])))
 
     def read(self, name: str, ranks: Iterable[int]) -> dict[int, Any]:
         """What ranks announced under ``name/RANK``, once they have; blocks until then."""
@@ -150,7 +135,7 @@ class Rendezvous:
         found: list[bytes] = []
 
         def are_there() -> bool:
-            found[:] = self._link.ask(lambda store: store.multi_get(keys) if store.check(keys) else []) or []
+            found[:] = self._links.ask(lambda store: store.multi_get(keys) if store.check(keys) else []) or []
             return bool(found)
 
         waiter.until(are_there, timeout_seconds, f"meeting {what}")

@@ -15,6 +15,7 @@ from datetime import timedelta
 
 from evenkeel.trainer_sdk.groups.c10d import Store, c10d
 from evenkeel.trainer_sdk.groups.store.own_entries import OwnEntries
+from evenkeel.trainer_sdk.groups.store.silence import bound_silence, bound_silence_towards
 
 CONNECT_TIMEOUT_SECONDS = 10.0
 _FIRST_PAUSE_SECONDS = 0.02
@@ -34,6 +35,21 @@ class StorePlace:
     port: int
     job_id: str
 
+    @classmethod
+    def all_of(cls, addresses: str, job_id: str) -> "tuple[StorePlace, ...]":
+        """Those of a list such as ``a:1,b:1,c:1``.
+
+        Raises:
+            ValueError: It is none.
+        """
+        found = []
+        for address in addresses.split(","):
+            host, _, port = address.strip().rpartition(":")
+            if not host or not port.isdigit():
+                raise ValueError(f"store address {address!r}: expected host:port, or several of them, comma-separated")
+            found.append(cls(host, int(port), job_id))
+        return tuple(found)
+
     def connect(self) -> Store:
         """A client under the job's prefix; blocks until a store answers, so on a helper thread.
 
@@ -42,6 +58,7 @@ class StorePlace:
         """
         timeout = timedelta(seconds=CONNECT_TIMEOUT_SECONDS)
         client = c10d.TCPStore(self.host, self.port, is_master=False, timeout=timeout)
+        bound_silence_towards(self.port)
         return c10d.PrefixStore(self.job_id, client)
 
     def __str__(self) -> str:
@@ -55,15 +72,16 @@ class StoreWatch:
 
     Args:
         place: The store.
+        entries: What this process has set, in this store and in others.
 
     Attributes:
         place: The store.
-        entries: What this process has set in it.
+        entries: As given.
     """
 
-    def __init__(self, place: StorePlace) -> None:
+    def __init__(self, place: StorePlace, entries: OwnEntries) -> None:
         self.place = place
-        self.entries = OwnEntries()
+        self.entries = entries
         self._changed = threading.Condition()
         self._generation = 0
         self._is_there = False
@@ -105,7 +123,7 @@ def _run(owner: "weakref.ref[StoreWatch]", place: StorePlace) -> None:
         try:
             with socket.create_connection((place.host, place.port), CONNECT_TIMEOUT_SECONDS) as line:
                 line.settimeout(None)
-                line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+                bound_silence(line)
                 num_entries = watch.found()
                 if num_ends:
                     away_seconds = time.monotonic() - since

@@ -20,6 +20,10 @@ from evenkeel.layouts.schedules import schedules_named
 from evenkeel.trainer_sdk.control.tls import ControllerTls, checked_fleet_ca_file
 from evenkeel.trainer_sdk.launcher.description.job_spec import JobSpec
 
+_CONTROLLER_HOSTS = {
+    "controller_bind_host": "EVENKEEL_CONTROLLER_BIND_HOST",
+    "controller_advertise_host": "EVENKEEL_CONTROLLER_ADVERTISE_HOST",
+}
 _TLS_FILES = ("fleet_ca_file", "rank_certificate", "rank_key", "scheduler_ca_file")
 _UNIFORM = frozenset(
     {
@@ -44,8 +48,8 @@ def load_job(
 
     The file is one JSON object with the fields of ``JobSpec``, where ``layout`` is either a layout message or the
     degrees of a uniform one, and ``model`` is a model message or ``module:function``, which is called with ``config``.
-    Addresses and tokens come from the environment (``EVENKEEL_*``), files for TLS from there or the file; a job token
-    that nobody set is made up.
+    Addresses and tokens come from the environment (``EVENKEEL_*``), files for TLS and hosts of rank controllers from
+    there or the file; a job token that nobody set is made up.
 
     Args:
         path: The file.
@@ -85,6 +89,7 @@ def load_job(
         "fleet_token": environment.get("EVENKEEL_FLEET_TOKEN", ""),
         "job_token": environment.get("EVENKEEL_JOB_TOKEN") or secrets.token_urlsafe(24),
     }
+    settings |= {name: environment[setting] for name, setting in _CONTROLLER_HOSTS.items() if environment.get(setting)}
     for name in _TLS_FILES:
         settings[name] = environment.get(f"EVENKEEL_{name.upper()}") or plain.get(name, "")
     try:

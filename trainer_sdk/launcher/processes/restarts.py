@@ -4,7 +4,7 @@ import threading
 import time
 from collections.abc import Callable
 
-_QUICK_FAILURE_SECONDS = 5.0
+QUICK_FAILURE_SECONDS = 5.0
 _LEAST_BACK_OFF_SECONDS = 0.1
 _LONGEST_DELAY_SECONDS = 30.0
 
@@ -56,7 +56,7 @@ class Restarts:
         if self._delay_seconds is None or ends:
             return False
         lived_seconds = time.monotonic() - self._started_at.get(rank, 0.0)
-        quick = self._quick_failures.get(rank, 0) + 1 if lived_seconds < _QUICK_FAILURE_SECONDS else 0
+        quick = self._quick_failures.get(rank, 0) + 1 if lived_seconds < QUICK_FAILURE_SECONDS else 0
         self._quick_failures[rank] = quick
         timer = threading.Timer(backed_off_seconds(self._delay_seconds, quick), self._on_due, (rank,))
         timer.daemon = True

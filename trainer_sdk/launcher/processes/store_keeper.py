@@ -26,16 +26,22 @@ class StoreKeeper:
     Args:
         job_id: Job.
         fork: Forks a process that runs a function: its id. Raises OSError when there is none to be had.
+        place: Address and port to listen on; port 0 = any.
+
+    Raises:
+        OSError: The address is not this host's, or in use.
 
     Attributes:
         address: Host and port of the store, now and later.
         num_starts: How many processes the store has had.
     """
 
-    def __init__(self, job_id: str, fork: Callable[[Callable[[], int]], int]) -> None:
+    def __init__(
+        self, job_id: str, fork: Callable[[Callable[[], int]], int], place: tuple[str, int] = ("127.0.0.1", 0)
+    ) -> None:
         self._job_id = job_id
         self._fork = fork
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=socket.SOMAXCONN)
+        self._listener = socket.create_server(place, backlog=socket.SOMAXCONN)
         host, port = self._listener.getsockname()
         self.address: tuple[str, int] = (host, port)
         self.num_starts = 0

@@ -2,10 +2,8 @@
 
 from typing import Protocol
 
-from evenkeel.trainer_sdk.replicas.membership.roster import (
-    Epoch,
-    Member,
-)
+from evenkeel.trainer_sdk.replicas.membership.passage import Passage
+from evenkeel.trainer_sdk.replicas.membership.roster import Again, Epoch, Member
 
 EXIT_EVICTED = 75
 
@@ -31,8 +29,8 @@ class Director(Protocol):
     def join(self, lines: tuple[str, ...]) -> None:
         """Say that this replica is ready; one of its ranks does it for all."""
 
-    def wait(self, entered: int, *, at_border: bool, timeout_seconds: float | None = None) -> Epoch | None:
-        """The epoch to go on in, see :meth:`Roster.next_epoch`, once there is one; None after the timeout.
+    def wait(self, passage: Passage, timeout_seconds: float | None = None) -> Epoch | None:
+        """The epoch to go on in, see :meth:`Passage.next_epoch`, once there is one; None after the timeout.
 
         Raises:
             Evicted: The others go on without this replica.
@@ -48,8 +46,8 @@ class Director(Protocol):
     def entered(self, epoch: Epoch) -> None:
         """This rank trains in that epoch from now on, or tries to."""
 
-    def failed(self, epoch: Epoch, why: str, *, anew: bool = False) -> None:
-        """The epoch's groups broke here, or, ``anew``, none of its members holds any state; returns at once."""
+    def failed(self, complaint: Again) -> None:
+        """An epoch does not work here; returns at once."""
 
     def silent(self, members: tuple[Member, ...], why: str) -> None:
         """These take part in nothing, for too long; returns at once."""
@@ -74,7 +72,7 @@ class AloneDirector:
     def join(self, lines: tuple[str, ...]) -> None:
         """See :class:`Director`."""
 
-    def wait(self, entered: int, *, at_border: bool, timeout_seconds: float | None = None) -> Epoch | None:
+    def wait(self, passage: Passage, timeout_seconds: float | None = None) -> Epoch | None:
         """See :class:`Director`."""
         return self.newest
 
@@ -86,9 +84,9 @@ class AloneDirector:
     def entered(self, epoch: Epoch) -> None:
         """See :class:`Director`."""
 
-    def failed(self, epoch: Epoch, why: str, *, anew: bool = False) -> None:
+    def failed(self, complaint: Again) -> None:
         """See :class:`Director`."""
-        raise RuntimeError(f"a replica alone has lost somebody: {why}")
+        raise RuntimeError(f"a replica alone has lost somebody: {complaint.why}")
 
     def silent(self, members: tuple[Member, ...], why: str) -> None:
         """See :class:`Director`."""

@@ -13,9 +13,9 @@ import time
 import weakref
 from collections.abc import Callable, Mapping
 
+from evenkeel.trainer_sdk.groups.store.silence import bound_silence
+
 _CONNECT_SECONDS = 3.0
-_KEEP_ALIVE_SECONDS = 1
-_KEEP_ALIVE_PROBES = 4
 _BACKLOG = 512
 
 _open: "weakref.WeakSet[Lifelines]" = weakref.WeakSet()
@@ -132,20 +132,6 @@ class Lifelines:
         line.close()
 
 
-def host_towards(address: str) -> str:
-    """The address of this host's interface from which another is reached.
-
-    Args:
-        address: ``host:port`` of somebody who listens.
-
-    Raises:
-        OSError: There is no way there.
-    """
-    host, _, port = address.rpartition(":")
-    with socket.create_connection((host, int(port)), _CONNECT_SECONDS) as line:
-        return str(line.getsockname()[0])
-
-
 def _connect(address: str) -> socket.socket:
     host, _, port = address.rpartition(":")
     deadline = time.monotonic() + _CONNECT_SECONDS
@@ -161,14 +147,7 @@ def _connect(address: str) -> socket.socket:
 
 def _kept_alive(line: socket.socket) -> socket.socket:
     line.setblocking(False)
-    line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in (
-        ("TCP_KEEPIDLE", _KEEP_ALIVE_SECONDS),
-        ("TCP_KEEPINTVL", _KEEP_ALIVE_SECONDS),
-        ("TCP_KEEPCNT", _KEEP_ALIVE_PROBES),
-    ):
-        if hasattr(socket, name):
-            line.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    bound_silence(line)
     return line
 
 

@@ -1,7 +1,7 @@
-"""The way to decide epochs that needs no service: a log in the job's store.
+"""The way to decide epochs that needs no service: a log in the job's stores.
 
-Whoever sees a replica come or go writes an entry, the first to claim a place in the log wins, and everybody reads all
-entries in order.
+Whoever sees a replica come or go writes an entry, and everybody reads all entries in the same order. Where there are
+several stores, whoever is cut off from most of them decides nothing.
 """
 
 import logging
@@ -11,10 +11,11 @@ import threading
 import time
 from collections.abc import Callable
 
-from evenkeel.trainer_sdk.groups.c10d import c10d
+from evenkeel.trainer_sdk.groups.store.ledger import Ledger
 from evenkeel.trainer_sdk.groups.store.rendezvous import Rendezvous
 from evenkeel.trainer_sdk.replicas.membership.director import EXIT_EVICTED, Evicted
-from evenkeel.trainer_sdk.replicas.membership.lifelines import Lifelines, host_towards
+from evenkeel.trainer_sdk.replicas.membership.lifelines import Lifelines
+from evenkeel.trainer_sdk.replicas.membership.passage import Passage
 from evenkeel.trainer_sdk.replicas.membership.roster import (
     Again,
     Entry,
@@ -27,8 +28,6 @@ from evenkeel.trainer_sdk.replicas.membership.roster import (
     entry_to_text,
 )
 
-_READ_SLICE_SECONDS = 1e6  # torch writes a warning whenever such a wait ends without its key
-_POLL_SECONDS = 0.01
 _TELL_EVERY_SECONDS = 30.0
 _LEAVE_SECONDS = 5.0
 _FENCE_GRACE_SECONDS = 2.0
@@ -39,7 +38,7 @@ class LogDirector:
     """Decides by the log in the job's store. Its threads are daemons.
 
     Args:
-        rendezvous: Connection to the store; its others are taken from it.
+        rendezvous: Connection to the stores; its others are taken from it.
         replica: This replica.
         index: This rank within it.
         token: Of this replica's processes; the same on all its ranks.
@@ -52,17 +51,13 @@ class LogDirector:
         self._index = index
         self._roster = Roster(num_replicas)
         self._changed = threading.Condition()
-        self._num_read = 0
         self._entered = 0
         self._newest_abrupt = 0  # read without the lock
         self._evicted = ""
         self._closed = False
-        self._reading, self._writing = rendezvous.another(), rendezvous.another()
         self._write_lock = threading.Lock()
-        host = "127.0.0.1" if rendezvous.loopback else host_towards(rendezvous.address)
-        self.lines = Lifelines(host, self._line_ended)
-        self._reader = threading.Thread(target=self._read, name="evenkeel-log", daemon=True)
-        self._reader.start()
+        self.lines = Lifelines(rendezvous.host, self._line_ended)
+        self._ledger = Ledger(rendezvous, "replicas/log", self._heard)
 
     @property
     def newest(self) -> Epoch | None:
@@ -79,9 +74,9 @@ class LogDirector:
         """See :class:`Director`."""
         self._later(Ready(replica=self._replica, token=self.token, lines=lines))
 
-    def wait(self, entered: int, *, at_border: bool, timeout_seconds: float | None = None) -> Epoch | None:
+    def wait(self, passage: Passage, timeout_seconds: float | None = None) -> Epoch | None:
         """See :class:`Director`."""
-        return self._await(lambda: self._roster.next_epoch(self.token, entered, at_border=at_border), timeout_seconds)
+        return self._await(lambda: passage.next_epoch(self._roster, self.token), timeout_seconds)
 
     def epoch(self, number: int) -> Epoch:
         """See :class:`Director`."""
@@ -114,9 +109,9 @@ class LogDirector:
                     lines[f"{member.replica}/{member.token}/{index}"] = address
         self.lines.hold(lines)
 
-    def failed(self, epoch: Epoch, why: str, *, anew: bool = False) -> None:
+    def failed(self, complaint: Again) -> None:
         """See :class:`Director`."""
-        self._later(Again(epoch=epoch.number, why=why[:200], anew=anew))
+        self._later(complaint)
 
     def silent(self, members: tuple[Member, ...], why: str) -> None:
         """See :class:`Director`."""
@@ -134,7 +129,7 @@ class LogDirector:
         writer.start()
         writer.join(_LEAVE_SECONDS)
         if not writer.is_alive():  # else the store is away, and nobody hears of it
-            self._reader.join(_LEAVE_SECONDS)  # it reads that entry; inside torch it would not survive the interpreter
+            self._ledger.join(_LEAVE_SECONDS)  # that entry is the last that it reads
         self.lines.close()
 
     def _leave_now(self) -> None:
@@ -155,51 +150,33 @@ class LogDirector:
         threading.Thread(target=self._write, args=(entry,), name="evenkeel-log-entry", daemon=True).start()
 
     def _write(self, entry: Entry) -> None:
-        """Claim the next free place; ends early when somebody else has said the same."""
-        text = entry_to_text(entry)
+        """Ends early when somebody else has said the same."""
         with self._write_lock:
-            place = self._num_read
-            while not self._is_known(entry):
-                if self._writing.claim(_key(place), text) == text:
-                    return
-                place += 1
+            self._ledger.append(entry_to_text(entry), is_due=lambda: self._is_due(entry))
 
-    def _is_known(self, entry: Entry) -> bool:
+    def _is_due(self, entry: Entry) -> bool:
         with self._changed:
-            if isinstance(entry, Again):
-                epoch = self._roster.epoch
-                return epoch is None or epoch.number != entry.epoch
-            return entry.token in self._roster.gone
+            return self._roster.is_due(entry)
 
-    def _read(self) -> None:
-        while self.token not in self._roster.gone:
-            try:
-                text = self._reading.await_value(_key(self._num_read), _READ_SLICE_SECONDS)
-            except (c10d.DistStoreError, c10d.DistNetworkError):  # nothing new, or the store is away
-                time.sleep(_POLL_SECONDS)
-                continue
-            entry = entry_from_text(text)
-            # Whoever has read an entry tells it to a store that is started again.
-            self._reading.keep(_key(self._num_read), text)
-            with self._changed:
-                self._num_read += 1
-                self._roster.apply(entry)
-                self._newest_abrupt = self._roster.newest_abrupt
-                if self.token in self._roster.gone and not self._closed and not self._evicted:
-                    self._evicted = self._roster.gone[self.token]
-                    threading.Thread(target=_end_soon, name="evenkeel-eviction", daemon=True).start()
-                self._changed.notify_all()
-            if isinstance(entry, Gone | Again):
-                _log.info("%s", _words(entry))
+    def _heard(self, text: str) -> bool:
+        """The log's next entry; this process's end is the last that it needs to hear of."""
+        entry = entry_from_text(text)
+        with self._changed:
+            self._roster.apply(entry)
+            self._newest_abrupt = self._roster.newest_abrupt
+            is_gone = self.token in self._roster.gone
+            if is_gone and not self._closed and not self._evicted:
+                self._evicted = self._roster.gone[self.token]
+                threading.Thread(target=_end_soon, name="evenkeel-eviction", daemon=True).start()
+            self._changed.notify_all()
+        if isinstance(entry, Gone | Again):
+            _log.info("%s", _words(entry))
+        return not is_gone
 
 
 def new_token() -> str:
     """Tells the processes of a replica from those that it had before."""
     return secrets.token_hex(8)
-
-
-def _key(place: int) -> str:
-    return f"replicas/log/{place}"
 
 
 def _words(entry: Gone | Again) -> str:

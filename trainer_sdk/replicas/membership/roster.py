@@ -41,7 +41,7 @@ class Gone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Again:
-    """An epoch does not work though nobody is gone: the same members have another one.
+    """An epoch does not work though nobody is gone: its members have another one, with whoever came since.
 
     Attributes:
         epoch: Number of the epoch.
@@ -104,7 +104,7 @@ class Roster:
     Attributes:
         epochs: The newest ones by number.
         epoch: The newest; None while those that are to begin are not all there.
-        newest_abrupt: Number of the newest epoch that waits for no step's end; 0 = none.
+        newest_abrupt: Number of the newest change that waits for no step's end: an epoch, or that there is none.
         gone: Why, by token, for everybody who is gone.
     """
 
@@ -126,33 +126,23 @@ class Roster:
                 self._came(entry)
             case Gone():
                 self._went(entry)
-            case Again(epoch=number, anew=anew):
-                if self.epoch is None or number != self.epoch.number:
+            case Again(anew=anew):
+                if not self.is_due(entry):
                     return
                 if anew:
-                    self._begun, self.epoch, self._left = False, None, []
                     self._members = {name: replace(each, founds=True) for name, each in self._members.items()}
+                    self._end()
                     self._begin()
                 else:
                     self._go_on(abrupt=True)
 
-    def next_epoch(self, token: str, entered: int, *, at_border: bool) -> Epoch | None:
-        """Where a process goes from the epoch that it is in; the same wherever its peers have read on to.
-
-        The newest abrupt one, as everybody hears of it sooner or later. Those after it are entered one by one, each at
-        a border on which all members of the one before it agree; a newcomer waits in the first that it is part of.
-
-        Args:
-            token: The process.
-            entered: Number of the epoch that it is in; 0 = none.
-            at_border: Its peers have agreed to go on.
-        """
-        abrupt = self.newest_abrupt
-        numbers = [abrupt] if abrupt > entered else []
-        if at_border:
-            numbers += range(max(abrupt, entered) + 1, self._number + 1)
-        epochs = (self.epochs.get(number) for number in numbers)
-        return next((each for each in epochs if each and any(token == one.token for one in each.members)), None)
+    def is_due(self, entry: Entry) -> bool:
+        """Whether an entry says something that no earlier one has said."""
+        if isinstance(entry, Again):
+            # An abrupt change since then takes its members out of it anyway; other changes wait for a step's end in it,
+            # which does not come.
+            return self.epoch is not None and self.newest_abrupt <= entry.epoch <= self.epoch.number
+        return entry.token not in self.gone
 
     def _came(self, entry: Ready) -> None:
         before = self._members.get(entry.replica)
@@ -188,7 +178,13 @@ class Roster:
         if self._members:
             self._go_on(abrupt=True)
         else:  # nobody holds any state: whoever comes now begins anew
-            self._begun, self.epoch, self._left = False, None, []
+            self._end()
+
+    def _end(self) -> None:
+        """Nobody trains: whoever tries to, leaves off, and waits until enough are there to begin."""
+        self._begun, self.epoch, self._left = False, None, []
+        self._number += 1
+        self.newest_abrupt = self._number
 
     def _go_on(self, *, abrupt: bool) -> None:
         self._number += 1

@@ -30,7 +30,7 @@ from evenkeel.services.common.worker import Worker
 from evenkeel.services.scheduler.adapters.findings import DECODERS
 from evenkeel.services.scheduler.adapters.intake import Intake
 from evenkeel.services.scheduler.adapters.store import Change, Store
-from evenkeel.services.scheduler.faults import JobAwayError
+from evenkeel.services.scheduler.serving.faults import JobAwayError
 from tests.integration.scheduler.conftest import (
     PATIENT_SECONDS,
     Scheduler,

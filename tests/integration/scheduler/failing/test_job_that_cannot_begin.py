@@ -18,7 +18,7 @@ from evenkeel.history.records import (
 from evenkeel.history.vocabulary import JobState, PlanState, VerdictKind
 from evenkeel.scheduler.v1 import scheduler_pb2_grpc
 from evenkeel.services.scheduler.adapters.store import Store
-from evenkeel.services.scheduler.faults import JobAwayError
+from evenkeel.services.scheduler.serving.faults import JobAwayError
 from tests.integration.scheduler.conftest import (
     Scheduler,
     World,
@@ -82,7 +82,7 @@ async def test_a_job_whose_open_incidents_cannot_be_settled_can_be_finished_all_
 
 async def left_with_an_incident(store: TrippingStore, bad: World, good: World) -> Scheduler:
     """The service after it began again with a job that has an open incident and cannot go on."""
-    await bad.say(VerdictKind.FAIL_STOP, 3)
+    await bad.say_and_plan(VerdictKind.FAIL_STOP, 3)
     store.forgets_layouts_of = bad.toys.job_id
     return await start_again(store, bad, good)
 

@@ -1,0 +1,167 @@
+"""What the ranks themselves show: a death that nobody tells, ranks that stand still, the end of all processes.
+
+Who is ill is the detector's to say, and it says so of a dead process within a tenth of a second. But survivors stand
+still until there is a plan. So when a process's stream broke, its controller does not answer, others of its epoch have
+parked, and no verdict has come for a while, that is taken for the verdict: with the detector's id, so that nothing is
+counted twice when the detector is heard again.
+
+Ranks that are parked though all are alive have lost a connection between two of them. Nobody will be accused, and
+without a plan they would stand there for ever: one is made, mostly for the layout that they have.
+
+A job that nobody finished is over when its processes are: those of a loop that cannot be reshaped say that they are
+done, or the detector has seen all of them end. It is finished after a while, unless a rank is gone or somebody answers.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from evenkeel.contracts.verdict_ids import verdict_id
+from evenkeel.history.records import CulpritRecord, EvidenceRecord, VerdictRecord
+from evenkeel.history.vocabulary import PlanMode, VerdictKind
+from evenkeel.layouts.rank_state import RankPhase, RankState
+from evenkeel.services.scheduler.domain.job_state import JobKnowledge
+from evenkeel.services.scheduler.jobs.events import Silence, StreamBroken
+from evenkeel.services.scheduler.jobs.job import Process, Timer, TimerKey
+from evenkeel.services.scheduler.jobs.steps import Ask, Draft, EndJob, Report
+
+_AGAIN_SECONDS = 0.5
+_WITNESS_STATUS_SECONDS = 0.5
+_STANDSTILL_STATUS_SECONDS = 1.0
+_ENDED_STATUS_SECONDS = 2.0
+_CONFIDENCE = 0.97
+
+Answers = Mapping[Process, RankState | Silence]
+
+
+def stream_broken(draft: Draft, event: StreamBroken) -> None:
+    """A process's stream broke and its controller does not answer: report it, and see what becomes of it."""
+    draft.then.append(Report(event.process, event.detail))
+    if _counts(draft.known, event.process):
+        draft.job = replace(draft.job, suspects={**draft.job.suspects, event.process: event.detail})
+        draft.set_timer(event.process, draft.moment.rules.verdict_seconds)
+
+
+def rank_said(draft: Draft, state: RankState) -> None:
+    """A rank is parked, or done."""
+    known = draft.known
+    if state.phase is RankPhase.PARKED:
+        draft.set_timer(Timer.STANDSTILL, draft.moment.rules.standstill_seconds)
+    elif state.phase is RankPhase.FINISHED and not known.can_reshape:
+        info = known.ranks.get(state.rank)
+        if info is not None and info.incarnation == state.incarnation and not info.ended:
+            draft.known = known.with_rank(replace(info, ended=True))
+            if draft.known.all_ended:
+                draft.set_timer(Timer.ENDED, draft.moment.rules.ended_seconds)
+
+
+def all_ended(draft: Draft) -> None:
+    """The detector has seen all processes end."""
+    draft.job = replace(draft.job, seen_to_end=True)
+    draft.set_timer(Timer.ENDED, draft.moment.rules.ended_seconds)
+
+
+def waited(draft: Draft, key: TimerKey) -> None:
+    """The time for a verdict, for a plan for parked ranks, or for somebody to go on with the job is over."""
+    known = draft.known
+    if key is Timer.ENDED:
+        if known.all_ended:
+            draft.then.append(EndJob())
+        elif draft.job.seen_to_end and not known.lost:
+            draft.then.append(Ask(key, _ENDED_STATUS_SECONDS))
+    elif key is Timer.STANDSTILL:
+        if not known.can_reshape or not _parked(draft):
+            return
+        if _may_recover(draft) and not known.lost:
+            draft.then.append(Ask(key, _STANDSTILL_STATUS_SECONDS, _in_layout(known)))
+        else:
+            draft.set_timer(key, draft.moment.rules.standstill_seconds)
+    elif not isinstance(key, Timer):
+        if not _counts(known, key):
+            _trust(draft, key)
+        elif _parked(draft, beside=key[0]):
+            draft.then.append(Ask(key, _WITNESS_STATUS_SECONDS, (key,)))
+        else:
+            draft.set_timer(key, _AGAIN_SECONDS)
+
+
+def all_alive(draft: Draft, answers: Answers) -> bool:
+    """Whether parked ranks stand still though every process of the layout in force answers, and none is done."""
+    there = [process for process in _in_layout(draft.known) if _is_there(answers.get(process, Silence.AWAY))]
+    alive = len(there) == len(draft.known.layout.ranks)
+    parked = _parked(draft)
+    if not alive or not parked or not _may_recover(draft):
+        return False
+    draft.note("ranks are parked though nobody is gone: recovering", parked=parked)
+    return True
+
+
+def nobody_there(draft: Draft, answers: Answers) -> bool:
+    """Whether the job is over: no process answers that is not done."""
+    over = draft.job.seen_to_end and not draft.known.lost
+    return over and not any(one is Silence.REFUSED or _is_there(one) for one in answers.values())
+
+
+def verdict_on(draft: Draft, process: Process, answers: Answers) -> VerdictRecord | None:
+    """What a suspect's silence amounts to; None where it is there, or is none of the job's any more."""
+    known, detail = draft.known, draft.job.suspects.get(process)
+    parked = _parked(draft, beside=process[0])
+    _trust(draft, process)
+    is_away = answers.get(process, Silence.AWAY) is Silence.AWAY
+    if detail is None or not is_away or not parked or not _counts(known, process):
+        return None
+    rank, incarnation = process
+    info = known.ranks[rank]
+    iteration = max(draft.moment.states[one].iteration for one in parked)
+    text = (
+        f"the scheduler saw it itself: the stream broke ({detail}), the controller does not answer, "
+        f"ranks {parked} are parked, and no verdict came in {draft.moment.rules.verdict_seconds:g} s"
+    )
+    draft.note("no verdict on a process that is gone: deciding without", rank=rank, incarnation=incarnation)
+    return VerdictRecord(
+        verdict_id=verdict_id(known.job_id, VerdictKind.FAIL_STOP, rank, incarnation),
+        job_id=known.job_id,
+        kind=VerdictKind.FAIL_STOP,
+        culprits=(CulpritRecord(rank=rank, incarnation=incarnation, node=info.node, device=info.device),),
+        throughput=0.0,
+        throughput_margin=0.0,
+        confidence=_CONFIDENCE,
+        first_iteration=iteration,
+        decided_iteration=iteration,
+        decided_at=draft.moment.at,
+        evidence=(EvidenceRecord(name="process", value=1.0, unit="", text=text),),
+    )
+
+
+def _trust(draft: Draft, process: Process) -> None:
+    left = {one: detail for one, detail in draft.job.suspects.items() if one != process}
+    draft.job = replace(draft.job, suspects=left)
+
+
+def _counts(known: JobKnowledge, process: Process) -> bool:
+    info = known.ranks.get(process[0])
+    return info is not None and info.incarnation == process[1] and info.alive and bool(info.address)
+
+
+def _in_layout(known: JobKnowledge) -> tuple[Process, ...]:
+    return tuple((rank, known.ranks[rank].incarnation) for rank in known.layout.ranks)
+
+
+def _parked(draft: Draft, *, beside: int = -1) -> list[int]:
+    """Ranks of the layout in force that wait for a recovery, but for one."""
+    states, found = draft.moment.states, list[int]()
+    for rank, incarnation in _in_layout(draft.known):
+        state = states.get(rank)
+        if rank == beside or state is None or state.incarnation != incarnation:
+            continue
+        if state.phase is RankPhase.PARKED and state.epoch == draft.known.epoch:
+            found.append(rank)
+    return sorted(found)
+
+
+def _may_recover(draft: Draft) -> bool:
+    flight = draft.known.flight
+    return not draft.known.stuck and (flight is None or flight.mode is not PlanMode.RECOVER)
+
+
+def _is_there(answer: RankState | Silence) -> bool:
+    return isinstance(answer, RankState) and answer.phase is not RankPhase.FINISHED

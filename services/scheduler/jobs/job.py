@@ -1,0 +1,113 @@
+"""One job as the machine has it: what is known of it, and what is under way for it. Immutable."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from evenkeel.history.records import PlanRecord
+from evenkeel.history.vocabulary import JobState
+from evenkeel.services.scheduler.dispatch.protocol import Decision
+from evenkeel.services.scheduler.domain.job_state import JobKnowledge, PlanInFlight, PlanNeed, RankInfo
+
+Process = tuple[int, int]
+"""A process of a rank: (rank, incarnation)."""
+
+
+class Timer(StrEnum):
+    """What a job waits for; each at most once at a time. A process instead of one of these: its verdict."""
+
+    AGAIN = "again"
+    """A plan failed: look at what the state asks for."""
+
+    REGISTRATIONS = "registrations"
+    PROFILE = "profile"
+    SECOND_LOOK = "second_look"
+    STANDSTILL = "standstill"
+    ENDED = "ended"
+    START = "start"
+
+
+TimerKey = Timer | Process
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What the planner is asked just now.
+
+    Attributes:
+        number: Grows; the answer to an older one is dropped.
+        need: What the answer is for.
+        about: The part of the state that the answer is good for.
+    """
+
+    number: int
+    need: PlanNeed
+    about: tuple[object, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActivePlan:
+    """A plan on its way to the ranks.
+
+    Attributes:
+        flight: The plan as the job's state has it.
+        record: The plan as the history has it.
+        participants: Processes that it counts on.
+        decision: What was decided on it, durably: no rank can go back from it. None = nothing yet.
+    """
+
+    flight: PlanInFlight
+    record: PlanRecord
+    participants: frozenset[Process]
+    decision: Decision | None = None
+
+    def is_intact(self, ranks: Mapping[int, RankInfo]) -> bool:
+        """Whether all processes that it counts on are alive and those of their ranks.
+
+        Args:
+            ranks: The process of each rank that counts now.
+        """
+        return self.participants <= {(info.rank, info.incarnation) for info in ranks.values() if info.alive}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One job.
+
+    Attributes:
+        known: What is known of it.
+        salt: A word of whoever goes on with it now: no other names a plan like this.
+        said: The state that the history knows.
+        plan: The plan on its way, if any; ``known.flight`` is the same plan.
+        in_force: The plan in force, if its effect is not measured yet.
+        overtaken: Ids of decided plans that no rank will be seen to run any more, and whose end is not recorded yet.
+        must_recover: Some rank waits for a recovery, though nobody is gone.
+        question: What the planner is asked.
+        num_questions: How often it was asked.
+        timers: Those that run.
+        suspects: Processes whose streams broke, and how: a verdict on them is waited for.
+        seen_to_end: The detector's newest word is that all processes of the job have ended.
+        num_failures: Plans that failed since one was last applied.
+        num_second_looks: Of the same state.
+        has_waited: For ranks that have not registered.
+        goes_without_profile: It was waited for long enough.
+        advised: Id of the advice that was given last.
+    """
+
+    known: JobKnowledge
+    salt: str
+    said: JobState
+    plan: ActivePlan | None = None
+    in_force: PlanRecord | None = None
+    overtaken: tuple[str, ...] = ()
+    must_recover: bool = False
+    question: Question | None = None
+    num_questions: int = 0
+    timers: frozenset[TimerKey] = frozenset()
+    suspects: Mapping[Process, str] = field(default_factory=dict)
+    seen_to_end: bool = False
+    num_failures: int = 0
+    num_second_looks: int = 0
+    has_waited: bool = False
+    goes_without_profile: bool = False
+    advised: str = ""

@@ -1,0 +1,339 @@
+"""A job's plans: asked for by its state, weighed, taken to the ranks, and what becomes of them."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from evenkeel.history.records import IncidentEventRecord, PlanEventRecord, PlanRecord
+from evenkeel.history.vocabulary import IncidentEventKind, PlanMode, PlanState
+from evenkeel.layouts.rank_state import RankPhase
+from evenkeel.planning.solution import NoPlanError, Solution
+from evenkeel.services.scheduler.dispatch.agreement import NoAgreementError, NothingLeftError, RecoveryNeededError
+from evenkeel.services.scheduler.dispatch.protocol import CannotReshapeError, Decision, StaleBallotError
+from evenkeel.services.scheduler.domain.advice import Advice, advice_on
+from evenkeel.services.scheduler.domain.job_state import JobKnowledge, PlanInFlight, PlanNeed
+from evenkeel.services.scheduler.domain.replacements import promoted
+from evenkeel.services.scheduler.domain.stuck import Stuck, StuckReason
+from evenkeel.services.scheduler.domain.transitions import on_applied
+from evenkeel.services.scheduler.jobs.events import Agreed, Applied, Event, Failed, Possible, Solved
+from evenkeel.services.scheduler.jobs.job import ActivePlan, Question, Timer
+from evenkeel.services.scheduler.jobs.steps import AwaitPossible, Draft, Solve, Weighed
+from evenkeel.services.scheduler.plans.decision import Choice
+from evenkeel.services.scheduler.plans.records import decision_to_document, note_of, plan_record
+from evenkeel.services.scheduler.plans.weigh import weigh
+
+_LONGEST_SECOND_LOOK_SECONDS = 600.0
+_FIRST_RETRY_SECONDS = 0.1
+_LONGEST_RETRY_SECONDS = 5.0
+_MOST_NAMED = 8
+
+_MODES: Mapping[PlanNeed, PlanMode] = {PlanNeed.BOUNDARY: PlanMode.BOUNDARY, PlanNeed.RECOVER: PlanMode.RECOVER}
+
+
+def react(draft: Draft) -> None:
+    """Ask for what the state needs; take back a plan that counts on somebody who is gone."""
+    need, run = _need(draft), draft.job.plan
+    if need is PlanNeed.RECOVER:
+        if run is None or run.flight.mode is PlanMode.BOUNDARY or not run.is_intact(draft.known.ranks):
+            ground(draft, "somebody it counts on is gone")
+            _ask(draft, need)
+    elif need is not PlanNeed.NONE and _awaits_profile(draft):
+        draft.note("the job's profile is not known yet: no plan yet")
+    elif need is not PlanNeed.NONE:
+        _ask(draft, need)
+
+
+def on_run(draft: Draft, event: Event) -> None:
+    """Something happened to a plan; what is not about the plan that is under way now changes nothing."""
+    run = draft.job.plan
+    if isinstance(event, Solved):
+        _solved(draft, event)
+    elif isinstance(event, Possible):
+        if draft.known.stuck == event.stuck and draft.known.flight is None:
+            draft.known = replace(draft.known, stuck=None, changed=True)
+            react(draft)
+    elif isinstance(event, Agreed | Applied | Failed) and run is not None and run.flight.plan_id == event.plan_id:
+        if isinstance(event, Agreed):
+            _agreed(draft, run, event.decision)
+        elif isinstance(event, Applied):
+            _applied(draft, run, event.first_iteration)
+        else:
+            _failed(draft, run, event.error)
+
+
+def waited(draft: Draft, timer: Timer) -> None:
+    """The time for another look at what the state asks for has come."""
+    if draft.known.flight is not None:
+        return
+    if timer is Timer.REGISTRATIONS:
+        draft.job = replace(draft.job, has_waited=True)
+    elif timer is Timer.PROFILE:
+        draft.job = replace(draft.job, goes_without_profile=True)
+    elif timer is Timer.SECOND_LOOK:
+        if draft.known.stuck:
+            return
+        draft.known = replace(draft.known, changed=True)
+    react(draft)
+
+
+def take_off(draft: Draft, flight: PlanInFlight, record: PlanRecord, decision: Decision | None) -> None:
+    """A plan goes on its way to the ranks.
+
+    Args:
+        draft: The step.
+        flight: The plan as the state has it.
+        record: The plan as the history has it.
+        decision: What was decided on it before a restart; None = it is new.
+    """
+    known = draft.known
+    concerned = {*known.layout.ranks, *flight.layout.ranks}
+    counted = [one for one in known.ranks.values() if one.alive and one.address and one.rank in concerned]
+    draft.job = replace(
+        draft.job,
+        known=replace(known, flight=flight, top_epoch=max(known.top_epoch, flight.epoch), stuck=None),
+        plan=ActivePlan(
+            flight=flight,
+            record=record,
+            participants=frozenset((one.rank, one.incarnation) for one in counted),
+            decision=decision,
+        ),
+        must_recover=False,
+        question=None,
+    )
+    if decision is None:
+        draft.propose(record)
+
+
+def ground(draft: Draft, why: str) -> None:
+    """The plan on its way, if any, flies no more: undecided it is aborted, decided it stands until overtaken."""
+    run = draft.job.plan
+    draft.job = replace(draft.job, known=replace(draft.known, flight=None), plan=None)
+    if run is not None:
+        _take_back(draft, run, why)
+
+
+def overtaken_ends(draft: Draft, detail: str) -> list[PlanEventRecord]:
+    """The ends of all overtaken plans, to be recorded with what has overtaken them."""
+    ids, draft.job = draft.job.overtaken, replace(draft.job, overtaken=())
+    at = draft.moment.at
+    return [PlanEventRecord(plan_id=one, state=PlanState.ABORTED, at=at, detail=detail) for one in ids]
+
+
+def _take_back(draft: Draft, run: ActivePlan, why: str) -> None:
+    if run.decision is not None:
+        draft.job = replace(draft.job, overtaken=(*draft.job.overtaken, run.flight.plan_id))
+    else:
+        draft.enter(run.record, PlanState.ABORTED, detail=why)
+
+
+def _need(draft: Draft) -> PlanNeed:
+    return PlanNeed.RECOVER if draft.job.must_recover and draft.known.can_reshape else draft.known.need
+
+
+def _awaits_profile(draft: Draft) -> bool:
+    """Whether to wait, and not for ever: a detector that is away has no profile to tell."""
+    if draft.known.workload is not None or draft.job.goes_without_profile:
+        return False
+    draft.set_timer(Timer.PROFILE, draft.moment.rules.profile_seconds)
+    return True
+
+
+def _ask(draft: Draft, need: PlanNeed) -> None:
+    """Ask the planner, unless it is asked the same already."""
+    known, rules = draft.known, draft.moment.rules
+    if known.unregistered and (need is PlanNeed.BOUNDARY or (need is PlanNeed.RECOVER and not draft.job.has_waited)):
+        ranks = list(known.unregistered[:_MOST_NAMED])
+        draft.note("some ranks have not registered their controllers: no plan yet", ranks=ranks)
+        if need is PlanNeed.RECOVER:
+            draft.set_timer(Timer.REGISTRATIONS, rules.registration_seconds)
+        return
+    draft.known = known = replace(known, changed=False)
+    if need is PlanNeed.ADVICE:
+        if _advice(draft) is None:
+            return
+    elif _is_ending(draft):
+        draft.note("the job is ending: no plan")
+        return
+    about, asked = _about(known, need), draft.job.question
+    if asked is not None and asked.about == about:
+        return
+    number = draft.job.num_questions + 1
+    draft.job = replace(draft.job, question=Question(number=number, need=need, about=about), num_questions=number)
+    draft.meanwhile.append(Solve(number, known))
+
+
+def _about(known: JobKnowledge, need: PlanNeed) -> tuple[object, ...]:
+    return need, known.epoch, known.layout, tuple(known.usable.items()), known.vacant, known.links
+
+
+def _is_ending(draft: Draft) -> bool:
+    alive = [info for rank in draft.known.layout.ranks if (info := draft.known.ranks[rank]).alive]
+    said = [(info, draft.moment.states.get(info.rank)) for info in alive]
+    return any(
+        state is not None and state.incarnation == info.incarnation and state.phase is RankPhase.FINISHED
+        for info, state in said
+    )
+
+
+def _advice(draft: Draft) -> Advice | None:
+    rules = draft.moment.rules
+    return advice_on(draft.known, draft.known.situation(rules.transition), rules.rule.min_gain)
+
+
+def _solved(draft: Draft, event: Solved) -> None:
+    question = draft.job.question
+    if question is None or question.number != event.number:
+        return
+    draft.job = replace(draft.job, question=None)
+    if _about(draft.known, question.need) != question.about:
+        # Not what was asked about any more: whatever the state asks for now.
+        draft.known = replace(draft.known, changed=True)
+        react(draft)
+    elif question.need is PlanNeed.ADVICE:
+        _advise(draft, event)
+    elif isinstance(event.answer, NoPlanError):
+        draft.note("no plan", problem=str(event.answer))
+        _stuck(draft, StuckReason.NO_LAYOUT, str(event.answer))
+        _take_newcomers(draft)
+    else:
+        _weigh(draft, event.answer, _MODES[question.need], event.seconds)
+
+
+def _weigh(draft: Draft, solution: Solution, mode: PlanMode, solve_seconds: float) -> None:
+    known, rules, at = draft.known, draft.moment.rules, draft.moment.at
+    decision = weigh(known, solution, mode, rules.rule, at.timestamp())
+    draft.then.append(Weighed(decision.choice.value, solve_seconds, decision.reason))
+    if decision.choice is Choice.KEEP:
+        at_home = known.layout.replicas == known.home.replicas
+        if (
+            not (at_home and known.situation(rules.transition).all_is_well)
+            and Timer.SECOND_LOOK not in draft.job.timers
+        ):
+            seconds = rules.second_look_seconds * 2.0 ** min(draft.job.num_second_looks, 60)
+            draft.set_timer(Timer.SECOND_LOOK, min(seconds, _LONGEST_SECOND_LOOK_SECONDS))
+            draft.job = replace(draft.job, num_second_looks=draft.job.num_second_looks + 1)
+        return
+    epoch = known.top_epoch + 1
+    flight = _flight(draft, solution, mode, f"{known.job_id}-{epoch}-{draft.job.salt}", known.cause)
+    record = plan_record(known, flight, solution, why=decision.reason, solve_seconds=solve_seconds, at=at)
+    take_off(draft, flight, record, None)
+
+
+def _flight(draft: Draft, solution: Solution, mode: PlanMode, plan_id: str, incident_id: str | None) -> PlanInFlight:
+    """A plan that is made now, for the next epoch that was never used."""
+    return PlanInFlight(
+        plan_id=plan_id,
+        mode=mode,
+        epoch=draft.known.top_epoch + 1,
+        layout=solution.layout,
+        incident_id=incident_id,
+        started_at_unix_seconds=draft.moment.at.timestamp(),
+        throughputs=draft.known.usable,
+    )
+
+
+def _advise(draft: Draft, event: Solved) -> None:
+    """Tell people what can be done about a job that nobody can reshape; the same state again adds nothing."""
+    known, at, advice = draft.known, draft.moment.at, _advice(draft)
+    if advice is None:
+        return
+    draft.note("the job cannot be reshaped", incident_id=advice.incident_id, advice=advice.text)
+    note = IncidentEventRecord(
+        incident_id=advice.incident_id,
+        kind=IncidentEventKind.NOTE,
+        reference=advice.advice_id,
+        at=at,
+        detail=advice.text,
+    )
+    if isinstance(event.answer, NoPlanError):
+        draft.save.append(note)
+        return
+    mode = PlanMode.RECOVER if known.lost else PlanMode.BOUNDARY
+    decision = weigh(known, event.answer, mode, draft.moment.rules.rule, at.timestamp())
+    draft.then.append(Weighed(decision.choice.value, event.seconds, decision.reason))
+    if decision.choice is Choice.KEEP:
+        draft.save.append(replace(note, detail=f"{advice.text} {decision.reason}"))
+        return
+    flight = _flight(draft, event.answer, mode, advice.advice_id, advice.incident_id)
+    record = plan_record(known, flight, event.answer, why=decision.reason, solve_seconds=event.seconds, at=at)
+    is_new, num_told = draft.job.advised != advice.advice_id, len(draft.then)
+    draft.job = replace(draft.job, advised=advice.advice_id)
+    draft.save.append(record)
+    draft.enter(record, PlanState.ADVISED, detail=advice.text)
+    draft.save.append(note)
+    if not is_new:
+        del draft.then[num_told:]
+
+
+def _agreed(draft: Draft, run: ActivePlan, decision: Decision) -> None:
+    flight, known = run.flight, draft.known
+    draft.enter(run.record, PlanState.COMMITTED, decision=decision_to_document(decision, flight.mode))
+    draft.job = replace(
+        draft.job,
+        known=replace(known, layouts={**known.layouts, flight.epoch: flight.layout}),
+        plan=replace(run, decision=decision),
+    )
+
+
+def _applied(draft: Draft, run: ActivePlan, first_iteration: int) -> None:
+    flight = run.flight
+    outcome = on_applied(
+        draft.known,
+        epoch=flight.epoch,
+        layout=flight.layout,
+        plan_id=flight.plan_id,
+        first_iteration=first_iteration,
+        at=draft.moment.at,
+    )
+    draft.enter(run.record, PlanState.APPLIED, first_iteration=first_iteration)
+    draft.save += [*outcome.records, *overtaken_ends(draft, f"overtaken by {flight.plan_id}")]
+    draft.job = replace(
+        draft.job, known=outcome.job, plan=None, in_force=run.record, num_failures=0, num_second_looks=0
+    )
+    react(draft)
+
+
+def _failed(draft: Draft, run: ActivePlan, error: Exception) -> None:
+    """Nobody changed: note it, learn the ranks' epochs, and look again a little later."""
+    flight, known, at = run.flight, draft.known, draft.moment.at
+    draft.note("plan failed", plan_id=flight.plan_id, error=str(error))
+    promised = error.promised.epoch if isinstance(error, StaleBallotError) else 0
+    heard = (state.newest_epoch for state in draft.moment.states.values())
+    highest = max([known.top_epoch, flight.epoch, promised, *heard])
+    known = replace(known, flight=None, changed=True, top_epoch=highest)
+    if isinstance(error, CannotReshapeError):
+        known = known.with_rank(replace(known.ranks[error.rank], can_reshape=False))
+    # A boundary that some ranks wait for and others refuse never comes: only a recovery gets past it.
+    recovers = flight.mode is PlanMode.RECOVER
+    must_recover = run.decision is not None or recovers or isinstance(error, RecoveryNeededError)
+    draft.job = replace(draft.job, known=known, plan=None, must_recover=must_recover)
+    if isinstance(error, NoAgreementError) and recovers:
+        nothing = isinstance(error, NothingLeftError)
+        _stuck(draft, StuckReason.NOTHING_HELD if nothing else StuckReason.NO_AGREEMENT, str(error))
+    _take_back(draft, run, str(error))
+    stuck = draft.known.stuck
+    if run.decision is None and flight.incident_id and stuck:
+        draft.save.append(note_of(flight, str(error), at=at))
+    if stuck:
+        if isinstance(error, NothingLeftError):
+            draft.then.append(AwaitPossible(stuck))
+        _take_newcomers(draft)
+    if not draft.known.stuck:
+        # Beyond the promise it is answered: nothing to wait for.
+        pause = min(_FIRST_RETRY_SECONDS * 2.0 ** min(draft.job.num_failures, 60), _LONGEST_RETRY_SECONDS)
+        draft.set_timer(Timer.AGAIN, 0.0 if promised else pause)
+        draft.job = replace(draft.job, num_failures=draft.job.num_failures + (0 if promised else 1))
+
+
+def _stuck(draft: Draft, reason: StuckReason, detail: str) -> None:
+    """The job cannot go on; for the same reason as before, it has been so since then."""
+    known = draft.known.stuck
+    if known is None or (known.reason, known.detail) != (reason, detail):
+        draft.known = replace(draft.known, stuck=Stuck(reason=reason, detail=detail, since=draft.moment.at))
+
+
+def _take_newcomers(draft: Draft) -> None:
+    """Nothing can be made of those that are left: whoever waits to replace one of the dead is counted in."""
+    vacant = draft.known.vacant
+    draft.known = promoted(draft.known)
+    if draft.known.vacant != vacant:
+        react(draft)

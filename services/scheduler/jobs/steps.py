@@ -1,0 +1,187 @@
+"""What a job does about an event: its new state, what the history learns, and what is to be done about it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+from evenkeel.history.records import PlanEventRecord, PlanRecord, PlanStatus, VerdictRecord
+from evenkeel.history.vocabulary import PlanState
+from evenkeel.layouts.rank_state import RankState
+from evenkeel.services.scheduler.domain.changes import JobChange
+from evenkeel.services.scheduler.domain.job_state import JobKnowledge, RankInfo
+from evenkeel.services.scheduler.domain.stuck import Stuck
+from evenkeel.services.scheduler.jobs.job import Job, Process, TimerKey
+from evenkeel.services.scheduler.jobs.rules import Rules
+
+
+@dataclass(frozen=True, slots=True)
+class Solve:
+    """Ask the planner; has no consequence outside, so the answer is worked out while the history writes."""
+
+    number: int
+    about: JobKnowledge
+
+
+@dataclass(frozen=True, slots=True)
+class SetTimer:
+    """Say when so many seconds are over; in place of an earlier one of the same key."""
+
+    key: TimerKey
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Ask processes, or all that there are clients of, for their states."""
+
+    why: TimerKey
+    seconds: float
+    processes: tuple[Process, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Evict:
+    """Tell a process to leave for good."""
+
+    info: RankInfo
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Tell telemetry of a broken stream."""
+
+    process: Process
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """Tell the job's watchers, and count."""
+
+    news: VerdictRecord | PlanStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Weighed:
+    """Count a weighed plan."""
+
+    choice: str
+    solve_seconds: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A line for the log."""
+
+    text: str
+    fields: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitPossible:
+    """Say when the ranks' states allow the plan that has just failed, for as long as this is why the job is stuck."""
+
+    stuck: Stuck
+
+
+@dataclass(frozen=True, slots=True)
+class EndJob:
+    """Finish the job, as if the fleet API had been told to."""
+
+
+Effect = SetTimer | Ask | Evict | Report | Tell | Weighed | Note | AwaitPossible | EndJob
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """What an event leads to.
+
+    Clients of ranks, the plan on its way and what watchers see of the job follow its state without an effect.
+
+    Attributes:
+        job: The new state.
+        save: What goes into the history, in one transaction, in this order.
+        meanwhile: Done while that is written.
+        then: Done once it is durable.
+    """
+
+    job: Job
+    save: tuple[JobChange, ...] = ()
+    meanwhile: tuple[Solve, ...] = ()
+    then: tuple[Effect, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """What else a step depends on.
+
+    Attributes:
+        at: Now.
+        states: What each rank said last of itself.
+        rules: What holds for all jobs.
+    """
+
+    at: datetime
+    states: Mapping[int, RankState]
+    rules: Rules
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Draft:
+    """A step in the making; never outlives the call that makes it."""
+
+    job: Job
+    moment: Moment
+    save: list[JobChange] = field(default_factory=list)
+    meanwhile: list[Solve] = field(default_factory=list)
+    then: list[Effect] = field(default_factory=list)
+
+    @property
+    def known(self) -> JobKnowledge:
+        """What is known of the job."""
+        return self.job.known
+
+    @known.setter
+    def known(self, known: JobKnowledge) -> None:
+        self.job = replace(self.job, known=known)
+
+    def note(self, text: str, **fields: Any) -> None:
+        """A line for the log."""
+        self.then.append(Note(text, fields))
+
+    def set_timer(self, key: TimerKey, seconds: float) -> None:
+        """Wait, if that is not waited for already."""
+        if key not in self.job.timers:
+            self.job = replace(self.job, timers=self.job.timers | {key})
+            self.then.append(SetTimer(key, seconds))
+
+    def propose(self, record: PlanRecord) -> None:
+        """A plan is proposed."""
+        self.save.append(record)
+        self._tell(record, PlanEventRecord(plan_id=record.plan_id, state=PlanState.PROPOSED, at=record.proposed_at))
+
+    def enter(self, record: PlanRecord, state: PlanState, **more: Any) -> None:
+        """A proposed plan enters a state; ``more`` as of :class:`PlanEventRecord`."""
+        event = PlanEventRecord(plan_id=record.plan_id, state=state, at=self.moment.at, **more)
+        self.save.append(event)
+        self._tell(record, event)
+
+    def step(self) -> Step:
+        """The step."""
+        meanwhile, then = tuple(self.meanwhile), tuple(self.then)
+        return Step(job=self.job, save=tuple(self.save), meanwhile=meanwhile, then=then)
+
+    def _tell(self, record: PlanRecord, event: PlanEventRecord) -> None:
+        status = PlanStatus(
+            plan=record,
+            state=event.state,
+            at=event.at,
+            first_iteration=event.first_iteration,
+            measured_seconds=event.measured_seconds,
+            decision=event.decision,
+            detail=event.detail,
+        )
+        self.then.append(Tell(status))

@@ -1,0 +1,105 @@
+"""Plans as the history keeps them, from what the planner and the ranks answered."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from evenkeel.history.records import ActionRecord, AlternativeRecord, IncidentEventRecord, PlanRecord
+from evenkeel.history.vocabulary import IncidentEventKind, PlanMode
+from evenkeel.layouts.layout import Layout
+from evenkeel.layouts.rank_state import StandIn
+from evenkeel.planning.solution import Solution
+from evenkeel.services.scheduler.dispatch.protocol import Decision
+from evenkeel.services.scheduler.domain.job_state import JobKnowledge, PlanInFlight
+
+
+def plan_record(
+    job: JobKnowledge, flight: PlanInFlight, solution: Solution, *, why: str, solve_seconds: float, at: datetime
+) -> PlanRecord:
+    """A proposed plan. Predicted seconds are 0 for a job without a profile: nothing is known of its speed.
+
+    Args:
+        job: The job.
+        flight: Id, mode, epoch and layout.
+        solution: What the solver found.
+        why: Why it pays.
+        solve_seconds: Seconds that the solver took.
+        at: When it was proposed.
+    """
+    known = 1.0 if job.workload is not None else 0.0
+    return PlanRecord(
+        plan_id=flight.plan_id,
+        job_id=job.job_id,
+        incident_id=flight.incident_id,
+        mode=flight.mode,
+        epoch=flight.epoch,
+        layout=flight.layout,
+        actions=tuple(
+            ActionRecord(lever=a.lever, description=a.description, gain_seconds=a.gain_seconds * known)
+            for a in solution.actions
+        ),
+        alternatives=tuple(
+            AlternativeRecord(name=a.name, predicted_seconds=a.predicted_seconds * known, reason=a.reason)
+            for a in solution.alternatives
+        ),
+        idle_seconds=solution.idle_seconds * known,
+        predicted_seconds=solution.predicted_seconds * known,
+        cost_seconds=solution.price.pause_seconds,
+        proportional_bound=solution.proportional_bound,
+        reason=f"{solution.reason} {why}",
+        solve_seconds=solve_seconds,
+        proposed_at=at,
+        throughputs=flight.throughputs,
+    )
+
+
+def flight_again(plan: PlanRecord) -> PlanInFlight:
+    """A plan that was decided before the scheduler restarted."""
+    return PlanInFlight(
+        plan_id=plan.plan_id,
+        mode=plan.mode,
+        epoch=plan.epoch,
+        layout=plan.layout,
+        incident_id=plan.incident_id,
+        started_at_unix_seconds=plan.proposed_at.timestamp(),
+        throughputs=plan.throughputs or {},
+    )
+
+
+def note_of(flight: PlanInFlight, problem: str, *, at: datetime) -> IncidentEventRecord:
+    """What a person should know of an incident: a plan for it was refused, and the job stands still."""
+    assert flight.incident_id is not None, "a note belongs to an incident"
+    return IncidentEventRecord(
+        incident_id=flight.incident_id,
+        kind=IncidentEventKind.NOTE,
+        reference=flight.plan_id,
+        at=at,
+        detail=f"the job cannot go on: {problem}",
+    )
+
+
+def decision_to_document(decision: Decision, mode: PlanMode) -> dict[str, Any]:
+    """All that is needed to send the same commits again after a restart; the layout is found by its epoch."""
+    return {
+        "mode": mode.value,
+        "from_epoch": decision.from_epoch,
+        "sources": list(decision.sources),
+        "steps_applied": decision.steps_applied,
+        "group_handles": [handle.hex() for handle in decision.group_handles],
+        "stand_ins": [[one.owner, one.keeper] for one in decision.stand_ins],
+        "from_checkpoint": decision.from_checkpoint,
+    }
+
+
+def decision_from_document(document: Mapping[str, Any], layouts: Mapping[int, Layout]) -> Decision:
+    """The decision in a document."""
+    return Decision(
+        from_epoch=document["from_epoch"],
+        from_layout=layouts[document["from_epoch"]],
+        sources=tuple(document["sources"]),
+        steps_applied=document["steps_applied"],
+        group_handles=tuple(bytes.fromhex(handle) for handle in document["group_handles"]),
+        # Decisions from before there were copies have neither.
+        stand_ins=tuple(StandIn(owner=owner, keeper=keeper) for owner, keeper in document.get("stand_ins", ())),
+        from_checkpoint=document.get("from_checkpoint", False),
+    )

@@ -1,0 +1,193 @@
+"""All jobs of this scheduler: where the fleet API, verdicts and profiles meet. Implements the fleet port.
+
+Not covered: jobs dealt out to several schedulers. One at a time is in charge (``adapters/lease.py``).
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
+
+import structlog
+
+from evenkeel.history.errors import FinishedJobError, JobConflictError, JobIdUsedError, UnknownJobError
+from evenkeel.history.records import JobRecord, RankExitRecord, RankRecord, VerdictRecord
+from evenkeel.history.vocabulary import JobState
+from evenkeel.services.common.completion import completed
+from evenkeel.services.scheduler.adapters.fleet_port import JobNews, JobView
+from evenkeel.services.scheduler.domain.profiles import JobEnded, JobProfile
+from evenkeel.services.scheduler.domain.suspicion import Suspicion
+from evenkeel.services.scheduler.serving.faults import JobAwayError, is_fault
+from evenkeel.services.scheduler.serving.parts import JobReports, Parts
+from evenkeel.services.scheduler.serving.served_job import ServedJob
+
+_log = structlog.get_logger(__name__)
+
+_MOST_AT_ONCE = 25
+"""Jobs that are read from the history together: some may have thousands of ranks, and a read may not take seconds."""
+
+
+class Coordinator:
+    """Every unfinished job; see :class:`evenkeel.services.scheduler.adapters.fleet_port.FleetPort`."""
+
+    def __init__(self, parts: Parts, reports: Callable[[str], JobReports]) -> None:
+        """Keeps what it is given; does no I/O.
+
+        Args:
+            parts: What all jobs share.
+            reports: Makes, for a job id, what is told of that job's broken streams and probes.
+        """
+        self._parts = parts
+        self._reports = reports
+        self._jobs: dict[str, ServedJob] = {}
+        for state in JobState:
+            if state is not JobState.FINISHED:
+                parts.metrics.jobs_in_state.labels(state).set_function(partial(self._num_jobs_in, state))
+
+    def _num_jobs_in(self, state: JobState) -> int:
+        return sum(job.state is state for job in self._jobs.values())
+
+    async def load(self) -> int:
+        """Take up every unfinished job of the history; call until it returns, before anything else.
+
+        Returns:
+            How many there are, also of those that could not go on from it yet.
+
+        Raises:
+            OperationalError, InterfaceError, OSError, TimeoutError: The database is away.
+        """
+        waiting = [job_id for job_id in await self._parts.store.unfinished_jobs() if job_id not in self._jobs]
+        for first in range(0, len(waiting), _MOST_AT_ONCE):
+            await self._take_up(waiting[first : first + _MOST_AT_ONCE])
+        return len(self._jobs)
+
+    async def _take_up(self, job_ids: Sequence[str]) -> None:
+        try:
+            records = await self._parts.store.load_jobs(job_ids)
+        except Exception as error:
+            if not is_fault(error):
+                raise
+            records = {}  # one of them cannot be read: each alone finds out whether it is the one
+
+        async def take_up(job_id: str) -> None:
+            job = self._new(job_id)
+            await job.resume(records.get(job_id))
+            self._add(job_id, job)
+
+        for failure in await asyncio.gather(*map(take_up, job_ids), return_exceptions=True):
+            if failure is not None:
+                raise failure
+
+    async def register_job(self, job: JobRecord) -> JobView:
+        """See :class:`evenkeel.services.scheduler.adapters.fleet_port.FleetPort`."""
+        try:
+            await self._parts.store.save([job])
+        except JobConflictError:
+            if await self._has_finished(job.job_id):
+                raise JobIdUsedError(job.job_id) from None
+            raise
+        served = self._jobs.get(job.job_id)
+        if served is None:
+            if await self._has_finished(job.job_id):
+                raise JobIdUsedError(job.job_id)
+            served = self._jobs.get(job.job_id) or self._begin(job)
+        view = served.view()
+        if view is None:
+            raise JobAwayError(job.job_id)
+        return view
+
+    async def register_ranks(self, job_id: str, ranks: Sequence[RankRecord]) -> None:
+        """See :class:`evenkeel.services.scheduler.adapters.fleet_port.FleetPort`."""
+        if job_id not in self._jobs and await self._has_finished(job_id):
+            raise FinishedJobError(job_id)
+        await self._known(job_id).take_ranks(ranks)
+
+    async def report_exits(self, job_id: str, exits: Sequence[RankExitRecord]) -> None:
+        """See :class:`evenkeel.services.scheduler.adapters.fleet_port.FleetPort`."""
+        if job_id not in self._jobs and await self._has_finished(job_id):
+            return
+        await self._known(job_id).take_exits(exits)
+
+    async def finish_job(self, job_id: str, failure: str = "") -> None:
+        """See :class:`evenkeel.services.scheduler.adapters.fleet_port.FleetPort`."""
+        job = self._jobs.get(job_id)
+        if job is None:
+            if await self._parts.store.get_job(job_id) is None:
+                raise UnknownJobError(job_id)
+            return
+        await completed(job.finish(failure))
+        self._jobs.pop(job_id, None)
+        self._parts.metrics.jobs.set(len(self._jobs))
+
+    def job(self, job_id: str) -> JobView | None:
+        """See :class:`evenkeel.services.scheduler.adapters.fleet_port.FleetPort`."""
+        job = self._jobs.get(job_id)
+        return None if job is None else job.view()
+
+    def watch(self, job_id: str) -> AsyncIterator[JobNews]:
+        """See :class:`evenkeel.services.scheduler.adapters.fleet_port.FleetPort`."""
+        return self._known(job_id).watch()
+
+    def is_ready(self, job_id: str) -> bool:
+        """Whether anything about a job is taken in now; False for one that begins anew. Never blocks."""
+        job = self._jobs.get(job_id)
+        return job is None or job.is_ready
+
+    async def take_verdicts(self, job_id: str, verdicts: Sequence[VerdictRecord]) -> None:
+        """Verdicts about one job, in order; durable on return. Those about an unknown job are dropped with a word.
+
+        Raises:
+            JobFailedError: They made the job fail, or one of them did; some may be durable.
+            JobAwayError: The job begins anew just now.
+        """
+        job = self._jobs.get(job_id)
+        if job is None:
+            _log.warning("verdicts about a job that does not run here", job_id=job_id, verdicts=len(verdicts))
+            return
+        await job.take_verdicts(verdicts)
+
+    async def take_profile(self, profile: JobProfile) -> None:
+        """The newest profile of a job; one of an unknown job is dropped. Errors as of :meth:`take_verdicts`."""
+        job = self._jobs.get(profile.job_id)
+        if job is not None:
+            await job.take_profile(profile)
+
+    async def take_end(self, end: JobEnded) -> None:
+        """All processes of a job have ended: finished soon if nobody does that. An unknown job's end is dropped.
+
+        Errors as of :meth:`take_verdicts`.
+        """
+        if end.job_id in self._jobs:
+            await self._jobs[end.job_id].take_end()
+
+    async def take_suspicion(self, suspicion: Suspicion) -> None:
+        """Probe the suspect in the background; a suspicion about an unknown job or process is dropped.
+
+        Errors as of :meth:`take_verdicts`.
+        """
+        job = self._jobs.get(suspicion.job_id)
+        if job is not None:
+            job.take_suspicion(suspicion)
+
+    async def _has_finished(self, job_id: str) -> bool:
+        known = await self._parts.store.get_job(job_id)
+        return known is not None and known.state is JobState.FINISHED
+
+    def _known(self, job_id: str) -> ServedJob:
+        job = self._jobs.get(job_id)
+        if job is None:
+            raise UnknownJobError(job_id)
+        return job
+
+    def _new(self, job_id: str) -> ServedJob:
+        return ServedJob(job_id, self._parts, self._reports(job_id), self.finish_job)
+
+    def _begin(self, record: JobRecord) -> ServedJob:
+        job = self._new(record.job_id)
+        job.begin(record)
+        self._add(record.job_id, job)
+        _log.info("job registered", job_id=record.job_id, ranks=len(record.layout.ranks))
+        return job
+
+    def _add(self, job_id: str, job: ServedJob) -> None:
+        self._jobs[job_id] = job
+        self._parts.metrics.jobs.set(len(self._jobs))

@@ -1,0 +1,219 @@
+"""Does what the steps of one job ask for: the planner, timers, calls to ranks, and the plan on its way to them."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping
+
+import structlog
+
+from evenkeel.layouts.rank_state import RankState
+from evenkeel.planning.costs.price import TransitionCosts
+from evenkeel.planning.search.solver import solve
+from evenkeel.planning.solution import NoPlanError, Solution
+from evenkeel.services.scheduler.dispatch.agreement import NoAgreementError
+from evenkeel.services.scheduler.dispatch.board import StateBoard
+from evenkeel.services.scheduler.dispatch.protocol import (
+    Decision,
+    RankAwayError,
+    RankCalls,
+    RankRefusedError,
+    Reshape,
+)
+from evenkeel.services.scheduler.dispatch.two_phase import Flight
+from evenkeel.services.scheduler.domain.job_state import JobKnowledge
+from evenkeel.services.scheduler.domain.stuck import Stuck
+from evenkeel.services.scheduler.domain.suspicion import Suspicion
+from evenkeel.services.scheduler.jobs import events, steps
+from evenkeel.services.scheduler.jobs.job import ActivePlan, Job, TimerKey
+from evenkeel.services.scheduler.serving.parts import JobReports, Parts
+from evenkeel.services.scheduler.serving.probing import Prober
+from evenkeel.services.scheduler.serving.processes import Processes, Spawn
+
+_log = structlog.get_logger(__name__)
+
+
+class JobEffects:
+    """Those of one job. Belongs to the event loop's thread; nothing here changes the job, all of it ends as events."""
+
+    def __init__(
+        self,
+        processes: Processes,
+        parts: Parts,
+        reports: JobReports,
+        *,
+        spawn: Spawn,
+        put: Callable[[events.Event], None],
+        take: Callable[[events.Event], Awaitable[None]],
+        end: Callable[[], None],
+    ) -> None:
+        """Keeps what it is given; does no I/O.
+
+        Args:
+            processes: The job's processes.
+            parts: What all jobs share.
+            reports: Told of broken streams and probes.
+            spawn: Starts tasks of the job's own.
+            put: Takes an event in.
+            take: Likewise; what it leads to is durable on return.
+            end: Finishes the job.
+        """
+        self._processes, self._parts, self._reports = processes, parts, reports
+        self._spawn, self._put, self._take, self._end = spawn, put, take, end
+        self._prober = Prober(reports.probed, parts.metrics)
+        self._timers: dict[TimerKey, asyncio.Task[None]] = {}
+        self._reporting: dict[tuple[int, int], asyncio.Task[None]] = {}
+        self._flight: Flight | None = None
+        self._flying: tuple[str, asyncio.Task[None]] | None = None
+        self._awaited: Stuck | None = None
+
+    def do(self, known: JobKnowledge, effect: steps.Effect) -> None:
+        """Do it, or begin to; never waits.
+
+        Args:
+            known: The job as it is now.
+            effect: What.
+        """
+        metrics = self._parts.metrics
+        match effect:
+            case steps.SetTimer(key, seconds):
+                if (earlier := self._timers.get(key)) is not None:
+                    earlier.cancel()
+                self._timers[key] = self._spawn(self._fire(key, seconds))
+            case steps.Ask():
+                self._spawn(self._ask(effect))
+            case steps.Evict(info, epoch):
+                self._processes.evict(info, epoch)
+            case steps.Report(process, detail):
+                # A report may wait long for Kafka: one at a time of each process.
+                last = self._reporting.get(process)
+                if last is None or last.done():
+                    self._reporting[process] = self._spawn(self._reports.stream_broken(*process, detail))
+            case steps.Weighed(choice, solve_seconds, reason):
+                metrics.solve_seconds.observe(solve_seconds)
+                metrics.decisions.labels(choice).inc()
+                _log.info("weighed a plan", job_id=known.job_id, choice=choice, reason=reason)
+            case steps.Note(text, fields):
+                _log.info(text, job_id=known.job_id, **fields)
+            case steps.AwaitPossible(stuck):
+                self._spawn(self._await_possible(stuck))
+            case steps.EndJob():
+                _log.info("all processes of the job have ended: it is finished", job_id=known.job_id)
+                self._end()
+
+    def solve(self, question: steps.Solve) -> None:
+        """Ask the planner."""
+        self._spawn(self._solve(question))
+
+    def fly(self, job: Job) -> None:
+        """Have the job's plan on its way to the ranks, and no other."""
+        plan, known = job.plan, job.known
+        self._awaited = None if known.finished else known.stuck
+        if self._flying is not None:
+            plan_id, task = self._flying
+            if plan is not None and plan.flight.plan_id == plan_id:
+                return
+            task.cancel()
+            self._flying = None
+        if plan is not None:
+            calls = self._processes.calls(info for info in known.ranks.values() if info.alive)
+            self._flight = flight = flight_of(known, plan, calls, self._processes.board, self._spawn, self._parts)
+            self._flying = plan.flight.plan_id, self._spawn(self._fly(plan, flight))
+
+    def probe(self, known: JobKnowledge, suspicion: Suspicion) -> None:
+        """Answer a suspicion, in the background."""
+        infos = [info for info in known.ranks.values() if (info.rank, info.incarnation) in suspicion.processes]
+        calls = self._processes.calls(info for info in infos if info.alive)
+
+        async def answer() -> None:
+            await self._prober.answer(suspicion, calls)
+
+        self._spawn(answer())
+
+    def close(self) -> None:
+        """The job has ended: nothing is waited for any more."""
+        for task in self._timers.values():
+            task.cancel()
+
+    async def _fire(self, key: TimerKey, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+        self._put(events.TimerFired(key))
+
+    async def _solve(self, question: steps.Solve) -> None:
+        started = time.perf_counter()
+        answer = await asyncio.to_thread(_solved, question.about, self._parts.transition)
+        self._put(events.Solved(question.number, answer, time.perf_counter() - started))
+
+    async def _ask(self, ask: steps.Ask) -> None:
+        clients = {
+            process: client
+            for process, client in self._processes.clients.items()
+            if ask.processes is None or process in ask.processes
+        }
+        answers = await asyncio.gather(*(_status(client, ask.seconds) for client in clients.values()))
+        self._put(events.Answered(ask.why, dict(zip(clients, answers, strict=True))))
+
+    async def _fly(self, plan: ActivePlan, flight: Flight) -> None:
+        plan_id = plan.flight.plan_id
+
+        async def decided(decision: Decision) -> None:
+            await self._take(events.Agreed(plan_id, decision))
+
+        try:
+            going = flight.run(decided) if plan.decision is None else flight.finish(plan.decision)
+            self._put(events.Applied(plan_id, await going))
+        except (NoAgreementError, RankAwayError, RankRefusedError) as error:
+            self._put(events.Failed(plan_id, error))
+
+    async def _await_possible(self, stuck: Stuck) -> None:
+        """Some slice is nowhere: parked ranks wait, and so does this, until a copy or a checkpoint turns up."""
+        assert self._flight is not None, "it is a plan that failed"
+        if await self._flight.until_possible(lambda: self._awaited == stuck):
+            self._put(events.Possible(stuck))
+
+
+def flight_of(
+    known: JobKnowledge, plan: ActivePlan, calls: Mapping[int, RankCalls], board: StateBoard, spawn: Spawn, parts: Parts
+) -> Flight:
+    """Who takes a plan to the ranks that it concerns, and tells all others of ``calls``."""
+    in_flight = plan.flight
+    concerned = {*known.layout.ranks, *in_flight.layout.ranks}
+    reshape = Reshape(
+        job_id=known.job_id,
+        plan_id=in_flight.plan_id,
+        epoch=in_flight.epoch,
+        mode=in_flight.mode,
+        to_layout=in_flight.layout,
+        term=parts.leadership.term,
+    )
+    return Flight(
+        reshape=reshape,
+        model=known.model,
+        epoch=known.epoch,
+        layout=known.layout,
+        layouts=known.layouts,
+        calls={rank: each for rank, each in calls.items() if rank in concerned},
+        others={rank: each for rank, each in calls.items() if rank not in concerned},
+        board=board,
+        spawn=spawn,
+        times=parts.times,
+    )
+
+
+def _solved(known: JobKnowledge, transition: TransitionCosts) -> Solution | NoPlanError:
+    """The planner's answer; in a thread, since it may take tens of milliseconds."""
+    try:
+        return solve(known.situation(transition))
+    except NoPlanError as error:
+        return error
+    except Exception as error:  # the boundary: what the planner trips over in one job must not stop the others
+        _log.exception("the planner failed", job_id=known.job_id)
+        return NoPlanError(f"the planner failed on this job ({type(error).__name__}: {error}); the log has more")
+
+
+async def _status(calls: RankCalls, timeout_seconds: float) -> RankState | events.Silence:
+    try:
+        return await calls.status(timeout_seconds)
+    except RankAwayError:
+        return events.Silence.AWAY
+    except RankRefusedError:
+        return events.Silence.REFUSED

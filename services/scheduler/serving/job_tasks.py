@@ -1,0 +1,54 @@
+"""The tasks of one job: what one of them raises ends this job's work, never the service."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from evenkeel.services.scheduler.serving.faults import JobAwayError, is_fault
+from evenkeel.services.scheduler.serving.processes import Spawn
+
+
+class JobTasks:
+    """Starts the tasks of one job, and ends them all. Belongs to the event loop's thread."""
+
+    def __init__(self, spawn: Spawn, failed: Callable[[str, Exception], None]) -> None:
+        """Keeps what it is given; does no I/O.
+
+        Args:
+            spawn: Starts tasks that the service owns.
+            failed: Told what a task was doing, and what it raised; never waits.
+        """
+        self._spawn = spawn
+        self._failed = failed
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_over = False
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Start a task; one that fails ends as cancelled, for whoever waits for it."""
+        task = self._spawn(self._guarded(work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        # One that is cancelled before its first step never began its work.
+        task.add_done_callback(lambda _: work.close())
+        return task
+
+    async def end(self) -> None:
+        """Cancel all tasks; returns when they have ended. What they and later ones raise is told to nobody."""
+        self._is_over = True
+        while self._tasks:
+            tasks = list(self._tasks)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except JobAwayError as error:  # told already, by whoever failed first
+            raise asyncio.CancelledError from error
+        except Exception as error:
+            if not is_fault(error):
+                raise
+            if not self._is_over:
+                self._failed(getattr(work, "__qualname__", "a task"), error)
+            raise asyncio.CancelledError from error

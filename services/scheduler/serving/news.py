@@ -1,0 +1,87 @@
+"""News of one job for its watchers: each has a bounded queue, and one that falls behind is ended, not waited for."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+
+from evenkeel.history.vocabulary import JobState
+from evenkeel.layouts.rank_state import RankState
+from evenkeel.services.scheduler.adapters.fleet_port import JobNews, JobView, RankView
+from evenkeel.services.scheduler.domain.job_state import JobKnowledge
+from evenkeel.services.scheduler.domain.standing import standing
+
+_MAX_BEHIND = 256
+
+
+class Newsroom:
+    """Watchers of one job. Belongs to the event loop's thread."""
+
+    def __init__(self) -> None:
+        self._queues: set[asyncio.Queue[JobNews | None]] = set()
+        self._closed = False
+
+    def publish(self, news: JobNews) -> None:
+        """Tell every watcher; never blocks."""
+        for queue in list(self._queues):
+            if queue.qsize() >= _MAX_BEHIND:
+                self._queues.discard(queue)
+                queue.put_nowait(None)
+            else:
+                queue.put_nowait(news)
+
+    def close(self) -> None:
+        """End every watcher once it has read what was published."""
+        self._closed = True
+        for queue in self._queues:
+            queue.put_nowait(None)
+        self._queues.clear()
+
+    async def subscribe(self, first: JobNews) -> AsyncIterator[JobNews]:
+        """``first``, then everything published from the first step of the iteration on."""
+        queue: asyncio.Queue[JobNews | None] = asyncio.Queue()
+        if not self._closed:
+            self._queues.add(queue)
+        try:
+            yield first
+            while not self._closed or not queue.empty():
+                news = await queue.get()
+                if news is None:
+                    return
+                yield news
+        finally:
+            self._queues.discard(queue)
+
+
+def job_view(job: JobKnowledge, states: Mapping[int, RankState]) -> JobView:
+    """The job as it is.
+
+    Args:
+        job: The job.
+        states: What each rank said last of itself.
+    """
+    stands = standing(job, states)
+    return JobView(
+        job_id=job.job_id,
+        tenant=job.tenant,
+        name=job.name,
+        model=job.model,
+        layout=job.layout,
+        epoch=job.epoch,
+        state=job.state,
+        registered_at=job.registered_at,
+        ranks=tuple(
+            RankView(
+                rank=info.rank,
+                incarnation=info.incarnation,
+                node=info.node,
+                device=info.device,
+                address=info.address,
+                alive=info.alive and bool(info.address) and not info.ended,
+                throughput=info.throughput,
+            )
+            for _, info in sorted(job.ranks.items())
+        ),
+        proportional_bound=job.proportional_bound,
+        can_reshape=job.can_reshape,
+        problem=stands.stuck.detail if stands.stuck and job.state is JobState.STUCK else "",
+        standing=stands,
+    )

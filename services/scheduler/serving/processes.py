@@ -1,0 +1,124 @@
+"""The processes of one job's ranks: a client and a Watch stream for each, and the eviction of those that hang."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from typing import Any
+
+import structlog
+
+from evenkeel.services.common.backoff import Backoff
+from evenkeel.services.scheduler.adapters.rank_client import RankClient
+from evenkeel.services.scheduler.adapters.rank_tls import RankTls
+from evenkeel.services.scheduler.adapters.rank_watch import StreamBroken, watch_rank
+from evenkeel.services.scheduler.dispatch.board import StateBoard
+from evenkeel.services.scheduler.dispatch.protocol import RankAwayError, RankRefusedError
+from evenkeel.services.scheduler.domain.job_state import RankInfo
+from evenkeel.services.scheduler.leadership import Leadership
+
+_log = structlog.get_logger(__name__)
+
+_EVICTION_ATTEMPTS = 20
+_CALL_SECONDS = 2.0
+
+Spawn = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
+"""Starts a task that the service owns."""
+
+
+class Processes:
+    """Clients and streams of one job. Belongs to the event loop's thread.
+
+    Attributes:
+        board: What each rank said last of itself.
+    """
+
+    def __init__(
+        self,
+        job_id: str,
+        job_token: str,
+        broken: StreamBroken,
+        spawn: Spawn,
+        tls: RankTls | None = None,
+        *,
+        leadership: Leadership,
+    ) -> None:
+        """Keeps what it is given; does no I/O.
+
+        Args:
+            job_id: The job.
+            job_token: Its token.
+            broken: Told of broken streams.
+            spawn: Starts tasks.
+            tls: How ranks are talked to; None = plain.
+            leadership: Of this scheduler.
+        """
+        self.board = StateBoard()
+        self._leadership = leadership
+        self._job_id = job_id
+        self._job_token = job_token
+        self._broken = broken
+        self._spawn = spawn
+        self._tls = tls
+        self._clients: dict[tuple[int, int], RankClient] = {}
+        self._watches: dict[tuple[int, int], asyncio.Task[None]] = {}
+
+    @property
+    def clients(self) -> Mapping[tuple[int, int], RankClient]:
+        """Those of all processes (rank, incarnation) that are followed."""
+        return self._clients
+
+    def follow(self, infos: Iterable[RankInfo]) -> None:
+        """Have a client and a stream of each of these processes that has registered, and of no other."""
+        wanted = {(info.rank, info.incarnation): info for info in infos if info.address}
+        for key, client in list(self._clients.items()):
+            if key not in wanted or wanted[key].address != client.address:
+                self._forget(key)
+        for key, info in wanted.items():
+            if key not in self._clients:
+                client = self._clients[key] = self._client(info)
+                self._watches[key] = self._spawn(watch_rank(client, self.board, self._broken))
+
+    def calls(self, infos: Iterable[RankInfo]) -> Mapping[int, RankClient]:
+        """Clients of those of the processes that are followed, by rank."""
+        found = {info.rank: self._clients.get((info.rank, info.incarnation)) for info in infos}
+        return {rank: client for rank, client in sorted(found.items()) if client is not None}
+
+    def evict(self, info: RankInfo, epoch: int) -> None:
+        """Tell a process that hangs to leave, in the background."""
+        if info.address:
+            self._spawn(self._evict(info, epoch))
+
+    def close(self) -> None:
+        """Follow nobody any more."""
+        self.follow(())
+
+    def _client(self, info: RankInfo) -> RankClient:
+        return RankClient(
+            job_id=self._job_id,
+            job_token=self._job_token,
+            rank=info.rank,
+            incarnation=info.incarnation,
+            address=info.address,
+            leadership=self._leadership,
+            tls=self._tls,
+        )
+
+    def _forget(self, key: tuple[int, int]) -> None:
+        self._watches.pop(key).cancel()
+        self._spawn(self._clients.pop(key).close())
+
+    async def _evict(self, info: RankInfo, epoch: int) -> None:
+        client, backoff = self._client(info), Backoff(longest_seconds=2.0)
+        try:
+            for _ in range(_EVICTION_ATTEMPTS):
+                try:
+                    await client.interrupt(epoch, leave=True, timeout_seconds=_CALL_SECONDS)
+                except RankAwayError:
+                    await asyncio.sleep(backoff.next_seconds())
+                except RankRefusedError as error:
+                    _log.warning("rank does not leave", rank=info.rank, error=str(error))
+                    return
+                else:
+                    _log.info("told rank to leave", rank=info.rank, incarnation=info.incarnation)
+                    return
+        finally:
+            await client.close()

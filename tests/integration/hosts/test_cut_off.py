@@ -1,0 +1,88 @@
+"""Hosts that die without a word, and cables that are cut: the side with most stores goes on, with the same loss."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+
+from evenkeel.trainer_sdk.replicas.membership.director import EXIT_EVICTED
+from tests.integration.hosts.host_crew import HostCrew
+from tests.integration.hosts.network import Network, why_not
+from tests.integration.replicas.crew import Report, alone
+
+pytestmark = [pytest.mark.integration, pytest.mark.skipif(bool(why_not()), reason=why_not())]
+
+NUM_STEPS = 300
+
+
+@pytest.fixture(scope="module")
+def failure_free() -> Report:
+    return alone(num_steps=NUM_STEPS)
+
+
+@pytest.fixture
+def start_hosts() -> Iterator[Callable[..., HostCrew]]:
+    torch.set_num_threads(1)
+    crews: list[HostCrew] = []
+
+    def start(num_hosts: int) -> HostCrew:
+        crews.append(HostCrew(Network(num_hosts), (0, 1, 2), num_steps=NUM_STEPS, pause_seconds=0.02))
+        return crews[-1]
+
+    yield start
+    for crew in crews:
+        crew.close()
+
+
+def check(crew: HostCrew, failure_free: Report, survivors: list[int]) -> None:
+    for each in survivors:
+        report = crew.reports[each]
+        assert report.status == 0, report.error
+        assert len(report.losses) == NUM_STEPS
+        for step, loss in report.losses.items():
+            assert loss == pytest.approx(failure_free.losses[step], rel=1e-5)
+
+
+def wait_for_more(crew: HostCrew, replicas: list[int], number: int = 3) -> None:
+    """Until each of them has finished some more steps."""
+    newest = {each: max(crew.reports[each].losses, default=0) for each in replicas}
+    crew.until(lambda: all(max(crew.reports[each].losses) >= newest[each] + number for each in replicas), "more steps")
+
+
+def test_a_host_dies_with_its_store(start_hosts: Callable[..., HostCrew], failure_free: Report) -> None:
+    crew = start_hosts(4)
+    everybody = list(range(crew.num_replicas))
+    crew.until(lambda: all(2 in crew.reports[each].losses for each in everybody), "some steps")
+    crew.end_host(0)
+    survivors = [each for each in everybody if each not in crew.replicas_of(0)]
+    wait_for_more(crew, survivors)
+    crew.finish()
+    check(crew, failure_free, survivors)
+
+
+def test_a_cable_is_cut_for_a_second_then_in_one_direction_for_long(
+    start_hosts: Callable[..., HostCrew], failure_free: Report
+) -> None:
+    crew = start_hosts(3)
+    away = list(crew.replicas_of(2))
+    others = [each for each in range(crew.num_replicas) if each not in away]
+    crew.until(lambda: all(2 in crew.reports[each].losses for each in [*others, *away]), "some steps")
+
+    crew.network.unplug(2)
+    crew.pass_time(1.0)
+    crew.network.plug(2)
+    wait_for_more(crew, [*others, *away])
+
+    crew.network.deafen(2)
+    wait_for_more(crew, others)
+    newest = max(crew.reports[away[0]].losses)
+    crew.pass_time(1.0)
+    assert max(crew.reports[away[0]].losses) <= newest, "who is cut off does not go on alone"
+    crew.network.undo_deafen(2)
+    crew.until(lambda: all(crew.reports[each].status == EXIT_EVICTED for each in away), "they hear that they are out")
+    for each in away:
+        crew.start(each)
+    wait_for_more(crew, [*others, *away])
+    crew.finish()
+    check(crew, failure_free, others)
+    assert [crew.reports[each].status for each in away] == [0, 0]
