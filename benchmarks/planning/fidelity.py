@@ -45,7 +45,8 @@ def main() -> None:
         header = ["plan for", "predicted s", "measured s", "error %", "over 16 iterations s", "error %"]
         print(f"## {part}\n\n{table(header, [_cells(row) for row in rows])}\n", flush=True)
         if part == "shapes":
-            exchanges = list(exchanges_of(job.model, segments, samples))
+            found = exchanges_of(job.model, segments, samples)
+            exchanges = list({each.name: each for each in reversed(list(found))}.values())[::-1]
             told["exchanges"] = [asdict(each) for each in exchanges]
             header = ["layout", "gradients ms", "predicted", "error %", "tensor ms", "predicted", "error %"]
             print(f"## Exchanges\n\n{table(header, [_exchanged(each) for each in exchanges])}\n", flush=True)
