@@ -34,7 +34,8 @@ CLIENT_SETTINGS = {
     "EVENKEEL_FLEET_TOKEN": "the fleet API's token: registers jobs, lists all of them",
     "EVENKEEL_FLEET_CA_FILE": "PEM file with the certificates that the fleet API's is signed by; unset: no TLS to it",
     "EVENKEEL_JOB_ID": "the job that this process belongs to",
-    "EVENKEEL_JOB_TOKEN": "the job's own token, at least 16 characters; `evenkeel run` makes one up",
+    "EVENKEEL_JOB_TOKEN": "the job's own token, at least 16 characters, which also signs what its processes measure; "
+    "`evenkeel run` makes one up",
     "EVENKEEL_CONTROLLER_BIND_HOST": "`evenkeel run`: address that rank controllers listen on; unset: what the job file "
     "says, else loopback",
     "EVENKEEL_CONTROLLER_ADVERTISE_HOST": "`evenkeel run`: name under which schedulers reach them, where it differs",

@@ -8,6 +8,7 @@ import hmac
 from collections.abc import Callable
 from dataclasses import dataclass
 
+_LABEL = b"evenkeel.telemetry.batches"
 _NUMBER_BYTES, _DIGEST_BYTES = 4, 32
 _TAG = bytes(((31 << 3 | 2) & 0x7F | 0x80, (31 << 3 | 2) >> 7, _NUMBER_BYTES + _DIGEST_BYTES))
 """Field 31, a text of bytes, and how many: RFC 2104 over SHA-256 behind the key's number."""
@@ -39,8 +40,22 @@ class JobKey:
         return f"JobKey(number={self.number})"
 
 
-def signed(value: bytes, key: JobKey) -> bytes:
-    """The bytes of a batch with their signature behind them."""
+def job_key(job_id: str, job_token: str) -> JobKey | None:
+    """The key that signs a job's batches, derived from its token; None without a token.
+
+    Whoever learns the key cannot call the job's ranks: the token does not follow from it. One block of the counter mode
+    of NIST SP 800-108r1, section 4.1, over HMAC-SHA256. A job's token never changes, so it has this one key.
+    """
+    if not job_token:
+        return None
+    fixed = (1).to_bytes(4) + _LABEL + b"\0" + job_id.encode() + (8 * _DIGEST_BYTES).to_bytes(4)
+    return JobKey(1, hmac.digest(job_token.encode(), fixed, "sha256"))
+
+
+def signed(value: bytes, key: JobKey | None) -> bytes:
+    """The bytes of a batch with their signature behind them; as they are without a key."""
+    if key is None:
+        return value
     return value + _TAG + key.number.to_bytes(_NUMBER_BYTES) + hmac.digest(key.secret, value, "sha256")
 
 
@@ -69,7 +84,7 @@ def verified(value: bytes, secret_of: Callable[[int], bytes | None]) -> bytes:
     number = int.from_bytes(value[len(_TAG) - TAIL_BYTES : -_DIGEST_BYTES])
     secret = secret_of(number)
     if secret is None:
-        raise SignatureError("key", f"the batch is signed by key {number}, which its job does not have")
+        raise SignatureError("unknown_key", f"the batch is signed by key {number}, which its job does not have")
     if not hmac.compare_digest(hmac.digest(secret, value[:-TAIL_BYTES], "sha256"), value[-_DIGEST_BYTES:]):
         raise SignatureError("signature", f"the batch is not what key {number} of its job signed")
     return value[:-TAIL_BYTES]

@@ -14,6 +14,8 @@ from evenkeel.stack.ports import LOOPBACK
 # In the order of the data: each one's input is there before it starts, and it stops before its input does.
 SERVICE_NAMES = ("telemetry", "detector", "scheduler")
 HEALTH_TIMEOUT_SECONDS = 2.0
+# One that dies is replaced by another of its kind so soon; our broker takes what others may refuse.
+SESSION_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +56,7 @@ def service_process(name: str, addresses: Addresses) -> ServiceProcess:
         settings = {key: value for key, value in settings.items() if not key.startswith("EVENKEEL_FLEET_")}
     settings["EVENKEEL_INSTANCE_ID"] = number or "1"
     settings["EVENKEEL_METRICS_PORT"] = str(metrics_port)
+    settings["EVENKEEL_KAFKA_SESSION_TIMEOUT_SECONDS"] = str(SESSION_SECONDS)
     # One thread for numerics: the services share two cores with the job.
     settings["OMP_NUM_THREADS"] = "1"
     settings["OPENBLAS_NUM_THREADS"] = "1"

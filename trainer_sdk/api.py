@@ -23,6 +23,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from evenkeel.contracts.mac import job_key
 from evenkeel.layouts.rank_state import RankPhase
 from evenkeel.telemetry.v2 import process_pb2
 from evenkeel.trainer_sdk.devices.device import Device
@@ -102,7 +103,7 @@ def _join(settings: Mapping[str, str], device: Device | None, bind_host: str, ad
     mailbox, close = None, _nothing
     if fleet_address:
         mailbox, close = _control(source, fleet_address, settings, bind_host, advertise_host)
-    emitter = _emitter(bootstrap_servers, source)
+    emitter = _emitter(bootstrap_servers, source, settings.get("EVENKEEL_JOB_TOKEN", ""))
 
     def end() -> None:
         error = ending_error()
@@ -153,7 +154,10 @@ def _control(
 ) -> "tuple[Mailbox | None, Callable[[], None]]":
     job_token = settings.get("EVENKEEL_JOB_TOKEN", "")
     if not job_token:
-        _logger.warning("EVENKEEL_JOB_TOKEN is not set: this process has no rank controller")
+        _logger.warning(
+            "EVENKEEL_JOB_TOKEN is not set: this process has no rank controller, and what it measures is not believed "
+            "if its job is registered"
+        )
         return None, _nothing
     from evenkeel.trainer_sdk.control.mailbox import Mailbox  # noqa: PLC0415 - gRPC loads only where it is wanted
     from evenkeel.trainer_sdk.control.registration import RankIdentity, Registration  # noqa: PLC0415
@@ -215,7 +219,7 @@ def _tell_error(source: Source, fleet_address: str, settings: Mapping[str, str],
     )
 
 
-def _emitter(bootstrap_servers: str, source: Source) -> "KafkaEmitter | NullEmitter":
+def _emitter(bootstrap_servers: str, source: Source, job_token: str) -> "KafkaEmitter | NullEmitter":
     if not bootstrap_servers:
         return NullEmitter()
     if not _BROKERS.fullmatch(bootstrap_servers.strip()):
@@ -226,7 +230,7 @@ def _emitter(bootstrap_servers: str, source: Source) -> "KafkaEmitter | NullEmit
         return NullEmitter()
     from evenkeel.trainer_sdk.emit.kafka_emitter import KafkaEmitter  # noqa: PLC0415 - Kafka loads only where it is wanted
 
-    emitter = KafkaEmitter(bootstrap_servers, source)
+    emitter = KafkaEmitter(bootstrap_servers, source, key=job_key(source.job_id, job_token))
     emitter.emit_event(
         process_pb2.ProcessEvent(
             at_unix_seconds=time.time(),

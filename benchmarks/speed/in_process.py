@@ -3,13 +3,14 @@
 import asyncio
 import gc
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry
 
 from benchmarks.speed.held import held_bytes
 from benchmarks.speed.jobs import SyntheticJob
 from evenkeel.contracts.headers import record_headers
+from evenkeel.contracts.mac import job_key, signed
 from evenkeel.contracts.topics import BATCHES, FRAMES
 from evenkeel.services.common.database import create_engine
 from evenkeel.services.common.kafka import Batch, ConsumedRecord, OutgoingRecord, Partition
@@ -18,11 +19,14 @@ from evenkeel.services.detector.adapters.finding_codec import record_of, to_be_t
 from evenkeel.services.detector.adapters.observation_codec import decode_observations
 from evenkeel.services.detector.domain.job import JobDetector
 from evenkeel.services.detector.warm_up import warm_up as warm_up_detector
+from evenkeel.services.telemetry.adapters.job_keys import JobKeys
+from evenkeel.services.telemetry.adapters.registered import Process, Registered
 from evenkeel.services.telemetry.adapters.rollup_writer import RollupWriter
 from evenkeel.services.telemetry.handler import TelemetryHandler
 from evenkeel.services.telemetry.metrics import TelemetryMetrics
 
 _WHERE = Partition(BATCHES.name, 0)
+_JOB_TOKEN = "a-token-of-this-job"  # noqa: S105 - guards nothing
 # What a fetch brings of small records.
 _BATCH = 8192
 _AT_ONCE = 64
@@ -83,7 +87,9 @@ def consumed(values: Iterable[bytes], topic: str, *, key: bytes) -> list[Consume
 def services_per_second(num_ranks: int, num_samples: int) -> tuple[float, float]:
     """Rank-samples per second of CPU time through telemetry, and through the detector; no Kafka, no PostgreSQL."""
     num_iterations = max(4, num_samples // num_ranks)
-    records = consumed(SyntheticJob("job", num_ranks).records(range(num_iterations)), BATCHES.name, key=b"job")
+    key = job_key("job", _JOB_TOKEN)
+    batches = [signed(each, key) for each in SyntheticJob("job", num_ranks).records(range(num_iterations))]
+    records = consumed(batches, BATCHES.name, key=b"job")
     warm_up_detector()
     gc.collect()
     gc.freeze()
@@ -113,11 +119,21 @@ async def _through_telemetry(records: Sequence[ConsumedRecord]) -> tuple[list[Ou
     async def from_the_start(_: Partition) -> int:
         return 0
 
+    async def tokens(_: Sequence[str] | None) -> Mapping[str, str]:
+        return {"job": _JOB_TOKEN}
+
+    async def processes(asked: Sequence[Process]) -> set[Process]:
+        return set(asked)
+
+    job_keys = JobKeys(tokens, allow_unsigned=False)
+    await job_keys.load()
     handler = TelemetryHandler(
         kept,
         kept,
         from_the_start,
         RollupWriter(engine, metrics, max_rows=100_000),
+        job_keys,
+        Registered(processes, job_keys.has_key),
         metrics,
         worker=Worker(),
         rollup_iterations=16,

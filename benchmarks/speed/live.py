@@ -99,7 +99,9 @@ class Services:
 
 
 @contextlib.asynccontextmanager
-async def running_services(at: Servers, folder: Path, session_seconds: float = 60.0) -> AsyncIterator[Services]:
+async def running_services(
+    at: Servers, folder: Path, session_seconds: float = 60.0, *, instance: str = "0"
+) -> AsyncIterator[Services]:
     """Telemetry and detector, ready; ended afterwards. Kafka waits so long for one that it does not hear of."""
     services = Services()
     environment = {
@@ -107,13 +109,14 @@ async def running_services(at: Servers, folder: Path, session_seconds: float = 6
         "EVENKEEL_KAFKA_BOOTSTRAP_SERVERS": at.kafka,
         "EVENKEEL_DATABASE_URL": at.database,
         "EVENKEEL_KAFKA_SESSION_TIMEOUT_SECONDS": str(session_seconds),
+        "EVENKEEL_INSTANCE_ID": instance,
         "EVENKEEL_METRICS_PORT": "0",
         "EVENKEEL_LOG_LEVEL": "WARNING",
         "OPENBLAS_NUM_THREADS": "1",
     }
     try:
         for module in _MODULES:
-            ready_file = folder / f"{module}.json"
+            ready_file = folder / f"{module}-{instance}.json"
             process = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", module, env={**environment, "EVENKEEL_READY_FILE": str(ready_file)}
             )

@@ -22,6 +22,15 @@ SELECT x.*, j.model,
 FROM current_jobs AS x JOIN jobs AS j USING (job_id)
 """
 _SOME = text(_JOBS + "WHERE x.job_id = ANY(:job_ids)")
+_TOKENS = text("SELECT job_id, job_token FROM job_secrets WHERE job_id = ANY (CAST(:job_ids AS text[]))")
+_UNFINISHED_TOKENS = text(
+    "SELECT job_id, job_token FROM job_secrets JOIN current_jobs USING (job_id) WHERE state <> 'finished'"
+)
+_REGISTERED = text(
+    "SELECT job_id, rank, incarnation FROM ranks "
+    "JOIN unnest(CAST(:job_ids AS text[]), CAST(:ranks AS integer[]), CAST(:incarnations AS integer[])) "
+    "AS asked (job_id, rank, incarnation) USING (job_id, rank, incarnation)"
+)
 _UNFINISHED = text("SELECT job_id FROM current_jobs WHERE state <> 'finished' ORDER BY registered_at, job_id")
 
 
@@ -75,6 +84,24 @@ async def job_token(connection: AsyncConnection, job_id: str) -> str | None:
     """A job's token, or None for an unknown job; for the scheduler only, reader roles are refused."""
     token: str | None = await connection.scalar(select(JobSecretRow.job_token).where(JobSecretRow.job_id == job_id))
     return token
+
+
+async def job_tokens(connection: AsyncConnection, job_ids: Sequence[str] | None = None) -> dict[str, str]:
+    """Tokens of those of some jobs that are registered, by job; None: of all that have not finished."""
+    if job_ids is None:
+        rows = await connection.execute(_UNFINISHED_TOKENS)
+    else:
+        rows = await connection.execute(_TOKENS, {"job_ids": list(job_ids)})
+    return {row.job_id: row.job_token for row in rows}
+
+
+async def registered_processes(
+    connection: AsyncConnection, asked: Sequence[tuple[str, int, int]]
+) -> set[tuple[str, int, int]]:
+    """Those of some processes (job, rank, incarnation) that have registered."""
+    job_ids, ranks, incarnations = (list(column) for column in zip(*asked, strict=True))
+    rows = await connection.execute(_REGISTERED, {"job_ids": job_ids, "ranks": ranks, "incarnations": incarnations})
+    return {(row.job_id, row.rank, row.incarnation) for row in rows}
 
 
 async def unfinished_jobs(connection: AsyncConnection) -> list[str]:

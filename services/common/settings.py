@@ -43,11 +43,12 @@ class ServiceSettings(BaseSettings):
         default=None, description="file with the certificates that Kafka's is signed by", examples=["/etc/kafka/ca.pem"]
     )
     kafka_session_timeout_seconds: float = Field(
-        default=10.0,
-        ge=6.0,
+        default=6.0,
+        ge=1.0,
         le=300.0,
-        description="after this long without a heartbeat another instance takes over this one's partitions",
-        examples=["10"],
+        description="after this long without a heartbeat another instance takes over this one's partitions; less than "
+        "6 s where the brokers' group.min.session.timeout.ms is less",
+        examples=["2"],
     )
     instance_id: str = Field(
         default="0",

@@ -83,7 +83,7 @@ async def serve(settings: SchedulerSettings) -> None:
                     rank_tls=rank_tls,
                     clock=clock,
                 ),
-                lambda job_id: JobEvents(producer, job_id, clock=clock),
+                lambda job_id, job_token: JobEvents(producer, job_id, job_token, clock=clock),
             )
             async with (
                 fleet_server(

@@ -16,8 +16,10 @@ from evenkeel.services.common.kafka.ports import Producer
 from evenkeel.services.common.kafka.tail import Tail
 from evenkeel.services.common.worker import Worker
 from evenkeel.services.telemetry.adapters.batch_reader import ArrivedJob, read_fetch
+from evenkeel.services.telemetry.adapters.job_keys import JobKeys
 from evenkeel.services.telemetry.adapters.observation_writer import observation_records
 from evenkeel.services.telemetry.adapters.recovery import PartitionMemory, remember
+from evenkeel.services.telemetry.adapters.registered import Registered
 from evenkeel.services.telemetry.adapters.rollup_writer import RollupWriter
 from evenkeel.services.telemetry.domain.job_stream import RETURN_SECONDS, JobStream
 from evenkeel.services.telemetry.domain.observed import Picture
@@ -63,6 +65,8 @@ class TelemetryHandler:
         tail: Tail,
         start_offset: StartOffset,
         rollup_writer: RollupWriter,
+        job_keys: JobKeys,
+        registered: Registered,
         metrics: TelemetryMetrics,
         *,
         worker: Worker,
@@ -77,6 +81,8 @@ class TelemetryHandler:
             tail: Reads back what was said.
             start_offset: Where reading of an input partition starts.
             rollup_writer: Takes the rollups.
+            job_keys: Says which records are believed.
+            registered: Says whose end is believed.
             metrics: Counts.
             worker: Does all that takes the CPU longer than a moment.
             rollup_iterations: Length of a rollup's window.
@@ -87,6 +93,8 @@ class TelemetryHandler:
         self._tail = tail
         self._start_offset = start_offset
         self._rollup_writer = rollup_writer
+        self._job_keys = job_keys
+        self._registered = registered
         self._metrics = metrics
         self._worker = worker
         self._rollup_iterations = rollup_iterations
@@ -133,7 +141,16 @@ class TelemetryHandler:
         """Takes in records; returns when Kafka has acknowledged what follows from them."""
         if self._deaf or self._was_deaf:  # the first records may come before anybody has noticed that Kafka is back
             self._excuse_silence(batch.received_at_seconds)
-        outgoing, rejections = await self._worker.run(self._take_fetch, batch)
+        await self._job_keys.learn({record.key or b"" for record in batch.records})
+        arrived, rejections = await self._worker.run(read_fetch, batch.records, self._job_keys.believed)
+        strangers = await self._registered.refused(arrived)
+        if strangers:
+            rejections += strangers
+            refused = {each.record.offset for each in rejections}
+            stays = [each for each in batch.records if each.offset not in refused]
+            arrived, _ = await self._worker.run(read_fetch, stays, self._job_keys.believed)
+        outgoing = _Outgoing()
+        rejections += await self._worker.run(self._take_fetch, outgoing, batch, arrived)
         await self._send(outgoing)
         # So long this service worked instead of reading: what it has not read yet is nobody's delay.
         worked_seconds = max(0.0, self._clock() - batch.received_at_seconds)
@@ -172,14 +189,13 @@ class TelemetryHandler:
             self._shards.pop(partition.number, None)
         self._count_jobs()
 
-    def _take_fetch(self, batch: Batch[object]) -> tuple[_Outgoing, list[Rejection]]:
-        """All that the CPU has to do with a fetch, one step for each job. No I/O; the worker's thread."""
-        shard, now_seconds, outgoing = self._shards[batch.partition.number], batch.received_at_seconds, _Outgoing()
+    def _take_fetch(self, outgoing: _Outgoing, batch: Batch[object], arrived: Sequence[ArrivedJob]) -> list[Rejection]:
+        """What a fetch brought, one step for each job; returns what is refused. The worker's thread."""
+        shard, rejections = self._shards[batch.partition.number], []
         shard.newest_offset = batch.next_offset - 1
-        arrived, rejections = read_fetch(batch.records)
         for each in arrived:
-            rejections += self._take(outgoing, shard, each, now_seconds)
-        return outgoing, rejections
+            rejections += self._take(outgoing, shard, each, batch.received_at_seconds)
+        return rejections
 
     def _pass_time(self, now_seconds: float) -> _Outgoing:
         """What the passing of time alone leads to. The worker's thread."""
@@ -200,7 +216,7 @@ class TelemetryHandler:
         if told.error is None:
             return []
         if len(arrived.records) > 1:
-            alone, rejections = [read_fetch([record])[0] for record in arrived.records], []
+            alone, rejections = [read_fetch([record], self._job_keys.believed)[0] for record in arrived.records], []
             for [each] in alone:
                 rejections += self._take(outgoing, shard, each, now_seconds)
             return rejections

@@ -7,11 +7,9 @@ import structlog
 
 from evenkeel.services.telemetry.domain.job_stream import JobStream
 from evenkeel.services.telemetry.domain.joiner import Outcome
-from evenkeel.services.telemetry.domain.observed import Arrived, ArrivedEvent, EventKind, Numbered
+from evenkeel.services.telemetry.domain.observed import ENDS, Arrived, ArrivedEvent, Numbered
 from evenkeel.services.telemetry.domain.rollups import FinishedWindow, RollupAggregator
 from evenkeel.services.telemetry.domain.sequences import BatchSequences
-
-_ENDS = frozenset((EventKind.DIED, EventKind.FINISHED))
 
 _log = structlog.get_logger(__name__)
 
@@ -59,7 +57,7 @@ class JobRunner:
             told.numbered = self.stream.take(arrived, now_seconds)
             told.windows = self.rollups.add(arrived.batches, arrived.offsets, now_seconds)
             for event in arrived.events:
-                if event.kind in _ENDS:
+                if event.kind in ENDS:
                     told.windows += self.rollups.finish_process(event.rank, event.incarnation)
         except Exception as error:
             self._begin_anew(error, now_seconds, untold=arrived.events)

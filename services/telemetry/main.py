@@ -20,6 +20,8 @@ from evenkeel.services.common.metrics import KafkaMetrics, create_registry
 from evenkeel.services.common.settings import load_settings
 from evenkeel.services.common.steady_clock import SteadyClock
 from evenkeel.services.common.worker import Worker
+from evenkeel.services.telemetry.adapters.job_keys import JobKeys, tokens_in
+from evenkeel.services.telemetry.adapters.registered import Registered, processes_in
 from evenkeel.services.telemetry.adapters.rollup_writer import RollupWriter
 from evenkeel.services.telemetry.handler import TelemetryHandler
 from evenkeel.services.telemetry.metrics import TelemetryMetrics
@@ -33,7 +35,7 @@ _MOST_RECORDS = 16_384
 async def serve(settings: TelemetrySettings) -> None:
     """Runs the service until cancelled.
 
-    The database is no part of readiness: without it frames flow and rollups wait.
+    Nothing is read before the database has told the jobs' keys; from then on frames flow without it and rollups wait.
     """
     registry = create_registry()
     kafka_metrics, metrics = KafkaMetrics(registry), TelemetryMetrics(registry)
@@ -69,12 +71,19 @@ async def serve(settings: TelemetrySettings) -> None:
                 "database", ready=True, detail="" if up else f"away: {problem}"
             ),
         )
+        job_keys = JobKeys(
+            tokens_in(engine),
+            allow_unsigned=settings.allow_unsigned,
+            on_change=lambda up, problem: health.report("keys", ready=True, detail="" if up else f"away: {problem}"),
+        )
         worker = Worker()
         handler = TelemetryHandler(
             producer,
             tail,
             consumer.start_offset,
             rollup_writer,
+            job_keys,
+            Registered(processes_in(engine), job_keys.has_key),
             metrics,
             worker=worker,
             rollup_iterations=settings.rollup_iterations,
@@ -94,7 +103,9 @@ async def serve(settings: TelemetrySettings) -> None:
             config=LoopConfig(max_records=_MOST_RECORDS),
             clock=clock,
         )
+        await job_keys.load()
         async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(job_keys.run())
             tasks.create_task(rollup_writer.run())
             tasks.create_task(loop.run())
 

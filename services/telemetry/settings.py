@@ -13,6 +13,12 @@ class TelemetrySettings(ServiceSettings, DatabaseSettings):
         description="Kafka consumer group of the telemetry service",
         examples=["telemetry"],
     )
+    allow_unsigned: bool = Field(
+        default=True,
+        description="whether a job is believed that is not registered with the fleet, and so has no key to sign by; "
+        "what a registered job does not sign is never believed",
+        examples=["true"],
+    )
     rollup_iterations: int = Field(
         default=16, ge=1, le=100_000, description="iterations that one row of the history sums up", examples=["16"]
     )

@@ -18,6 +18,7 @@ import grpc
 from aiokafka import AIOKafkaProducer
 
 from evenkeel.contracts.headers import record_headers
+from evenkeel.contracts.mac import job_key, signed
 from evenkeel.contracts.topics import BATCHES
 from evenkeel.layouts.codec import layout_to_proto, model_to_proto
 from evenkeel.scheduler.v1 import scheduler_pb2 as pb
@@ -127,6 +128,7 @@ class LiveRun:
     ) -> None:
         self.job, self.report = job, LiveReport()
         self._services, self._token, self._on_progress = services, job_token, on_progress
+        self._key = job_key(job.job_id, job_token)
         self._truth = Truth(num_devices)
         moments = [(fault.at_seconds, 1, fault) for fault in faults]
         moments += [(fault.at_seconds + fault.duration_seconds, 0, fault) for fault in faults]
@@ -225,7 +227,10 @@ class LiveRun:
         key = self.job.job_id.encode()
         sent = [
             await producer.send(
-                BATCHES.name, record.SerializeToString(), key=key, headers=record_headers(BATCHES, _SOURCE)
+                BATCHES.name,
+                signed(record.SerializeToString(), self._key),
+                key=key,
+                headers=record_headers(BATCHES, _SOURCE),
             )
             for record in records
         ]

@@ -19,6 +19,7 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
 from evenkeel.contracts.headers import record_headers
+from evenkeel.contracts.mac import JobKey, signed
 from evenkeel.contracts.topics import BATCHES
 from evenkeel.telemetry.v2 import process_pb2 as pb
 from evenkeel.telemetry.v2.batch_pb2 import Batch
@@ -52,6 +53,7 @@ class KafkaEmitter:
     Args:
         bootstrap_servers: ``host:port[,host:port]``.
         source: Who emits.
+        key: Signs each batch, see :func:`evenkeel.contracts.mac.job_key`; None: none is signed.
         capacity: Entries kept while Kafka is away; the oldest go first.
         reports_progress: False for a process without training thread, such as a launcher; it reads no host either.
         progress_interval_seconds: Shortest time between two progress reports.
@@ -62,6 +64,7 @@ class KafkaEmitter:
         bootstrap_servers: str,
         source: Source,
         *,
+        key: JobKey | None = None,
         capacity: int = DEFAULT_CAPACITY,
         reports_progress: bool = True,
         progress_interval_seconds: float = 0.2,
@@ -69,6 +72,7 @@ class KafkaEmitter:
         self.progress = ProgressMark()
         self._bootstrap_servers = bootstrap_servers
         self._source = source
+        self._key = key
         self._capacity = capacity
         self._queue: deque[_Entry] = deque(maxlen=capacity)
         self._num_dropped = 0
@@ -170,7 +174,7 @@ class KafkaEmitter:
                 async with self._limit(SEND_TIMEOUT_SECONDS):
                     await producer.send_and_wait(
                         BATCHES.name,
-                        batch.SerializeToString(),
+                        signed(batch.SerializeToString(), self._key),
                         key=self._source.job_id.encode(),
                         headers=record_headers(BATCHES, "evenkeel/trainer_sdk"),
                     )

@@ -35,9 +35,8 @@ KAFKA_REFUSES: tuple[type[BaseException], ...] = (MessageSizeTooLargeError, Topi
 
 __all__ = ["KAFKA_AWAY", "KAFKA_REFUSES", "CommitFailedError", "KafkaClientConfig", "KafkaError", "consumed_record"]
 
-# The broker hands a restarted static member its partitions back at once, whatever this is; it only bounds how long
-# another instance waits before it takes over for good.
-_HEARTBEAT_SECONDS = 1.0
+# Three may be lost on the way before a member is believed dead; another hears of that with its own next one.
+_HEARTBEATS_A_SESSION = 4
 # A frame of a large job is larger than the library's 1 MiB.
 _MAX_RECORD_BYTES = 16 * 1024 * 1024
 # The client has one fetch on its way to a broker and leaves a partition out whose records still wait for a busy
@@ -61,7 +60,7 @@ class KafkaClientConfig:
     bootstrap_servers: str
     client_id: str
     security: dict[str, Any]
-    session_timeout_seconds: float = 10.0
+    session_timeout_seconds: float = 6.0
 
     @classmethod
     def from_settings(cls, settings: ServiceSettings, *, service: str) -> "KafkaClientConfig":
@@ -123,7 +122,7 @@ class KafkaClientConfig:
             "auto_offset_reset": "earliest",
             "isolation_level": "read_committed",
             "session_timeout_ms": round(self.session_timeout_seconds * 1000),
-            "heartbeat_interval_ms": round(_HEARTBEAT_SECONDS * 1000),
+            "heartbeat_interval_ms": round(self.session_timeout_seconds * 1000 / _HEARTBEATS_A_SESSION),
             "rebalance_timeout_ms": round(max(self.session_timeout_seconds, 10.0) * 1000),
             "max_poll_interval_ms": 300_000,
             "fetch_max_wait_ms": _FETCH_WAIT_MILLISECONDS,

@@ -88,6 +88,8 @@ class ConsumeLoop(Generic[M]):
         self._pace = BatchPace(most=self._config.max_records)
         # Fetched and not yet taken, in the order of fetching.
         self._waiting: dict[Partition, Sequence[ConsumedRecord]] = {}
+        # Assigned, and not loaded yet.
+        self._to_load: Collection[Partition] | None = None
         # Next offset to take of each partition that is ours.
         self._owned: dict[Partition, int] = {}
         self._generation = 0
@@ -117,29 +119,16 @@ class ConsumeLoop(Generic[M]):
             self._worker.stop()
 
     async def assigned(self, partitions: Collection[Partition]) -> None:
-        """The client's call: load state, then say where to start."""
-        async with self._lock:
-            self._generation += 1
-            self._waiting.clear()
-            self._metrics.rebalances.inc()
-            starts = await self._handler.assigned(partitions)
-            self._owned = {}
-            for partition in partitions:
-                start = starts.get(partition)
-                if start is None:
-                    start = await self._consumer.start_offset(partition)
-                self._consumer.seek(partition, start)
-                self._checkpoint.begin(partition, start)
-                self._owned[partition] = start
-            self._last_delivery_seconds = self._clock()
-            _log.info("partitions assigned", partitions=[f"{each.topic}/{each.number}" for each in partitions])
-            if self._on_assigned:
-                self._on_assigned(partitions)
+        """The client's call: only noted, for the client sends no heartbeat before it is back; the next turn loads."""
+        self._generation += 1
+        self._metrics.rebalances.inc()
+        self._to_load = partitions
 
     async def revoked(self, partitions: Collection[Partition]) -> None:
         """The client's call: finish what is in hand, make it durable, commit, forget."""
         async with self._lock:
             self._generation += 1
+            self._to_load = None
             try:
                 async with asyncio.timeout(self._config.revoke_timeout_seconds):
                     await self._commit()
@@ -173,7 +162,28 @@ class ConsumeLoop(Generic[M]):
             await asyncio.gather(turns, return_exceptions=True)
             _log.warning("stopped in the middle of a batch; a restart reads it again")
 
+    async def _load(self) -> None:
+        """State of the partitions that were assigned, and where each starts."""
+        partitions, self._to_load = self._to_load or (), None
+        self._waiting.clear()
+        starts = await self._handler.assigned(partitions)
+        self._owned = {}
+        for partition in partitions:
+            start = starts.get(partition)
+            if start is None:
+                start = await self._consumer.start_offset(partition)
+            self._consumer.seek(partition, start)
+            self._checkpoint.begin(partition, start)
+            self._owned[partition] = start
+        self._last_delivery_seconds = self._clock()
+        _log.info("partitions assigned", partitions=[f"{each.topic}/{each.number}" for each in partitions])
+        if self._on_assigned:
+            self._on_assigned(partitions)
+
     async def _turn(self) -> None:
+        async with self._lock:
+            if self._to_load is not None:
+                await self._load()
         generation = self._generation
         if not self._waiting:
             fetched = await self._consumer.poll(

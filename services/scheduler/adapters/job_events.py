@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from evenkeel.contracts.columns import tell_process
 from evenkeel.contracts.headers import record_headers
+from evenkeel.contracts.mac import job_key, signed
 from evenkeel.contracts.speakers import NO_RANK, SCHEDULER_INCARNATION
 from evenkeel.contracts.topics import BATCHES
 from evenkeel.services.common.kafka.ports import Producer
@@ -22,12 +23,16 @@ class JobEvents:
     Args:
         producer: Where batches go.
         job_id: The job.
+        job_token: Its token, of which the key is made that signs.
         clock: Unix seconds.
     """
 
-    def __init__(self, producer: Producer, job_id: str, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, producer: Producer, job_id: str, job_token: str, *, clock: Callable[[], float] = time.time
+    ) -> None:
         self._producer = producer
         self._job_id = job_id
+        self._key = job_key(job_id, job_token)
         self._clock = clock
         self._sequence = 0
 
@@ -66,7 +71,8 @@ class JobEvents:
             num_events=1,
         )
         self._sequence += 1
-        headers, value = record_headers(BATCHES, "evenkeel/scheduler"), batch.SerializeToString()
+        headers = record_headers(BATCHES, "evenkeel/scheduler")
+        value = signed(batch.SerializeToString(), self._key)
         await self._producer.send_all(
             [OutgoingRecord(topic=BATCHES.name, key=self._job_id.encode(), value=value, headers=headers)]
         )

@@ -29,12 +29,12 @@ _MOST_AT_ONCE = 25
 class Coordinator:
     """Every unfinished job; see :class:`evenkeel.services.scheduler.adapters.fleet_port.FleetPort`."""
 
-    def __init__(self, parts: Parts, reports: Callable[[str], JobReports]) -> None:
+    def __init__(self, parts: Parts, reports: Callable[[str, str], JobReports]) -> None:
         """Keeps what it is given; does no I/O.
 
         Args:
             parts: What all jobs share.
-            reports: Makes, for a job id, what is told of that job's broken streams and probes.
+            reports: Makes, for a job's id and token, what is told of that job's broken streams and probes.
         """
         self._parts = parts
         self._reports = reports
@@ -179,7 +179,7 @@ class Coordinator:
         return job
 
     def _new(self, job_id: str) -> ServedJob:
-        return ServedJob(job_id, self._parts, self._reports(job_id), self.finish_job)
+        return ServedJob(job_id, self._parts, partial(self._reports, job_id), self.finish_job)
 
     def _begin(self, record: JobRecord) -> ServedJob:
         job = self._new(record.job_id)

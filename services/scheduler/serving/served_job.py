@@ -45,19 +45,21 @@ class ServedJob:
     """
 
     def __init__(
-        self, job_id: str, parts: Parts, reports: JobReports, finish: Callable[[str], Awaitable[None]]
+        self, job_id: str, parts: Parts, reports: Callable[[str], JobReports], finish: Callable[[str], Awaitable[None]]
     ) -> None:
         """Keeps what it is given; does no I/O.
 
         Args:
             job_id: The job.
             parts: What all jobs share.
-            reports: Told of the job's broken streams and probes.
+            reports: Makes, for its token, what is told of the job's broken streams and probes.
             finish: Finishes a job by its id.
         """
         self._job_id = job_id
         self._parts = parts
-        self._reports = reports
+        self._new_reports = reports
+        # One for all that begins anew: it numbers what it tells.
+        self._reports: JobReports | None = None
         self._finish = finish
         self._news = Newsroom()
         self._renewals = Renewals(job_id, parts.metrics.failures)
@@ -231,6 +233,7 @@ class ServedJob:
 
     def _task_of(self, job: Job, token: str) -> JobTask:
         parts = self._parts
+        self._reports = self._reports or self._new_reports(token)
 
         def connect(broken: StreamBroken, spawn: Spawn) -> Processes:
             return Processes(self._job_id, token, broken, spawn, parts.rank_tls, leadership=parts.leadership)

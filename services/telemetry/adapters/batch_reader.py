@@ -1,17 +1,18 @@
 """From a fetch of Kafka records to what each job brought, or to the dead letters.
 
-The batches of a job are joined byte for byte and parsed once. Only where that cannot be believed each is looked at by
-itself, and the guilty one is buried alone: whoever spoils a fetch spoils nothing but its own job's speed.
+Whether a job has signed it is asked of each record; then the batches of a job are joined byte for byte and parsed once.
+Only where that makes no sense each is looked at by itself, and the guilty one is buried alone: whoever spoils a fetch
+spoils nothing but its own job's speed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from google.protobuf.message import DecodeError
 
 from evenkeel.contracts.batches import read_batches
-from evenkeel.contracts.mac import without_signature
+from evenkeel.contracts.mac import SignatureError
 from evenkeel.services.common.kafka import ConsumedRecord, RejectedRecordError, Rejection
 from evenkeel.services.telemetry.domain.observed import Arrived, ArrivedEvent, ArrivedProgress, EventKind
 from evenkeel.services.telemetry.domain.validate import (
@@ -20,6 +21,7 @@ from evenkeel.services.telemetry.domain.validate import (
     check_batches,
     check_event,
     check_progress,
+    check_speaker,
 )
 from evenkeel.telemetry.v2 import batch_pb2, process_pb2
 
@@ -33,6 +35,10 @@ _KINDS = {
 }
 
 
+Believe = Callable[[bytes, bytes], bytes]
+"""From a record's key and value to the bytes of its batch alone; raises SignatureError where it is not believed."""
+
+
 class ArrivedJob(NamedTuple):
     """What a fetch brought of one job.
 
@@ -40,33 +46,50 @@ class ArrivedJob(NamedTuple):
         job_id: The job.
         records: The records that it came in, in order, none of them refused.
         arrived: What they say.
+        tellers: Which record tells of each event.
     """
 
     job_id: str
     records: list[ConsumedRecord]
     arrived: Arrived
+    tellers: list[int]
 
 
-def read_fetch(records: Sequence[ConsumedRecord]) -> tuple[list[ArrivedJob], list[Rejection]]:
+class _Signed(NamedTuple):
+    """A record, and the bytes of its batch, which its job has signed if it must."""
+
+    record: ConsumedRecord
+    batch: bytes
+
+
+def read_fetch(records: Sequence[ConsumedRecord], believe: Believe) -> tuple[list[ArrivedJob], list[Rejection]]:
     """What records say, job by job, and those that cannot be believed."""
-    by_job: dict[bytes, list[ConsumedRecord]] = {}
+    by_job: dict[bytes, list[_Signed]] = {}
+    jobs: list[ArrivedJob] = []
+    rejections: list[Rejection] = []
     for record in records:
-        by_job.setdefault(record.key or b"", []).append(record)
-    jobs, rejections = [], []
+        try:
+            signed = _Signed(record, believe(record.key or b"", _value(record)))
+        except RejectedRecordError as error:
+            rejections.append(_rejection(record, error))
+        except SignatureError as error:
+            rejections.append(Rejection(record=record, error=error.word, reason=str(error)))
+        else:
+            by_job.setdefault(record.key or b"", []).append(signed)
     for of_job in by_job.values():
         try:
             jobs.append(_read(of_job))
             continue
         except RejectedRecordError as error:
             believed = []
-            for record in of_job:
+            for each in of_job:
                 try:
-                    _read([record])
-                    believed.append(record)
+                    _read([each])
+                    believed.append(each)
                 except RejectedRecordError as its_error:
-                    rejections.append(Rejection(record=record, error=its_error.error, reason=its_error.reason))
+                    rejections.append(_rejection(each.record, its_error))
             if len(believed) == len(of_job):  # each for itself makes sense, and not beside the others
-                rejections += [Rejection(record=each, error=error.error, reason=error.reason) for each in of_job]
+                rejections += [_rejection(each.record, error) for each in of_job]
             elif believed:
                 jobs.append(_read(believed))
     return jobs, rejections
@@ -78,14 +101,18 @@ def event_from_proto(event: process_pb2.ProcessEvent) -> ArrivedEvent:
     return ArrivedEvent(event.at_unix_seconds, kind, event.rank, event.incarnation, event)
 
 
-def _read(records: Sequence[ConsumedRecord]) -> ArrivedJob:
+def _rejection(record: ConsumedRecord, error: RejectedRecordError) -> Rejection:
+    return Rejection(record=record, error=error.error, reason=error.reason)
+
+
+def _read(signed: Sequence[_Signed]) -> ArrivedJob:
     """What records of one key say.
 
     Raises:
         RejectedRecordError: Not all of it can be believed.
     """
     try:
-        message = batch_pb2.Batch.FromString(b"".join(map(_value, records)))
+        message = batch_pb2.Batch.FromString(b"".join([each.batch for each in signed]))
     except DecodeError as error:
         name = batch_pb2.Batch.DESCRIPTOR.full_name
         raise RejectedRecordError("malformed", f"not an {name}: {error}") from None
@@ -96,10 +123,16 @@ def _read(records: Sequence[ConsumedRecord]) -> ArrivedJob:
             check_progress(report)
         for event in message.events:
             check_event(event)
+        ranks, incarnations = batches.rank.tolist(), batches.incarnation.tolist()
+        events = [event_from_proto(event) for event in message.events]
+        tellers = np.repeat(np.arange(len(batches)), batches.num_events).tolist()
+        for teller, told in zip(tellers, events, strict=True):
+            check_speaker(ranks[teller], incarnations[teller], told)
     except HostileBatchError as error:
         raise RejectedRecordError(error.word, str(error)) from None
     except ValueError as error:
         raise RejectedRecordError("columns", str(error)) from None
+    records = [each.record for each in signed]
     if len(batches) != len(records):
         raise RejectedRecordError("columns", f"{len(batches)} batches in {len(records)} records")
     job_id, key = batches.job_id[0], records[0].key or b""
@@ -108,7 +141,6 @@ def _read(records: Sequence[ConsumedRecord]) -> ArrivedJob:
     owners = np.repeat(np.arange(len(batches)), batches.num_progress).tolist()
     # The older reports of a process are of no interest once the newest is there.
     newest = dict(zip(owners, message.progress, strict=True))
-    ranks, incarnations = batches.rank.tolist(), batches.incarnation.tolist()
     reports = {
         (ranks[owner], incarnations[owner]): _progress(ranks[owner], incarnations[owner], each)
         for owner, each in newest.items()
@@ -117,13 +149,13 @@ def _read(records: Sequence[ConsumedRecord]) -> ArrivedJob:
         batches=batches,
         offsets=np.array([record.offset for record in records]),
         progress=list(reports.values()),
-        events=[event_from_proto(event) for event in message.events],
+        events=events,
     )
-    return ArrivedJob(job_id, list(records), arrived)
+    return ArrivedJob(job_id, records, arrived, tellers)
 
 
 def _value(record: ConsumedRecord) -> bytes:
-    """The batch's bytes, if there are any and the headers do not say that they are something else.
+    """A record's bytes, if there are any and the headers do not say that they are no batch.
 
     Raises:
         RejectedRecordError: Otherwise.
@@ -136,7 +168,7 @@ def _value(record: ConsumedRecord) -> bytes:
     for name, content in record.headers:
         if content != _EXPECTED_HEADERS.get(name, content):
             raise RejectedRecordError("version", f"header {name} is {content[:80]!r}, which this version cannot read")
-    return without_signature(value)
+    return value
 
 
 def _progress(rank: int, incarnation: int, report: process_pb2.Progress) -> ArrivedProgress:

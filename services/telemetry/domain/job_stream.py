@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from evenkeel.contracts.frames import Frames
 from evenkeel.services.telemetry.domain.joiner import FrameJoiner
-from evenkeel.services.telemetry.domain.observed import Arrived, ArrivedEvent, EventKind, Numbered, Observed
+from evenkeel.services.telemetry.domain.observed import ENDS, Arrived, ArrivedEvent, EventKind, Numbered, Observed
 from evenkeel.services.telemetry.domain.patience import FrameRules
 from evenkeel.services.telemetry.domain.progress import ProgressWatcher, WatchRules
 
@@ -54,7 +54,7 @@ class JobStream:
         for event in untold:
             stream._seen_events.pop(_key_of(event), None)
         for at_seconds, kind, rank, incarnation in stream._seen_events:
-            if kind in (EventKind.DIED, EventKind.FINISHED):
+            if kind in ENDS:
                 stream._apply(ArrivedEvent(at_seconds, kind, rank, incarnation, None), now_seconds)
         return stream
 

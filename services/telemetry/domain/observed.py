@@ -20,6 +20,10 @@ class EventKind(StrEnum):
     OTHER = "other"
 
 
+ENDS = frozenset((EventKind.DIED, EventKind.FINISHED))
+"""Kinds after which a process is no more."""
+
+
 class ArrivedEvent(NamedTuple):
     """Something happened to a process.
 

@@ -13,7 +13,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from evenkeel.contracts.measured_arrays import Bools, Floats, Ints
-from evenkeel.services.telemetry.domain.observed import ArrivedEvent, ArrivedProgress, EventKind, Picture, RankState
+from evenkeel.services.telemetry.domain.observed import (
+    ENDS,
+    ArrivedEvent,
+    ArrivedProgress,
+    EventKind,
+    Picture,
+    RankState,
+)
 
 _NEVER = -1
 """Operations of a rank that has not reported."""
@@ -123,7 +130,7 @@ class ProgressWatcher:
 
     def event(self, event: ArrivedEvent, now_seconds: float) -> None:
         """Takes in a life-cycle event: who ended is in no picture, who started is."""
-        if event.kind in (EventKind.DIED, EventKind.FINISHED):
+        if event.kind in ENDS:
             self._ended[event.rank] = max(self._ended.get(event.rank, -1), event.incarnation)
             ended = (self._rank == event.rank) & (self._incarnation <= event.incarnation)
             for row in np.flatnonzero(ended).tolist():

@@ -14,7 +14,8 @@ import numpy as np
 from evenkeel.contracts.batches import Batches
 from evenkeel.contracts.columns import PROCESS, READING
 from evenkeel.contracts.measured_arrays import COLUMNS
-from evenkeel.contracts.speakers import NO_RANK
+from evenkeel.contracts.speakers import LAUNCHER_INCARNATION, NO_RANK, SCHEDULER_INCARNATION
+from evenkeel.services.telemetry.domain.observed import ENDS, ArrivedEvent, EventKind
 
 MAX_BATCH_BYTES = 8 * 1024 * 1024
 MAX_RANK = 1_000_000
@@ -141,6 +142,30 @@ def check_event(event: EventShape) -> None:
     check_between("event.incarnation", event.incarnation, MAX_INCARNATION)
     for name in ("detail", "node", "device"):
         check_text(f"event.{name}", getattr(event, name))
+
+
+def check_speaker(rank: int, incarnation: int, event: ArrivedEvent) -> None:
+    """Returns if whoever told of an event can know of it.
+
+    A process knows of itself. Of others the launcher sees the end, and the scheduler that a stream broke.
+
+    Args:
+        rank: Of the process that told.
+        incarnation: Which process of the rank.
+        event: What it told.
+
+    Raises:
+        HostileBatchError: It cannot.
+    """
+    if rank != NO_RANK:
+        believed = (rank, incarnation) == (event.rank, event.incarnation)
+    elif event.kind in ENDS:
+        believed = incarnation == LAUNCHER_INCARNATION
+    else:
+        believed = event.kind is not EventKind.STREAM_BROKEN or incarnation == SCHEDULER_INCARNATION
+    if not believed:
+        who = f"rank {event.rank}, incarnation {event.incarnation}"
+        raise HostileBatchError("speaker", f"{event.kind} of {who}, told by rank {rank}, incarnation {incarnation}")
 
 
 def check_between(name: str, value: float, highest: float) -> None:

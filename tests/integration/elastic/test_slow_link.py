@@ -177,7 +177,7 @@ async def answered(suspicion: Suspicion, fleet: Fleet) -> process_pb2.ProcessEve
     await producer.send_all([record_of(suspicion)])
     (asked,) = broker.records(SUSPICIONS.name)
     calls = {rank: cast(protocol.RankCalls, PipedRank(process)) for rank, process in fleet.ranks.items()}
-    outcome = await Prober(JobEvents(producer, CONFIG.job_id).probed).answer(decode_suspicion(asked), calls)
+    outcome = await Prober(JobEvents(producer, CONFIG.job_id, "").probed).answer(decode_suspicion(asked), calls)
     assert outcome is not None, "the probe had no answer"
     (told,) = broker.records(BATCHES.name)
     return Batch.FromString(told.value or b"").events[0]

@@ -208,6 +208,12 @@ async def test_a_restart_finds_the_unfinished_jobs_with_all_that_is_open(seeded:
     await writes.record_plan(seeded, plan("p6", "i4", at, epoch=5, layout=FULL))
 
     assert await reads.unfinished_jobs(seeded) == ["llama"]
+    assert await reads.job_tokens(seeded) == {"llama": LLAMA_TOKEN}
+    tokens = {"bert": BERT_TOKEN, "llama": LLAMA_TOKEN}
+    assert await reads.job_tokens(seeded, ["llama", "none", "bert"]) == tokens
+    assert await reads.job_tokens(seeded, []) == {}
+    known, stranger = ("llama", 3, 0), ("llama", 3, 10**9)
+    assert await reads.registered_processes(seeded, [known, stranger, ("none", 3, 0)]) == {known}
     loaded = (await reads.load_jobs(seeded, ["llama"]))["llama"]
 
     assert loaded.job.job_id == "llama"

@@ -219,7 +219,7 @@ def new_scheduler(engine: AsyncEngine, *, store: Store | None = None, **settings
     return Scheduler(
         store=store,
         registry=registry,
-        coordinator=Coordinator(parts, lambda _: Reports()),
+        coordinator=Coordinator(parts, lambda *_: Reports()),
         tasks=tasks,
         kafka=kafka,
         broken=broken,

@@ -14,6 +14,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer, ConsumerRecord
 
 import evenkeel
+from evenkeel.contracts.mac import job_key, verified
 from evenkeel.contracts.topics import BATCHES
 from evenkeel.layouts.layout import uniform_layout
 from evenkeel.stack.kafka import Kafka
@@ -26,6 +27,8 @@ from evenkeel.trainer_sdk.launcher.description.job_spec import JobSpec
 from evenkeel.trainer_sdk.launcher.launcher import Launcher
 
 pytestmark = pytest.mark.integration
+
+TOKEN = "a-token-of-this-job"
 
 
 @pytest.fixture
@@ -61,6 +64,14 @@ def decoded(messages: list[ConsumerRecord[bytes, bytes]]) -> list[pb.Batch]:
     return [pb.Batch.FromString(message.value) for message in messages]
 
 
+def assert_signed(messages: list[ConsumerRecord[bytes, bytes]], job_id: str) -> None:
+    key = job_key(job_id, TOKEN)
+    assert key is not None
+    assert messages
+    for message in messages:
+        verified(message.value, {key.number: key.secret}.get)
+
+
 def iterations(records: list[pb.Batch]) -> list[int]:
     return [iteration for record in records for iteration in record.iteration]
 
@@ -70,7 +81,8 @@ def events(records: list[pb.Batch]) -> list[tuple[int, int, int]]:
 
 
 def test_everything_arrives_in_order_with_key_and_headers(kafka_bootstrap: str, job_id: str) -> None:
-    emitter = KafkaEmitter(kafka_bootstrap, Source(job_id=job_id, rank=3, incarnation=1, node="n", device="d"))
+    source = Source(job_id=job_id, rank=3, incarnation=1, node="n", device="d")
+    emitter = KafkaEmitter(kafka_bootstrap, source, key=job_key(job_id, TOKEN))
     emitter.progress.begin_iteration(299, 0)
     emitter.progress.enter("wait:tensor", (2,))
     for iteration in range(301):
@@ -85,6 +97,7 @@ def test_everything_arrives_in_order_with_key_and_headers(kafka_bootstrap: str, 
     )
     emitter.close(60.0)
     assert (emitter.num_dropped, emitter.num_sent) == (0, 301)
+    assert_signed(messages, job_id)
     records = decoded(messages)
     assert iterations(records) == list(range(301))
     assert [number for record in records for number in record.sequence] == list(range(len(records)))
@@ -148,6 +161,7 @@ def test_a_sample_that_cannot_be_built_is_dropped_alone(kafka_bootstrap: str, jo
 
 def test_a_plain_loop_reaches_kafka(kafka_bootstrap: str, job_id: str) -> None:
     environment = {"EVENKEEL_KAFKA_BOOTSTRAP_SERVERS": kafka_bootstrap, "EVENKEEL_JOB_ID": job_id, "RANK": "5"}
+    environment["EVENKEEL_JOB_TOKEN"] = TOKEN
     run = evenkeel.start(environment=environment)
     for batch in ([1.0, 2.0], [3.0, 5.0]):
         with run.iteration(tokens=len(batch)) as iteration:
@@ -155,9 +169,11 @@ def test_a_plain_loop_reaches_kafka(kafka_bootstrap: str, job_id: str) -> None:
     # Its end is told within a second, which a busy machine may need to reach the broker for the first time.
     read_until(kafka_bootstrap, job_id, lambda records: len(iterations(records)) == 2)
     evenkeel.stop()
-    records = decoded(
-        read_until(kafka_bootstrap, job_id, lambda records: len(iterations(records)) == len(events(records)) == 2)
+    messages = read_until(
+        kafka_bootstrap, job_id, lambda records: len(iterations(records)) == len(events(records)) == 2
     )
+    assert_signed(messages, job_id)
+    records = decoded(messages)
     losses = [loss for record in records for loss in record.loss]
     assert losses == [3.0, 8.0]
     started, finished = process_pb2.PROCESS_EVENT_KIND_STARTED, process_pb2.PROCESS_EVENT_KIND_FINISHED
@@ -169,6 +185,7 @@ def test_the_launcher_reports_a_killed_rank_and_the_ranks_report_their_starts(
 ) -> None:
     spec = JobSpec(
         job_id=job_id,
+        job_token=TOKEN,
         entry_point="launched_ranks:until_told",
         layout=uniform_layout(num_blocks=1, tensor=1, pipeline=1, data=2, num_micro_batches=2),
         run_dir=tmp_path,
@@ -184,6 +201,7 @@ def test_the_launcher_reports_a_killed_rank_and_the_ranks_report_their_starts(
         os.kill(launcher.pids[1], signal.SIGKILL)
         after = both | {(died, 1, 0), (started, 1, 1)}
         messages = read_until(kafka_bootstrap, job_id, lambda records: after <= set(events(records)))
+    assert_signed(messages, job_id)
     told = [(record.rank[0], event) for record in decoded(messages) for event in record.events]
     death = next(event for speaker, event in told if event.kind == died and speaker == -1)
     back = next(event for _, event in told if (event.kind, event.rank, event.incarnation) == (started, 1, 1))

@@ -15,6 +15,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 from evenkeel.contracts.frames import Frames, read_frames
 from evenkeel.contracts.headers import record_headers
+from evenkeel.contracts.mac import JobKey, signed
 from evenkeel.contracts.topics import BATCHES, FRAMES
 from evenkeel.simulator.live.rank_batches import add_news, empty_batch
 from evenkeel.telemetry.v2 import batch_pb2, frames_pb2, process_pb2
@@ -31,12 +32,15 @@ class Service:
         self.process: asyncio.subprocess.Process | None = None
         self.log = folder / "service.log"
 
-    async def start(self) -> float:
-        """Returns after how many seconds it was ready."""
-        began_seconds = time.monotonic()
+    def another(self, folder: Path, instance: str) -> "Service":
+        """Another instance of the same group."""
+        folder.mkdir()
+        return Service(folder, {**self._environment, "EVENKEEL_INSTANCE_ID": instance})
+
+    async def start(self) -> None:
+        """Returns when it is ready."""
         await self.launch()
         await self.until_ready()
-        return time.monotonic() - began_seconds
 
     async def launch(self) -> None:
         """Returns when the ports are bound."""
@@ -98,16 +102,17 @@ def _get(url: str) -> tuple[int, str]:
 
 
 class Ranks:
-    """Writes records of a job's ranks."""
+    """Writes records of a job's ranks, signed if the job has a key."""
 
-    def __init__(self, producer: AIOKafkaProducer, job_id: str) -> None:
+    def __init__(self, producer: AIOKafkaProducer, job_id: str, key: JobKey | None) -> None:
         self._producer = producer
+        self._key = key
         self._job_id = job_id
         self._sequences: dict[tuple[int, int], int] = {}
 
     async def send(self, *batches: batch_pb2.Batch) -> None:
         """Together: frames do not wait long for ranks that are late."""
-        await self.send_bytes(*(batch.SerializeToString() for batch in batches))
+        await self.send_bytes(*(signed(batch.SerializeToString(), self._key) for batch in batches))
 
     async def send_bytes(self, *values: bytes) -> None:
         key, headers = self._job_id.encode(), record_headers(BATCHES, "test")
@@ -209,10 +214,10 @@ async def observations_of(bootstrap_servers: str, job_id: str) -> AsyncIterator[
 
 
 @contextlib.asynccontextmanager
-async def ranks_of(bootstrap_servers: str, job_id: str) -> AsyncIterator[Ranks]:
+async def ranks_of(bootstrap_servers: str, job_id: str, key: JobKey | None = None) -> AsyncIterator[Ranks]:
     producer = AIOKafkaProducer(bootstrap_servers=bootstrap_servers, acks="all")
     await producer.start()
     try:
-        yield Ranks(producer, job_id)
+        yield Ranks(producer, job_id, key)
     finally:
         await producer.stop()

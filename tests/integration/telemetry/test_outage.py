@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from evenkeel.stack.kafka import Kafka
+from evenkeel.stack.postgres import Postgres
 from evenkeel.stack.topics import apply_topics
 from evenkeel.stack.watchdog import Watchdog
 from tests.integration.telemetry.service import Service, observations_of, ranks_in, ranks_of
@@ -30,15 +31,15 @@ def kafka(tmp_path: Path) -> Iterator[Kafka]:
 
 @pytest.mark.asyncio
 @pytest.mark.timeout(600)
-async def test_kafka_away_at_start_and_again_later_and_no_database_at_all_lose_no_frame(
-    kafka: Kafka, tmp_path: Path
+async def test_kafka_away_at_start_and_again_later_and_the_database_from_then_on_lose_no_frame(
+    kafka: Kafka, own_postgres: Postgres, tmp_path: Path
 ) -> None:
     job_id = f"job-{uuid.uuid4().hex[:8]}"
     service = Service(
         tmp_path,
         {
             "EVENKEEL_KAFKA_BOOTSTRAP_SERVERS": kafka.bootstrap_servers,
-            "EVENKEEL_DATABASE_URL": "postgresql://nobody@127.0.0.1:1/none",
+            "EVENKEEL_DATABASE_URL": own_postgres.database_url,
             "EVENKEEL_ROLLUP_ITERATIONS": "2",
         },
     )
@@ -56,6 +57,8 @@ async def test_kafka_away_at_start_and_again_later_and_no_database_at_all_lose_n
             await ranks.send(*ranks.samples(5, range(1)), *ranks.progress(5, range(3)))
         async with observations_of(kafka.bootstrap_servers, job_id) as seen:
             await seen.until(lambda: len(seen.frames) >= 5)
+        # What is heard of a job only while the database is away is not believed: it may have a key.
+        await asyncio.to_thread(own_postgres.stop)
         await asyncio.to_thread(kafka.stop)
         await service.until_metric("evenkeel_kafka_unreachable", lambda value: value == 1)
         await asyncio.to_thread(kafka.start)
@@ -67,7 +70,7 @@ async def test_kafka_away_at_start_and_again_later_and_no_database_at_all_lose_n
             for iteration in range(6, 10):
                 await ranks.iteration(iteration, range(3))
             await seen.until(lambda: len(seen.frames) >= 10)
-        await service.until_metric("evenkeel_telemetry_rollups_waiting", lambda rows: rows >= 9)
+        await service.until_metric("evenkeel_telemetry_rollups_waiting", lambda rows: rows >= 6)
     finally:
         code = await service.stop()
     assert code == 0

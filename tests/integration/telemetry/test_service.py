@@ -9,9 +9,12 @@ import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from sqlalchemy import text
 
+from evenkeel.contracts.mac import job_key, signed
 from evenkeel.contracts.topics import BATCHES
+from evenkeel.history.writes import register_job, register_ranks
 from evenkeel.services.common.database import create_engine
 from evenkeel.telemetry.v2 import frames_pb2, process_pb2
+from tests.integration.history.seed import START, job, rank
 from tests.integration.telemetry.service import Observations, Ranks, Service, observations_of, ranks_in, ranks_of
 from tests.unit.telemetry.samples import Sample
 
@@ -108,28 +111,37 @@ def pictures_of(seen: Observations, ranks: list[int]) -> list[frames_pb2.Livenes
     return [each for each in seen.pictures if [*each.rank] == ranks]
 
 
+@pytest.mark.parametrize("one_of_two", [False, True], ids=["it starts again", "the other takes over"])
 @pytest.mark.asyncio
 async def test_after_kill_9_the_stream_goes_on_without_hole_or_repetition(
-    service: Service, kafka_bootstrap: str, job_id: str
+    service: Service, tmp_path: Path, kafka_bootstrap: str, job_id: str, one_of_two: bool
 ) -> None:
-    async with running(service, kafka_bootstrap, job_id) as (ranks, seen):
+    async with contextlib.AsyncExitStack() as stack:
+        other = service.another(tmp_path / "other", "other")
+        if one_of_two:
+            stack.push_async_callback(other.stop)
+            await other.start()
+        ranks, seen = await stack.enter_async_context(running(service, kafka_bootstrap, job_id))
         for iteration in range(20):
             await ranks.iteration(iteration, range(4))
         # Together: where the ranks are heard to go on, a frame does not wait half a second for two of them.
         await ranks.send(*ranks.samples(20, range(2)), *ranks.progress(20, range(4)))
         await seen.until(lambda: len(seen.frames) >= 20)
-        await service.kill()
+        has_it = service
+        if one_of_two and not await service.metric("evenkeel_telemetry_jobs"):
+            has_it = other
+        await has_it.kill()
         await ranks.iteration(20, range(2, 4))
         for iteration in range(21, 30):
             await ranks.iteration(iteration, range(4))
-        seconds = await service.start()
+        if not one_of_two:
+            await service.start()
         await seen.until(lambda: len(seen.frames) >= 30)
         await ranks.iteration(30, range(4))
         await seen.until(lambda: len(seen.frames) >= 31)
     assert [int(each.iteration[0]) for each in seen.frames] == list(range(31))
     assert all(len(ranks_in(each)) == 4 and each.present.all() for each in seen.frames)
     assert_numbered_without_gap(seen)
-    print(f"ready {seconds:.2f} s after the restart")
 
 
 @pytest.mark.asyncio
@@ -181,6 +193,45 @@ async def test_hostile_records_go_to_the_dead_letters_and_the_job_goes_on(
         await service.until_metric("evenkeel_kafka_dead_letters_total", lambda letters: letters >= len(hostile))
     assert [int(each.iteration[0]) for each in seen.frames] == [0, 1, 2, 3]
     assert letters == hostile
+
+
+@pytest.mark.asyncio
+async def test_nobody_but_a_registered_job_tells_of_its_ranks(
+    service: Service, kafka_bootstrap: str, fresh_database_url: str, job_id: str
+) -> None:
+    engine = create_engine(fresh_database_url, application_name="test")
+    async with engine.begin() as connection:
+        for each in (job_id, f"{job_id}-other"):
+            await register_job(connection, job(each, f"a-token-of-{each}"))
+        await register_ranks(connection, [rank(job_id, 1, START)])
+    await engine.dispose()
+    key, stranger = (job_key(each, f"a-token-of-{each}") for each in (job_id, f"{job_id}-other"))
+    await service.start()
+    try:
+        async with (
+            ranks_of(kafka_bootstrap, job_id, key) as ranks,
+            observations_of(kafka_bootstrap, job_id) as seen,
+        ):
+            died = process_pb2.ProcessEvent(
+                at_unix_seconds=time.time(), kind=process_pb2.PROCESS_EVENT_KIND_DIED, rank=1
+            )
+            forged = ranks.told(-1, events=[died]).SerializeToString()
+            unheard = ranks.told(-1, events=[process_pb2.ProcessEvent(kind=died.kind, rank=1, incarnation=10**9)])
+            hostile = {
+                forged: "unsigned",
+                signed(forged, stranger): "signature",
+                signed(unheard.SerializeToString(), key): "unregistered_process",
+            }
+            await ranks.send_bytes(*hostile)
+            for iteration in range(4):
+                await ranks.iteration(iteration, range(2))
+            await seen.until(lambda: len(seen.frames) >= 4)
+            assert await dead_letters(kafka_bootstrap, job_id, len(hostile)) == hostile
+            assert seen.events == []
+            await ranks.send_bytes(signed(forged, key))
+            await seen.until(lambda: len(seen.events) == 1)
+    finally:
+        await service.stop()
 
 
 async def dead_letters(bootstrap_servers: str, job_id: str, count: int) -> dict[bytes, str]:

@@ -1,10 +1,22 @@
 """Signatures of batches: what the job's key signed is believed, and nothing else."""
 
+import hashlib
+import hmac
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenkeel.contracts.mac import TAIL_BYTES, JobKey, SignatureError, is_signed, signed, verified, without_signature
+from evenkeel.contracts.mac import (
+    TAIL_BYTES,
+    JobKey,
+    SignatureError,
+    is_signed,
+    job_key,
+    signed,
+    verified,
+    without_signature,
+)
 from evenkeel.telemetry.v2 import batch_pb2 as pb
 from tests.unit.contracts.measured import batch_messages
 
@@ -38,7 +50,7 @@ def test_one_changed_bit_is_noticed(message: pb.Batch, data: st.DataObject) -> N
     [
         (b"", "unsigned"),
         (b"\x0a\x01j", "unsigned"),
-        (signed(b"\x0a\x01j", JobKey(5, b"k" * 32)), "key"),
+        (signed(b"\x0a\x01j", JobKey(5, b"k" * 32)), "unknown_key"),
         (signed(b"\x0a\x01j", JobKey(4, b"k" * 32)), "signature"),
         (signed(b"\x0a\x01j", _KEY) + b"\x0a\x01k", "unsigned"),
     ],
@@ -56,3 +68,12 @@ def test_unsigned_bytes_stay_as_they_are() -> None:
 
 def test_a_key_is_in_no_log() -> None:
     assert "kkk" not in repr(_KEY)
+
+
+def test_a_jobs_key_follows_from_its_id_and_its_token() -> None:
+    # Of NIST SP 800-108r1, counter mode, by hand: HMAC-SHA256(token, 00000001 label 00 job 00000100).
+    fixed = b"\0\0\0\1evenkeel.telemetry.batches\0job\0\0\1\0"
+    assert job_key("job", "token") == JobKey(1, hmac.new(b"token", fixed, hashlib.sha256).digest())
+    assert job_key("job", "") is None
+    assert len({job_key("job", "token"), job_key("bob", "token"), job_key("job", "nekot")}) == 3
+    assert signed(b"\x0a\x01j", None) == b"\x0a\x01j"

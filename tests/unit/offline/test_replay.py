@@ -13,6 +13,7 @@ from evenkeel.cli.errors import CommandError
 from evenkeel.cli.main import app
 from evenkeel.contracts.columns import HAS_FLOPS, HAS_INPUT
 from evenkeel.contracts.frames import frames_of, members_of, read_frames, write_frames
+from evenkeel.contracts.mac import JobKey, signed
 from evenkeel.offline.errors import RecordingError
 from evenkeel.offline.formats import RecordingFormat
 from evenkeel.offline.operations_file import read_operations
@@ -94,11 +95,15 @@ def test_recorded_observations_accuse_the_slow_rank(tmp_path: Path, first_line: 
     assert summary.still_slow == ["job/5"]
 
 
+@pytest.mark.parametrize("key", [None, JobKey(1, b"k" * 32)])
 @pytest.mark.parametrize("first_line", [BATCH_LINE, b""])
-def test_recorded_records_are_joined_first_and_give_the_same_verdicts(tmp_path: Path, first_line: bytes) -> None:
+def test_recorded_records_are_joined_first_and_give_the_same_verdicts(
+    tmp_path: Path, first_line: bytes, key: JobKey | None
+) -> None:
     observed = frames(slow_rank=2, slow_from=25)
     from_frames, _ = run(samples_file(tmp_path / "a", OBSERVATION_LINE, observed), RecordingFormat.SAMPLES)
-    from_records, summary = run(samples_file(tmp_path / "b", first_line, records(observed)), RecordingFormat.SAMPLES)
+    told = [batch_pb2.Batch.FromString(signed(one.SerializeToString(), key)) for one in records(observed)]
+    from_records, summary = run(samples_file(tmp_path / "b", first_line, told), RecordingFormat.SAMPLES)
     assert [(one.kind, one.culprits, one.decided_iteration) for one in from_records] == [
         (one.kind, one.culprits, one.decided_iteration) for one in from_frames
     ]

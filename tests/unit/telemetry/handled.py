@@ -1,14 +1,17 @@
 """The telemetry service's handler without servers, its clock in the test's hands."""
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry
 
 from evenkeel.contracts.columns import tell_process
 from evenkeel.contracts.frames import Frames, read_frames
+from evenkeel.contracts.mac import JobKey, signed
 from evenkeel.contracts.topics import BATCHES
 from evenkeel.services.common.kafka import Batch, ConsumedRecord, OutgoingRecord, Partition, Rejection
 from evenkeel.services.common.worker import Worker
+from evenkeel.services.telemetry.adapters.job_keys import JobKeys
+from evenkeel.services.telemetry.adapters.registered import Registered
 from evenkeel.services.telemetry.domain.rollups import FinishedWindow, RollupHold
 from evenkeel.services.telemetry.handler import TelemetryHandler
 from evenkeel.services.telemetry.metrics import TelemetryMetrics
@@ -56,6 +59,24 @@ class Rollups:
         return None
 
 
+class Tokens:
+    """The tokens of the jobs that are registered, which can be away.
+
+    Args:
+        tokens: By job.
+    """
+
+    def __init__(self, tokens: Mapping[str, str]) -> None:
+        self.tokens, self.asked = dict(tokens), 0
+        self.away = False
+
+    async def __call__(self, job_ids: Sequence[str] | None) -> Mapping[str, str]:
+        self.asked += 1
+        if self.away:
+            raise ConnectionRefusedError("away")
+        return {job_id: token for job_id, token in self.tokens.items() if job_ids is None or job_id in job_ids}
+
+
 def batch_of_nothing(rank: int, incarnation: int = 0) -> batch_pb2.Batch:
     """A batch without iterations."""
     batch = batch_pb2.Batch()
@@ -72,26 +93,37 @@ class Service:
 
     Args:
         seconds_to_send: How long sending takes.
+        tokens: Of the jobs that are registered.
     """
 
-    def __init__(self, *, seconds_to_send: float = 0.0) -> None:
+    def __init__(self, *, seconds_to_send: float = 0.0, tokens: Mapping[str, str] | None = None) -> None:
         self.registry, self.now, self.offset = CollectorRegistry(), 1000.0, 0
         self.rollups = Rollups()
         self.said = Said()
         self.sent: list[frames_pb2.Observation] = []
         self.set_aside: list[Rejection] = []
         self._seconds_to_send = seconds_to_send
+        self.job_keys = JobKeys(Tokens(tokens or {}), allow_unsigned=True)
+        self.registered: set[tuple[str, int, int]] = set()
+        self.history_is_away = False
         self.handler = TelemetryHandler(
             self,
             self.said,
             first_offset,
             self.rollups,  # type: ignore[arg-type]
+            self.job_keys,
+            Registered(self._registered_processes, self.job_keys.has_key),
             TelemetryMetrics(self.registry),
             worker=Worker(),
             rollup_iterations=10,
             job_idle_seconds=600.0,
             clock=lambda: self.now,
         )
+
+    async def _registered_processes(self, asked: Sequence[tuple[str, int, int]]) -> set[tuple[str, int, int]]:
+        if self.history_is_away:
+            raise ConnectionRefusedError("away")
+        return self.registered & set(asked)
 
     async def send_all(self, records: Sequence[OutgoingRecord]) -> None:
         for record in records:
@@ -119,7 +151,9 @@ class Service:
             record.progress.add(at_unix_seconds=self.now, operation_count=operation_count, operation="forward")
         await self._take(records)
 
-    async def _take(self, records: Sequence[batch_pb2.Batch]) -> None:
+    async def _take(self, records: Sequence[batch_pb2.Batch], key: JobKey | None = None) -> None:
+        if self.offset == 0:
+            await self.job_keys.load()
         taken = []
         for record in records:
             record.sequence[0] = self.offset
@@ -128,7 +162,7 @@ class Service:
                 offset=self.offset,
                 timestamp_seconds=self.now,
                 key=record.job_id[0].encode(),
-                value=record.SerializeToString(),
+                value=signed(record.SerializeToString(), key),
                 headers=[],
             )
             taken.append(consumed)
@@ -137,9 +171,9 @@ class Service:
             Batch(partition=PARTITION, records=taken, next_offset=self.offset, received_at_seconds=self.now)
         )
 
-    async def take(self, *records: batch_pb2.Batch) -> None:
-        """These records come; no time passes."""
-        await self._take(records)
+    async def take(self, *records: batch_pb2.Batch, key: JobKey | None = None) -> None:
+        """These records come, signed by a key; no time passes."""
+        await self._take(records, key)
 
     def frames(self, job_id: str = "job") -> list[Seen]:
         """The frames that were told."""

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evenkeel.contracts.columns import PRESENT
+from evenkeel.contracts.columns import PRESENT, tell_process
 from evenkeel.contracts.headers import record_headers
-from evenkeel.contracts.mac import JobKey, signed
+from evenkeel.contracts.mac import JobKey, signed, verified
+from evenkeel.contracts.speakers import LAUNCHER_INCARNATION, NO_RANK, SCHEDULER_INCARNATION
 from evenkeel.contracts.topics import BATCHES, VERDICTS
 from evenkeel.services.common.kafka import ConsumedRecord, Partition
 from evenkeel.services.telemetry.adapters.batch_reader import read_fetch
@@ -26,6 +27,11 @@ def consumed(
     return ConsumedRecord(Partition(BATCHES.name, 0), offset, 0.0, key, value, headers or [])
 
 
+def as_it_is(_: bytes, value: bytes) -> bytes:
+    """Of jobs that have no keys."""
+    return value
+
+
 def good(job_id: str = "job", rank: int = 3) -> pb.Batch:
     batch = Sample(rank, 5, wall_seconds=0.5, tokens=10, loss=math.nan).message(job_id)
     batch.num_listed[0], batch.num_progress[0], batch.num_events[0] = 1, 2, 1
@@ -35,7 +41,7 @@ def good(job_id: str = "job", rank: int = 3) -> pb.Batch:
     batch.listed_kept.append(False)
     batch.progress.add(iteration=-1, operation_count=6, operation="forward")
     batch.progress.add(iteration=-1, operation_count=7, operation="forward")
-    batch.events.add(kind=process_pb2.PROCESS_EVENT_KIND_DIED, rank=1, at_unix_seconds=5.0)
+    batch.events.add(kind=process_pb2.PROCESS_EVENT_KIND_DIED, rank=rank, at_unix_seconds=5.0)
     return batch
 
 
@@ -47,11 +53,11 @@ def spoiled(spoil: Callable[[pb.Batch], object]) -> pb.Batch:
 
 def test_a_good_batch_passes_and_a_loss_that_is_no_number_is_news_not_poison() -> None:
     value = good().SerializeToString()
-    [job], rejections = read_fetch([consumed(value, headers=record_headers(BATCHES, "test"))])
+    [job], rejections = read_fetch([consumed(value, headers=record_headers(BATCHES, "test"))], as_it_is)
     assert rejections == []
     assert math.isnan(job.arrived.batches.loss[0])
     assert [(each.rank, each.operation_count) for each in job.arrived.progress] == [(3, 7)]
-    assert [(each.kind, each.rank) for each in job.arrived.events] == [("died", 1)]
+    assert [(each.kind, each.rank) for each in job.arrived.events] == [("died", 3)]
 
 
 def test_batches_of_several_jobs_come_apart_and_keep_their_offsets() -> None:
@@ -60,17 +66,24 @@ def test_batches_of_several_jobs_come_apart_and_keep_their_offsets() -> None:
         consumed(good(job_id, rank).SerializeToString(), offset=70 + place, key=job_id.encode())
         for place, (job_id, rank) in enumerate(told)
     ]
-    jobs, rejections = read_fetch(records)
+    jobs, rejections = read_fetch(records, as_it_is)
     assert rejections == []
     found = [(job.job_id, job.arrived.batches.rank.tolist(), job.arrived.offsets.tolist()) for job in jobs]
     assert found == [("a", [0, 1, 0], [70, 72, 74]), ("b", [0, 1], [71, 73])]
 
 
-def test_a_signed_batch_is_read_beside_others() -> None:
+def test_what_a_job_did_not_sign_is_refused_before_it_is_parsed_and_alone() -> None:
+    key, stranger = JobKey(1, b"k" * 32), JobKey(1, b"l" * 32)
     value = good().SerializeToString()
-    [job], rejections = read_fetch([consumed(signed(value, JobKey(1, b"k" * 32))), consumed(value)])
-    assert rejections == []
-    assert job.arrived.batches.iteration.tolist() == [5, 5]
+    values = [signed(value, key), value, b"\xff" * 9, signed(value, stranger), signed(value, JobKey(2, b"k" * 32))]
+
+    def believe(_: bytes, each: bytes) -> bytes:
+        return verified(each, lambda number: key.secret if number == key.number else None)
+
+    [job], rejections = read_fetch([consumed(each, offset=n) for n, each in enumerate(values)], believe)
+    assert job.arrived.offsets.tolist() == [0]
+    told = [(each.record.offset, each.error) for each in rejections]
+    assert told == [(1, "unsigned"), (2, "unsigned"), (3, "signature"), (4, "unknown_key")]
 
 
 def set_first(name: str, value: object) -> Callable[[pb.Batch], None]:
@@ -78,6 +91,14 @@ def set_first(name: str, value: object) -> Callable[[pb.Batch], None]:
         getattr(batch, name)[0] = value
 
     return spoil
+
+
+def told_by(incarnation: int, kind: process_pb2.ProcessEventKind.ValueType) -> pb.Batch:
+    """A batch under no rank that tells of rank 1."""
+    batch = pb.Batch()
+    tell_process(batch, job_id="job", rank=NO_RANK, incarnation=incarnation, num_events=1)
+    batch.events.add(kind=kind, rank=1, at_unix_seconds=5.0)
+    return batch
 
 
 HOSTILE: dict[str, tuple[str, pb.Batch]] = {
@@ -107,6 +128,19 @@ HOSTILE: dict[str, tuple[str, pb.Batch]] = {
     "a list too long": ("columns", spoiled(lambda batch: batch.listed_index.append(1))),
     "events that nobody told of": ("columns", spoiled(lambda batch: batch.events.add())),
     "two batches": ("columns", spoiled(lambda batch: batch.MergeFrom(good()))),
+    "an end told by a rank of its process before": (
+        "speaker",
+        spoiled(lambda batch: setattr(batch.events[0], "incarnation", 1)),
+    ),
+    "an end of another rank": ("speaker", spoiled(lambda batch: setattr(batch.events[0], "rank", 1))),
+    "an end told by the scheduler": (
+        "speaker",
+        told_by(SCHEDULER_INCARNATION, process_pb2.PROCESS_EVENT_KIND_FINISHED),
+    ),
+    "a broken stream told by the launcher": (
+        "speaker",
+        told_by(LAUNCHER_INCARNATION, process_pb2.PROCESS_EVENT_KIND_STREAM_BROKEN),
+    ),
     "an event of no time": ("value", spoiled(lambda batch: setattr(batch.events[0], "at_unix_seconds", math.nan))),
     "an event's long detail": ("size", spoiled(lambda batch: setattr(batch.events[0], "detail", "x" * 5000))),
     "progress of no time": ("value", spoiled(lambda batch: setattr(batch.progress[0], "at_unix_seconds", -1.0))),
@@ -122,7 +156,7 @@ def test_what_nobody_can_have_meant_is_refused_alone(word: str, batch: pb.Batch)
         consumed(batch.SerializeToString(), offset=2, key=key),
         consumed(good(rank=1).SerializeToString(), offset=3),
     ]
-    [job], [refused] = read_fetch(records)
+    [job], [refused] = read_fetch(records, as_it_is)
     assert (refused.error, refused.record.offset) == (word, 2)
     assert job.arrived.batches.rank.tolist() == [0, 1]
 
@@ -141,7 +175,7 @@ def test_what_nobody_can_have_meant_is_refused_alone(word: str, batch: pb.Batch)
     ],
 )
 def test_records_that_are_no_batches_are_refused_with_a_word(record: ConsumedRecord, word: str) -> None:
-    jobs, [refused] = read_fetch([record])
+    jobs, [refused] = read_fetch([record], as_it_is)
     assert jobs == []
     assert refused.error == word
 
@@ -150,7 +184,9 @@ def test_columns_of_two_that_only_fit_together_spoil_each_other_and_nobody_else(
     short, long = good(rank=0), good(rank=1)
     long.wall_seconds.append(short.wall_seconds.pop())
     other = consumed(good("other").SerializeToString(), key=b"other", offset=9)
-    jobs, rejections = read_fetch([consumed(short.SerializeToString()), consumed(long.SerializeToString()), other])
+    jobs, rejections = read_fetch(
+        [consumed(short.SerializeToString()), consumed(long.SerializeToString()), other], as_it_is
+    )
     # Together they have as many values as they tell of: what stays within limits is believed of the job that sent it.
     assert [job.job_id for job in jobs][-1] == "other"
     assert all(rejection.record.key == b"job" for rejection in rejections)
@@ -160,7 +196,7 @@ def test_columns_of_two_that_only_fit_together_spoil_each_other_and_nobody_else(
 @given(st.lists(st.one_of(st.binary(max_size=40), batch_messages().map(pb.Batch.SerializeToString)), max_size=4))
 def test_whatever_comes_a_good_batch_beside_it_is_read(values: list[bytes]) -> None:
     records = [consumed(value, offset=offset) for offset, value in enumerate(values)]
-    jobs, rejections = read_fetch([*records, consumed(good().SerializeToString(), offset=99)])
+    jobs, rejections = read_fetch([*records, consumed(good().SerializeToString(), offset=99)], as_it_is)
     [job] = jobs
     assert job.arrived.offsets[-1] == 99
     assert job.arrived.batches.flags[-1] & PRESENT

@@ -6,6 +6,7 @@ import pytest
 
 from evenkeel.contracts.batches import Batches
 from evenkeel.contracts.headers import record_headers
+from evenkeel.contracts.mac import job_key, verified, without_signature
 from evenkeel.contracts.speakers import LAUNCHER_INCARNATION, NO_RANK
 from evenkeel.contracts.topics import BATCHES
 from evenkeel.services.common.kafka.records import ConsumedRecord, OutgoingRecord, Partition
@@ -39,7 +40,7 @@ def batches_of(values: Sequence[bytes]) -> Batches:
         )
         for offset, value in enumerate(values)
     ]
-    [job], rejections = read_fetch(records)
+    [job], rejections = read_fetch(records, lambda _, value: without_signature(value))
     assert not rejections
     return job.arrived.batches
 
@@ -48,7 +49,7 @@ def batches_of(values: Sequence[bytes]) -> Batches:
 async def test_what_launcher_and_scheduler_say_is_counted_apart() -> None:
     launcher = BatchBuilder(Source(job_id="job", rank=NO_RANK, incarnation=LAUNCHER_INCARNATION, node="node-0"))
     producer = Kept()
-    scheduler = JobEvents(producer, "job", clock=lambda: 5.0)
+    scheduler = JobEvents(producer, "job", "a-token-of-this-job", clock=lambda: 5.0)
     for rank in range(3):
         await scheduler.stream_broken(rank, 0, "it broke")
     dead = [pb.ProcessEvent(kind=pb.PROCESS_EVENT_KIND_DIED, rank=rank) for rank in range(9)]
@@ -62,7 +63,9 @@ async def test_what_launcher_and_scheduler_say_is_counted_apart() -> None:
 @pytest.mark.asyncio
 async def test_a_stream_that_broke_is_told_of_the_rank_and_the_process_that_it_led_to() -> None:
     producer = Kept()
-    await JobEvents(producer, "job", clock=lambda: 5.0).stream_broken(6, 2, "x" * 5000)
-    (event,) = Batch.FromString(producer.values[0]).events
+    await JobEvents(producer, "job", "a-token-of-this-job", clock=lambda: 5.0).stream_broken(6, 2, "x" * 5000)
+    key = job_key("job", "a-token-of-this-job")
+    assert key is not None
+    (event,) = Batch.FromString(verified(producer.values[0], {key.number: key.secret}.get)).events
     assert (event.rank, event.incarnation, event.at_unix_seconds) == (6, 2, 5.0)
     assert len(event.detail) < 5000

@@ -3,6 +3,7 @@
 import signal
 import time
 
+from evenkeel.contracts.mac import job_key
 from evenkeel.contracts.speakers import LAUNCHER_INCARNATION, NO_RANK
 from evenkeel.telemetry.v2 import process_pb2 as pb
 from evenkeel.trainer_sdk.emit.batch import Source
@@ -32,7 +33,12 @@ class ProcessReports:
         if self._spec.kafka_bootstrap_servers:
             node = self._spec.node_of(0)
             source = Source(job_id=self._spec.job_id, rank=NO_RANK, incarnation=LAUNCHER_INCARNATION, node=node)
-            self._emitter = KafkaEmitter(self._spec.kafka_bootstrap_servers, source, reports_progress=False)
+            self._emitter = KafkaEmitter(
+                self._spec.kafka_bootstrap_servers,
+                source,
+                key=job_key(self._spec.job_id, self._spec.job_token),
+                reports_progress=False,
+            )
 
     def finished(self, process: RankProcess, detail: str) -> None:
         """A process ended as it should."""

@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Callable
 from dataclasses import replace
 
+from evenkeel.contracts.mac import job_key
 from evenkeel.layouts.rank_state import RankPhase
 from evenkeel.telemetry.v2 import process_pb2
 from evenkeel.trainer_sdk.control.last_words import LastWords
@@ -123,7 +124,7 @@ def _emitter(spec: JobSpec, rank: int, incarnation: int) -> Emitter:
         source = Source(
             job_id=spec.job_id, rank=rank, incarnation=incarnation, node=spec.node_of(rank), device=spec.device_of(rank)
         )
-        emitter = KafkaEmitter(spec.kafka_bootstrap_servers, source)
+        emitter = KafkaEmitter(spec.kafka_bootstrap_servers, source, key=job_key(spec.job_id, spec.job_token))
     return NotingEmitter(emitter, ProgressBoard(spec.progress_board_path), rank)
 
 
