@@ -41,7 +41,7 @@ PARTS = {
         module="recurring", full=("--iterations", "2000"), quick=("--iterations", "300", "--intensities", "heavy")
     ),
     "baselines": Part(module="baselines", quick=("--traces", "4", *SMALL)),
-    "resihp": Part(module="resihp", full=("--seeds", "1"), quick=("--parts", "table6", *SMALL)),
+    "resihp": Part(module="resihp", full=("--seeds", "2"), quick=("--parts", "table6", *SMALL)),
     "fig2": Part(module="amplification"),
     "availability": Part(
         module="availability",
@@ -58,7 +58,14 @@ PARTS = {
     "plan_time": Part(module="plan_time", quick=("--states", "10", "--large-states", "2")),
     "more_capacity": Part(module="more_capacity", full=("--states", "1000"), quick=("--states", "20")),
     "exact": Part(module="exact", full=("--states", "500"), quick=("--states", "20")),
-    "fidelity": Part(module="fidelity", quick=("--iterations", "10")),
+    "fidelity": Part(
+        module="fidelity", full=("--parts", "faults", "--pace", "3", "--iterations", "10"), quick=("--iterations", "10")
+    ),
+    "fidelity_shapes": Part(
+        module="fidelity",
+        full=("--parts", "shapes", "--pace", "4", "--iterations", "8", "--link-bytes-per-second", "1e6"),
+        quick=("--parts", "shapes", "--iterations", "6"),
+    ),
     "routes": Part(module="routes", quick=("--iterations", "10")),
     "virtual_stages": Part(module="virtual_stages", quick=("--iterations", "10")),
     "mix_live": Part(module="mix_live", quick=("--iterations", "8", "--rounds", "2")),

@@ -11,7 +11,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import fmean
 
-from benchmarks.planning.fidelity import HEALTHY, Segment, Step, run
+from benchmarks.planning.live.engine_run import Segment, run
+from benchmarks.planning.live.steps import HEALTHY, Step
 from benchmarks.planning.pipelined_job import pipelined_job
 from benchmarks.planning.tables import table, write_json
 from evenkeel.demo.job import MainJob

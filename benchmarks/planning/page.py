@@ -13,7 +13,7 @@ from typing import Any
 
 from benchmarks.planning.baselines import MOST_POINTS
 from benchmarks.planning.scenarios import OURS
-from benchmarks.planning.tables import span, table
+from benchmarks.planning.tables import percent, span, table
 
 TEMPLATE = Path(__file__).with_name("page.md")
 PAGE = Path("docs/benchmarks/planning.md")
@@ -69,6 +69,13 @@ def figures(out: Path) -> dict[str, str]:
         stall = f"{entry['stall_seconds']:.0f}"
         for system, name in (("Evenkeel", "ours"), ("FT-HSDP", "ft_hsdp")):
             found[f"stall_{stall}_{name}"] = f"{100.0 * entry[system]['drawn']['effective']:.1f}"
+    mixed = json.loads((out / "sequence_mix.json").read_text())
+    for name, is_piped in (("mix_piped", True), ("mix_plain", False)):
+        some = [row["speedup"] for row in mixed if (row["setting"]["pipeline"] > 1) == is_piped]
+        found[name] = span(some, 2)
+    exchanges = json.loads((out / "fidelity_shapes.json").read_text())["exchanges"]
+    errors = [abs(each["gradient_seconds"] / each["gradient_predicted"] - 1.0) for each in exchanges[1:]]
+    found["gradients_worst"] = percent(max(errors))
     return found
 
 

@@ -11,7 +11,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from benchmarks.planning.best_layout import best_layout
-from benchmarks.planning.fidelity import HEALTHY, Row, Step, rows_of, run
+from benchmarks.planning.live.engine_run import run
+from benchmarks.planning.live.predictions import Row, rows_of
+from benchmarks.planning.live.steps import HEALTHY, Step
 from benchmarks.planning.pipelined_job import pipelined_job
 from benchmarks.planning.tables import table, write_json
 from evenkeel.demo.job import MainJob

@@ -12,7 +12,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from benchmarks.planning.best_layout import best_layout
-from benchmarks.planning.fidelity import HEALTHY, Step, batches_told, rows_of, run
+from benchmarks.planning.live.engine_run import run
+from benchmarks.planning.live.predictions import batches_told, rows_of
+from benchmarks.planning.live.steps import HEALTHY, Step
 from benchmarks.planning.pipelined_job import pipelined_job
 from benchmarks.planning.routes import HEADER, cells_of
 from benchmarks.planning.tables import table, write_json
