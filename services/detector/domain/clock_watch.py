@@ -1,8 +1,8 @@
 """Devices of a job whose threads' clocks are known: scanned by what the kernel counts, not by the wall.
 
 The wall time of a rank's own doing holds whatever else its host does; time on a core and time blocked do not. So where
-every rank of a job reports these two, they alone convict. What a rank waits for a core is its host's doing, or a
-quota's, and convicts no device.
+every rank of a job reports these two, they and their sum convict. What a rank waits for a core is its host's doing, or
+a quota's, and convicts no device.
 """
 
 from collections.abc import Sequence
@@ -71,9 +71,11 @@ class ClockWatch:
             self.expectation.learn(mine, known, None)
             return []
         expected, _ = self.expectation.expect(mine)
+        own = np.where(known, frame.compute_seconds - frame.queued_seconds, np.nan)
         readings = Readings(
             work_seconds=mine[SECONDS],
-            blocked_seconds=np.where(known, frame.compute_seconds - frame.core_seconds - frame.queued_seconds, np.nan),
+            blocked_seconds=own - mine[SECONDS],
+            wall_seconds=own,
         )
         self._seat(readings.clocks, float(np.median(expected[known])) if known.any() else 1.0, bank)
         log_ratios = np.full((len(readings.clocks), len(bank)), np.nan)

@@ -1,4 +1,4 @@
-"""Ranks that tell what became of their threads' time: work and blocked seconds convict, the wall and the host do not."""
+"""Ranks that tell what became of their threads' time: what they do convicts them, what their host does not."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -69,7 +69,9 @@ def test_what_a_rank_does_convicts_it(num_ranks: int, fault: dict[str, float], c
     assert BEGIN <= first.decided_iteration <= BEGIN + 20
     assert first.first_iteration >= BEGIN - 3
     assert found[-1].throughput == pytest.approx(throughput, abs=0.1)
-    assert first.evidence[0].name == f"{clock} against expectation and peers"
+    of_clocks = {one.name.removesuffix(" against expectation and peers") for one in first.evidence}
+    assert clock in of_clocks or "wall" in of_clocks
+    assert ({"work", "blocked"} - {clock}).isdisjoint(of_clocks)
 
 
 @pytest.mark.parametrize("seed", range(3))
