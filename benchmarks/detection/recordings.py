@@ -2,25 +2,28 @@
 
 The folder holds ``NAME.csv.gz`` and ``truth.csv`` (name, ranks, fault, culprit_ranks, begin_iteration, end_iteration,
 measured_factor, cpu_factor). Each goes through ``evenkeel replay --format iterations``, with all clocks and by the wall
-alone. Beside each delay stands the limit: no test that keeps the budget finds the change sooner on average (Lorden
-1971; Lai 1998), in noise as this recording shows it before its fault.
+alone; with ``--live`` through the detector of the service. Beside each delay stands the limit: no test that keeps the
+budget finds the change sooner on average (Lorden 1971; Lai 1998), in noise as this recording shows it before its fault.
 """
 
 import argparse
 import csv
 import json
 import math
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 
+from benchmarks.detection.recorded_frames import recorded_frames
 from evenkeel.offline.findings import Summary
 from evenkeel.offline.formats import RecordingFormat
 from evenkeel.offline.iterations.clocks import ClockChoice, clocks_of
 from evenkeel.offline.iterations.file import read_iterations
 from evenkeel.offline.replay import replay
-from evenkeel.services.detector.domain.findings.verdict import Verdict
+from evenkeel.services.detector.domain.findings.verdict import Verdict, VerdictKind
+from evenkeel.services.detector.domain.job import JobDetector
 
 BUDGET = 1e5
 """Healthy iterations of a job per false verdict."""
@@ -127,11 +130,23 @@ def limit_of(path: Path, truth: Truth, choice: ClockChoice) -> float:
     return math.log(max(BUDGET * truth.ranks * min(information, 1.0), math.e)) / information
 
 
-def judge(path: Path, truth: Truth, choice: ClockChoice) -> Outcome:
+def verdicts_of(path: Path, choice: ClockChoice, *, live: bool) -> list[Verdict]:
+    """What is told of the devices of a recording, by its replay or by the detector of the service."""
+    found: Iterable[object]
+    if live:
+        detector = JobDetector(path.name, iterations_per_false_alarm=BUDGET)
+        frames = recorded_frames(path.name, read_iterations(path), choice)
+        found = [one for frame in frames for one in detector.observe(frame)]
+    else:
+        summary = Summary(file=str(path), format=RecordingFormat.ITERATIONS.value)
+        found = replay(path, RecordingFormat.ITERATIONS, summary, iterations_per_false_alarm=BUDGET, clocks=choice)
+    of_devices = (VerdictKind.COMPUTE_SLOW, VerdictKind.RECOVERED)
+    return [one for one in found if isinstance(one, Verdict) and one.kind in of_devices]
+
+
+def judge(path: Path, truth: Truth, choice: ClockChoice, *, live: bool = False) -> Outcome:
     """Plays one recording."""
-    summary = Summary(file=str(path), format=RecordingFormat.ITERATIONS.value)
-    found = replay(path, RecordingFormat.ITERATIONS, summary, iterations_per_false_alarm=BUDGET, clocks=choice)
-    verdicts = [verdict for verdict in found if isinstance(verdict, Verdict)]
+    verdicts = verdicts_of(path, choice, live=live)
     limit = limit_of(path, truth, choice)
     bar = _TIMES_THE_LIMIT * limit + _SLACK
     if choice is ClockChoice.ALL:
@@ -142,7 +157,6 @@ def judge(path: Path, truth: Truth, choice: ClockChoice) -> Outcome:
     right = [each for each in slow if each[1] == truth.culprit and each[0] >= truth.begin and each[2].throughput < 1]
     wrong = [each for each in slow if each not in right and each[2].throughput < 1]
     during = [verdict.throughput for at, _, verdict in right if at < truth.end]
-    last = summary.last_iteration or 0
     over = [at for at, rank, verdict in slow if rank == truth.culprit and verdict.throughput == 1 and at >= truth.end]
     return Outcome(
         name=truth.name,
@@ -153,7 +167,7 @@ def judge(path: Path, truth: Truth, choice: ClockChoice) -> Outcome:
         delay=right[0][0] - truth.begin + 1 if right else None,
         throughput=during[-1] if during else None,
         wrong=tuple((rank, at) for at, rank, _ in wrong),
-        recovery=over[0] - truth.end + 1 if over and truth.end < last else None,
+        recovery=over[0] - truth.end + 1 if over else None,
     )
 
 
@@ -176,10 +190,11 @@ def main() -> None:
     """Prints the table, and writes the outcomes where they are wanted."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="recordings and truth.csv")
+    parser.add_argument("--live", action="store_true", help="through the live detector instead of the replay")
     parser.add_argument("--json", type=Path, help="where to write the outcomes")
     arguments = parser.parse_args()
     outcomes = [
-        judge(arguments.folder / f"{truth.name}.csv.gz", truth, choice)
+        judge(arguments.folder / f"{truth.name}.csv.gz", truth, choice, live=arguments.live)
         for choice in ClockChoice
         for truth in read_truth(arguments.folder)
     ]

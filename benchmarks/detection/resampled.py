@@ -82,12 +82,8 @@ def played(clocks: RecordedClocks, rows: npt.NDArray[np.int64], fault: str, onse
         if fault != "none" and at >= onset:
             readings = _with(readings, fault, usual)
         if scan is None:
-            scan = DeviceScan(
-                readings.clocks,
-                len(readings.work_seconds),
-                smallest_scales=smallest_scales(readings.clocks, usual),
-                iterations_per_false_alarm=BUDGET,
-            )
+            scan = DeviceScan(BUDGET)
+            scan.allot(readings.clocks, len(readings.work_seconds), smallest_scales(readings.clocks, usual))
         for change in scan.observe(at, readings.log_ratios(np.full(len(readings.work_seconds), usual))):
             if not change.recovered:
                 yield at, change.device

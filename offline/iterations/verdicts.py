@@ -10,7 +10,7 @@ from evenkeel.offline.iterations.clocks import ClockChoice, RecordedClocks, cloc
 from evenkeel.offline.iterations.file import RecordedIterations
 from evenkeel.services.detector.domain.expectation.forgetting_least_squares import ForgettingLeastSquares
 from evenkeel.services.detector.domain.findings.verdict import Culprit, Evidence, Verdict, VerdictKind, verdict_id
-from evenkeel.services.detector.domain.residual.clocks import Clock, smallest_scales
+from evenkeel.services.detector.domain.residual.clocks import WHAT, smallest_scales
 from evenkeel.services.detector.domain.scan.devices import DeviceScan, SpeedChange
 
 Floats = npt.NDArray[np.float64]
@@ -18,12 +18,6 @@ Floats = npt.NDArray[np.float64]
 SKIPPED_AT_START = 2
 """Iterations that warm up and are not judged."""
 
-_WHAT = {
-    Clock.WORK: "works longer than its peers for the same tokens",
-    Clock.BLOCKED: "is blocked: asleep, stopped, paging or in I/O, and not for the other ranks",
-    Clock.WAITING: "is ready and gets no core: throttled, or others use its host",
-    Clock.WALL: "takes longer by the wall",
-}
 _LARGEST_CONFIDENCE = 0.999
 
 
@@ -74,12 +68,8 @@ class RecordedDevices:
             if scan is None:
                 model.learn_rows(names, features[known], readings.work_seconds[known])
                 usual = float(np.median(readings.work_seconds[known]))
-                scan = DeviceScan(
-                    readings.clocks,
-                    len(known),
-                    smallest_scales=smallest_scales(readings.clocks, usual),
-                    iterations_per_false_alarm=self._budget,
-                )
+                scan = DeviceScan(self._budget)
+                scan.allot(readings.clocks, len(known), smallest_scales(readings.clocks, usual))
             expected = np.where(known, model.predict_rows(names, features), np.nan)
             changes = scan.observe(int(self._recording.iterations[row]), readings.log_ratios(expected))
             healthy = known & ~scan.ill
@@ -99,7 +89,7 @@ class RecordedDevices:
                     name=f"{clock.value} against expectation and peers",
                     value=ratio,
                     unit="ratio",
-                    text=f"{ratio:.3f} times healthy work over {change.num_frames} iterations: {_WHAT[clock]}",
+                    text=f"{ratio:.3f} times healthy work over {change.num_frames} iterations: {WHAT[clock]}",
                 )
                 for clock, ratio in sorted(change.ratios.items(), key=lambda item: -item[1])
             ),

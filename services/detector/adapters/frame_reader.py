@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from evenkeel.contracts.columns import HAS_FLOPS, HAS_INPUT, HAS_LOSS, HAS_NORM
+from evenkeel.contracts.columns import HAS_CPU, HAS_FLOPS, HAS_INPUT, HAS_LOSS, HAS_NORM, HAS_QUEUED
 from evenkeel.contracts.frames import Frames
 from evenkeel.contracts.measured_arrays import Floats, Ints
 from evenkeel.services.detector.domain.frames.observation import FrameObservation
@@ -15,6 +15,7 @@ from evenkeel.services.detector.domain.frames.traffic import ChannelKind, Traffi
 _MICROSECOND = 1e-6
 # Beyond any seconds or operations there are, and far from where their products overflow.
 _LARGEST_NUMBER = 1e40
+_OF_THREADS = ("core_seconds", "queued_seconds")
 _WAITS = ("wait_tensor_seconds", "wait_pipeline_seconds", "wait_gradient_seconds", "wait_vote_seconds")
 
 
@@ -51,6 +52,8 @@ def observations_of(job_id: str, sequence: int, frames: Frames) -> Iterator[Fram
         told = {name: values[place] for name, values in columns.items()} | whose
         told = told if whole else {name: values[here] for name, values in told.items()}
         data_seconds = told.pop("data_seconds")
+        threads = {name: told.pop(name) for name in _OF_THREADS}
+        has_threads = bool((np.isfinite(threads["core_seconds"]) | (told["compute_seconds"] <= 0)).all())
         yield FrameObservation(
             job_id=job_id,
             sequence=sequence + place,
@@ -63,17 +66,21 @@ def observations_of(job_id: str, sequence: int, frames: Frames) -> Iterator[Fram
             data_seconds=data_seconds if has_input[place][here].any() else None,
             micro_batches=_micro_batches(frame),
             traffic=_traffic(frame, here),
+            **(threads if has_threads else {}),
             **told,
         )
 
 
 def _seconds(frames: Frames) -> dict[str, Floats]:
     """Seconds, NaN where they cannot be: one rank's nonsense must not spoil its frame."""
+    has_threads = frames.has(HAS_CPU) & frames.has(HAS_QUEUED)
     columns = {
         "compute_seconds": frames.forward_seconds + frames.backward_seconds,
         "other_seconds": frames.optimizer_seconds + frames.input_seconds,
         "wall_seconds": frames.wall_seconds,
         "data_seconds": frames.input_seconds,
+        "core_seconds": np.where(has_threads, frames.cpu_seconds, np.nan),
+        "queued_seconds": np.where(has_threads, frames.queued_seconds, np.nan),
         "wait_seconds": np.stack([getattr(frames, name) for name in _WAITS], axis=-1),
     }
     return {

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from evenkeel.services.detector.domain.clock_watch import ClockWatch
 from evenkeel.services.detector.domain.device_health import QUIET, DeviceHealth
 from evenkeel.services.detector.domain.device_levels import HealthChange
 from evenkeel.services.detector.domain.device_offsets import BASELINE_AFTER_RESHAPE, BASELINE_OBSERVATIONS
@@ -33,15 +34,18 @@ class ComputeWatch:
 
     Attributes:
         expectation: What work should take.
-        health: How fast each device is.
+        health: How fast each device is, by the wall.
+        clocks: The same by the clocks of the threads, of jobs whose ranks know them.
     """
 
     iterations_per_false_alarm: float = field(metadata=GIVEN)
     expectation: WorkExpectation = field(default_factory=WorkExpectation)
     health: DeviceHealth = field(init=False)
+    clocks: ClockWatch = field(init=False)
 
     def __post_init__(self) -> None:
         self.health = DeviceHealth(iterations_per_false_alarm=self.iterations_per_false_alarm)
+        self.clocks = ClockWatch(iterations_per_false_alarm=self.iterations_per_false_alarm)
 
     @property
     def has_learned(self) -> bool:
@@ -63,12 +67,12 @@ class ComputeWatch:
         )
 
     def judge(
-        self, iteration: int, table: Floats, layout: FrameLayout, rows: Ints, usable: Bools | None
+        self, frame: FrameObservation, table: Floats, layout: FrameLayout, rows: Ints, usable: Bools | None
     ) -> tuple[list[HealthChange], Floats | None]:
         """Compares a plain frame with what was expected of its usable entries, then learns it.
 
         Args:
-            iteration: Its iteration.
+            frame: The frame.
             table: Its table, see :mod:`frame_table`.
             layout: Its layout.
             rows: Row of each entry.
@@ -87,7 +91,11 @@ class ComputeWatch:
             seconds = np.where(usable, table[SECONDS], expected)
             told, work_keys, log_ratios = rows[usable], work_keys[usable], np.empty(len(rows))
             apart = compare(seconds, expected, log_ratios)
-        changes = self.health.observe(iteration, told, log_ratios if usable is None else log_ratios[usable], work_keys)
+        if frame.core_seconds is not None:
+            changes = self.clocks.observe(frame, table, rows, usable, self.health.bank)
+        else:
+            known = log_ratios if usable is None else log_ratios[usable]
+            changes = self.health.observe(frame.iteration, told, known, work_keys)
         self.learn(table, rows, usable, expected, log_ratios, apart)
         return changes, expected
 

@@ -20,6 +20,7 @@ from evenkeel.services.detector.domain.level import (
     throughput_at,
 )
 from evenkeel.services.detector.domain.noise import Noise
+from evenkeel.services.detector.domain.residual.clocks import Clock
 from evenkeel.services.detector.domain.wandering import Wandering
 
 Floats = npt.NDArray[np.float64]
@@ -47,6 +48,8 @@ class HealthChange:
         nats: Log-likelihood ratio behind the decision.
         num_observations: Iterations the throughput rests on.
         scale: Scale of the device's noise, log units of time.
+        ratios: Times healthy work that each of the thread's clocks adds up to, of those that are slow; none where the
+            wall was judged.
     """
 
     row: int
@@ -57,6 +60,7 @@ class HealthChange:
     nats: float
     num_observations: int
     scale: float
+    ratios: tuple[tuple[Clock, float], ...] = ()
 
 
 class DeviceLevels:

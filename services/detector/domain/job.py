@@ -185,6 +185,7 @@ class JobDetector:
     def _go_back(self, iteration: int) -> None:
         """The job goes on from this iteration, which it has done before, as after a restart from a checkpoint."""
         self._bank.go_back(iteration)
+        self._compute.clocks.scan.go_back(iteration)
         self._links.go_back(iteration)
         self._kinds.go_back(iteration)
         self._probing.go_back(iteration)
@@ -212,7 +213,7 @@ class JobDetector:
         """Whose throughput changed, and what the work of each entry should take; None while that is learned."""
         self._num_frames += 1
         some = None if usable is layout.everybody else usable
-        changes, expected = self._compute.judge(frame.iteration, table.numbers, layout, rows, some)
+        changes, expected = self._compute.judge(frame, table.numbers, layout, rows, some)
         told: list[Verdict] = []
         if expected is not None and changes:
             entry_of = {int(row): entry for entry, row in enumerate(rows)}

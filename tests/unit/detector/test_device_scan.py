@@ -35,9 +35,9 @@ class Job:
 
 
 def scan_of(num_devices: int) -> DeviceScan:
-    return DeviceScan(
-        CLOCKS, num_devices, smallest_scales=smallest_scales(CLOCKS, 0.02), iterations_per_false_alarm=1e5
-    )
+    scan = DeviceScan(1e5)
+    scan.allot(CLOCKS, num_devices, smallest_scales(CLOCKS, 0.02))
+    return scan
 
 
 def observe(scan: DeviceScan, seconds: np.ndarray, first: int = 0) -> list[tuple[int, SpeedChange]]:

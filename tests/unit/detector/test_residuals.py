@@ -23,7 +23,7 @@ def test_the_centre_of_a_row_is_the_lower_middle_of_its_healthy_others(rows: lis
 
 def _followed(frames: np.ndarray) -> Residuals:
     """Residuals of one clock, with nobody ill and nothing suspicious."""
-    residuals, num_devices = Residuals(1, frames.shape[1]), frames.shape[1]
+    residuals, num_devices = Residuals.of_shape(1, frames.shape[1]), frames.shape[1]
     nobody = np.zeros(num_devices, dtype=np.bool_)
     scales = np.full((1, num_devices), 0.05)
     for frame in frames:

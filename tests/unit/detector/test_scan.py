@@ -16,7 +16,7 @@ from evenkeel.services.detector.domain.scan.windows import LENGTHS, Windows
 @given(st.integers(1, 400), st.integers(0, 2**31))
 def test_windows_are_sums_of_the_newest_frames(count: int, seed: int) -> None:
     values = np.random.default_rng(seed).standard_normal((count, 2, 3))
-    windows = Windows((2, 3))
+    windows = Windows.of_shape(2, 3)
     for frame in range(count):
         for place, sums in windows.push(values[frame]):
             assert (frame + 1) % (1 << place) == 0
@@ -26,7 +26,7 @@ def test_windows_are_sums_of_the_newest_frames(count: int, seed: int) -> None:
 
 
 def test_a_row_that_begins_anew_has_no_windows_until_they_are_whole_again() -> None:
-    windows = Windows((1, 2))
+    windows = Windows.of_shape(1, 2)
     for _ in range(20):
         list(windows.push(np.ones((1, 2))))
     windows.begin_anew(0, 1)
@@ -49,7 +49,7 @@ def test_a_budget_is_shared_among_rows_lengths_and_looks() -> None:
 
 
 def _learned(noise: np.ndarray) -> Widths:
-    widths, windows = Widths((1, noise.shape[1])), Windows((1, noise.shape[1]))
+    widths, windows = Widths.of_shape(1, noise.shape[1]), Windows.of_shape(1, noise.shape[1])
     for frame, values in enumerate(noise, 1):
         if frame % FRAMES_OF_A_BASKET == 0:
             widths.release(frame, is_quiet=True)
@@ -80,7 +80,7 @@ def test_the_longer_the_windows_the_less_is_known_of_them() -> None:
 
 def test_what_turns_out_to_be_illness_is_not_learned() -> None:
     rng = np.random.default_rng(5)
-    widths = Widths((1, 2))
+    widths = Widths.of_shape(1, 2)
     for frame in range(8, 801, 8):
         if frame % FRAMES_OF_A_BASKET == 0:
             widths.release(frame, is_quiet=True)

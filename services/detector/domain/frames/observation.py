@@ -54,6 +54,9 @@ class FrameObservation:
         has_gradient_norm: True where one was reported.
         data_seconds: Fetching and packing input, part of ``other_seconds``; None where nobody knows it.
         micro_batches: One row each time that somebody names one: index, tokens, sum of squares; None where not known.
+        core_seconds: Time on a core of the training thread, part of ``compute_seconds``; NaN for who does not know it,
+            None where somebody who computed does not.
+        queued_seconds: Waiting for a core, likewise.
         traffic: Operations between ranks; None where nobody measures them.
     """
 
@@ -89,6 +92,8 @@ class FrameObservation:
     has_gradient_norm: Bools
     data_seconds: Floats | None = None
     micro_batches: Floats | None = None
+    core_seconds: Floats | None = None
+    queued_seconds: Floats | None = None
     traffic: TrafficObservation | None = None
 
     @property

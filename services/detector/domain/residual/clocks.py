@@ -78,6 +78,14 @@ class Readings:
         return np.log(ratios) if clock in RATIOS else np.log1p(np.maximum(ratios, _LEAST))
 
 
+WHAT = {
+    Clock.WORK: "works longer than its peers for the same tokens",
+    Clock.BLOCKED: "is blocked: asleep, stopped, paging or in I/O, and not for the other ranks",
+    Clock.WAITING: "is ready and gets no core: throttled, or others use its host",
+    Clock.WALL: "takes longer by the wall",
+}
+"""What a device that is slow by a clock does."""
+
 RATIOS = frozenset({Clock.WORK, Clock.WALL})
 """Clocks that read how long the work took; the others read what came on top."""
 

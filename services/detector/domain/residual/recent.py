@@ -1,28 +1,37 @@
 """The newest frames of a table, oldest first when they are looked at."""
 
+from dataclasses import dataclass, field
+
 import numpy as np
 import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 
 KEPT = 64
 """Frames that are kept."""
 
 
+@dataclass(slots=True, eq=False)
 class Recent:
     """A ring of the newest ``KEPT`` tables of one shape.
 
-    Args:
-        shape: Of a table.
-
     Attributes:
-        tables: The ring itself, not in order; NaN where nothing was kept yet.
+        tables: The ring itself, not in order, one table a row; NaN where nothing was kept yet.
         num_pushed: Tables so far.
     """
 
-    def __init__(self, shape: tuple[int, ...]) -> None:
-        self.tables: Floats = np.full((KEPT, *shape), np.nan)
-        self.num_pushed = 0
+    tables: Floats = field(default_factory=lambda: np.full(KEPT, np.nan))
+    num_pushed: int = 0
+
+    @classmethod
+    def of_shape(cls, *shape: int) -> "Recent":
+        """An empty one, for tables of a shape."""
+        return cls(np.full((KEPT, *shape), np.nan))
+
+    def grow(self, count: int) -> None:
+        """So many more devices, of which nothing was observed."""
+        self.tables = grown(self.tables, count, np.nan)
 
     def push(self, table: Floats) -> None:
         """Keeps one more; the oldest goes."""
@@ -33,3 +42,10 @@ class Recent:
         """The newest so many that were kept, oldest first."""
         count = min(count, self.num_pushed, KEPT)
         return self.tables[np.arange(self.num_pushed - count, self.num_pushed) % KEPT]
+
+
+def grown(table: Floats, count: int, value: float) -> Floats:
+    """A table with so many more devices, in its last axis, of which each number is ``value``."""
+    more = np.full((*table.shape[:-1], count), value, dtype=table.dtype)
+    found: Floats = np.concatenate([table, more], axis=-1)
+    return found

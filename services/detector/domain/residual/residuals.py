@@ -8,11 +8,13 @@ have been behind for a while, and once it is known to one per cent it may drift 
 stays visible. Where a row stood in the long run is kept beside it: of two that diverge it says which one moved.
 """
 
+from dataclasses import dataclass, field
+
 import numpy as np
 import numpy.typing as npt
 
 from evenkeel.services.detector.domain.residual.peers import centres_of_peers
-from evenkeel.services.detector.domain.residual.recent import KEPT, Recent
+from evenkeel.services.detector.domain.residual.recent import KEPT, Recent, grown
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -34,33 +36,68 @@ _SHARE_OF_YOUNG = 0.75
 _REACH = 2.0
 
 
+def _none() -> Floats:
+    return np.zeros((0, 0))
+
+
+@dataclass(slots=True, eq=False)
 class Residuals:
     """The residuals of one table of rows, and what they are measured from.
 
     All tables have one row a clock and one column a device.
-
-    Args:
-        num_clocks: Clocks of each device.
-        num_devices: Devices.
 
     Attributes:
         offsets: What each has more than its peers, log units of time.
         num_learned: Frames that each offset rests on.
     """
 
-    def __init__(self, num_clocks: int, num_devices: int) -> None:
+    offsets: Floats = field(default_factory=_none)
+    num_learned: Ints = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int64))
+    _anchors: Floats = field(default_factory=_none)
+    _long_run: Floats = field(default_factory=_none)
+    _usual_centres: Floats = field(default_factory=_none)
+    # Comparing with a lower median and with the slower of two references is not fair on average.
+    _bias: Floats = field(default_factory=_none)
+    _is_accepted: Bools = field(default_factory=lambda: np.zeros((0, 0), dtype=np.bool_))
+    _is_placed: Bools = field(default_factory=lambda: np.zeros((0, 0), dtype=np.bool_))
+    _values: Recent = field(default_factory=Recent)
+    _centres: Recent = field(default_factory=Recent)
+
+    @classmethod
+    def of_shape(cls, num_clocks: int, num_devices: int) -> "Residuals":
+        """Of a table of this shape, of which nothing is known yet."""
         shape = num_clocks, num_devices
-        self.offsets: Floats = np.zeros(shape)
-        self.num_learned: Ints = np.zeros(shape, dtype=np.int64)
-        self._anchors: Floats = np.zeros(shape)
-        self._long_run: Floats = np.zeros(shape)
-        self._usual_centres: Floats = np.full(shape, -np.inf)
-        # Comparing with a lower median and with the slower of two references is not fair on average.
-        self._bias: Floats = np.zeros((num_clocks, 1))
-        self._is_accepted: Bools = np.zeros(shape, dtype=np.bool_)
-        self._is_placed: Bools = np.zeros(shape, dtype=np.bool_)
-        self._values = Recent(shape)
-        self._centres = Recent(shape)
+        return cls(
+            offsets=np.zeros(shape),
+            num_learned=np.zeros(shape, dtype=np.int64),
+            _anchors=np.zeros(shape),
+            _long_run=np.zeros(shape),
+            _usual_centres=np.full(shape, -np.inf),
+            _bias=np.zeros((num_clocks, 1)),
+            _is_accepted=np.zeros(shape, dtype=np.bool_),
+            _is_placed=np.zeros(shape, dtype=np.bool_),
+            _values=Recent.of_shape(*shape),
+            _centres=Recent.of_shape(*shape),
+        )
+
+    def grow(self, count: int) -> None:
+        """So many more devices, of which nothing is known."""
+        self.offsets, self._anchors = grown(self.offsets, count, 0.0), grown(self._anchors, count, 0.0)
+        self._long_run = grown(self._long_run, count, 0.0)
+        self._usual_centres = grown(self._usual_centres, count, -np.inf)
+        more = ((0, 0), (0, count))
+        self.num_learned = np.pad(self.num_learned, more)
+        self._is_accepted, self._is_placed = np.pad(self._is_accepted, more), np.pad(self._is_placed, more)
+        self._values.grow(count)
+        self._centres.grow(count)
+
+    def forget(self, devices: Ints) -> None:
+        """These columns are other devices now, of which nothing is known."""
+        for table in (self.offsets, self._anchors, self._long_run):
+            table[:, devices] = 0.0
+        self.num_learned[:, devices] = 0
+        self._is_accepted[:, devices] = self._is_placed[:, devices] = False
+        self._values.tables[:, :, devices] = np.nan
 
     @property
     def num_frames(self) -> int:

@@ -6,13 +6,14 @@ counts where it says more than the others together.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
+from evenkeel.services.detector.domain.memory.state import GIVEN
 from evenkeel.services.detector.domain.residual.clocks import Clock
-from evenkeel.services.detector.domain.residual.recent import KEPT, Recent
+from evenkeel.services.detector.domain.residual.recent import KEPT, Recent, grown
 from evenkeel.services.detector.domain.residual.residuals import RENEWED_EVERY, Residuals
 from evenkeel.services.detector.domain.scan.level import level_of, level_since_onset
 from evenkeel.services.detector.domain.scan.recovery import SMALLEST_LEVEL, has_recovered, may_be_recovering
@@ -64,33 +65,99 @@ class SpeedChange:
         return not self.ratios
 
 
+def _no_ints() -> Ints:
+    return np.zeros((0, 0), dtype=np.int64)
+
+
+def _no_bools() -> Bools:
+    return np.zeros((0, 0), dtype=np.bool_)
+
+
+@dataclass(slots=True, eq=False)
 class DeviceScan:
     """Judges the devices of one job, frame by frame; deterministic, not thread-safe.
 
-    Args:
-        clocks: What is compared of each.
-        num_devices: Devices.
-        smallest_scales: Noise below which no clock is, log units.
+    Attributes:
         iterations_per_false_alarm: The operator's budget for the whole job.
+        clocks: What is compared of each device; none before :meth:`allot`.
     """
 
-    def __init__(
-        self, clocks: tuple[Clock, ...], num_devices: int, *, smallest_scales: Floats, iterations_per_false_alarm: float
-    ) -> None:
+    iterations_per_false_alarm: float = field(metadata=GIVEN)
+    clocks: tuple[Clock, ...] = ()
+    _residuals: Residuals = field(default_factory=Residuals)
+    _scan: Scan = field(init=False)
+    _iterations: Recent = field(default_factory=Recent)
+    _slow: Bools = field(default_factory=_no_bools)
+    _levels: Floats = field(default_factory=lambda: np.zeros((0, 0)))
+    _scatters: Floats = field(default_factory=lambda: np.zeros((0, 0)))
+    _began_at: Ints = field(default_factory=_no_ints)
+    _first: Ints = field(default_factory=_no_ints)
+    _num_relapses: Ints = field(default_factory=_no_ints)
+    _differs: Bools = field(default_factory=_no_bools)
+    _told: Floats = field(default_factory=lambda: np.zeros(0))
+    _said_most: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+
+    def __post_init__(self) -> None:
+        self._scan = Scan(self.iterations_per_false_alarm)
+
+    def allot(self, clocks: tuple[Clock, ...], num_devices: int, smallest_scales: Floats) -> None:
+        """Begins, with nothing known.
+
+        Args:
+            clocks: What is compared of each device.
+            num_devices: Devices.
+            smallest_scales: Noise below which no clock is, log units.
+        """
         shape = len(clocks), num_devices
         self.clocks = clocks
-        self._residuals = Residuals(*shape)
-        self._scan = Scan(smallest_scales, num_devices, iterations_per_false_alarm=iterations_per_false_alarm)
-        self._iterations = Recent(())
-        self._slow: Bools = np.zeros(shape, dtype=np.bool_)
-        self._levels: Floats = np.zeros(shape)
-        self._scatters: Floats = np.zeros(shape)
-        self._began_at: Ints = np.zeros(shape, dtype=np.int64)
-        self._first: Ints = np.zeros(shape, dtype=np.int64)
-        self._num_relapses: Ints = np.zeros(shape, dtype=np.int64)
-        self._differs: Bools = np.zeros(shape, dtype=np.bool_)
-        self._told: Floats = np.ones(num_devices)
-        self._said_most: Ints = np.zeros(num_devices, dtype=np.int64)
+        self._residuals = Residuals.of_shape(*shape)
+        self._scan.allot(smallest_scales, num_devices)
+        self._iterations = Recent()
+        self._slow, self._differs = np.zeros(shape, dtype=np.bool_), np.zeros(shape, dtype=np.bool_)
+        self._levels, self._scatters = np.zeros(shape), np.zeros(shape)
+        self._began_at, self._first = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
+        self._num_relapses = np.zeros(shape, dtype=np.int64)
+        self._told, self._said_most = np.ones(num_devices), np.zeros(num_devices, dtype=np.int64)
+
+    def grow(self, count: int) -> None:
+        """So many more devices, of which nothing is known."""
+        self._residuals.grow(count)
+        self._scan.grow(count)
+        more = ((0, 0), (0, count))
+        self._slow, self._differs = np.pad(self._slow, more), np.pad(self._differs, more)
+        self._levels, self._scatters = np.pad(self._levels, more), np.pad(self._scatters, more)
+        self._began_at, self._first = np.pad(self._began_at, more), np.pad(self._first, more)
+        self._num_relapses = np.pad(self._num_relapses, more)
+        self._told = grown(self._told, count, 1.0)
+        self._said_most = np.pad(self._said_most, (0, count))
+
+    def replace(self, devices: Ints, *, moved: Ints) -> None:
+        """Other processes run on these devices now: none is known to be slow.
+
+        Args:
+            devices: Their columns.
+            moved: Those of them that are other devices than before.
+        """
+        self._slow[:, devices] = False
+        self._levels[:, devices] = 0.0
+        self._num_relapses[:, devices] = 0
+        self._told[devices] = 1.0
+        self._scan.begin_anew(slice(None), devices, num_strange=0)
+        self._residuals.forget(moved)
+
+    def go_back(self, iteration: int) -> None:
+        """The job goes on from this iteration, which it has done before: what is kept was by then."""
+        np.minimum(self._iterations.tables, iteration, out=self._iterations.tables)
+
+    def residuals_of(self, clock: Clock) -> Floats:
+        """The newest residual of each device by a clock, log units; NaN where there was none."""
+        found: Floats = self._residuals.newest(1)[0][self.clocks.index(clock)]
+        return found
+
+    @property
+    def num_devices(self) -> int:
+        """Columns of its table."""
+        return len(self._told)
 
     @property
     def ill(self) -> Bools:

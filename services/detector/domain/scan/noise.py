@@ -1,9 +1,11 @@
 """How much each row scatters from one frame to the next, usually and now."""
 
+from dataclasses import dataclass, field
+
 import numpy as np
 import numpy.typing as npt
 
-from evenkeel.services.detector.domain.residual.recent import KEPT
+from evenkeel.services.detector.domain.residual.recent import KEPT, grown
 from evenkeel.services.detector.domain.residual.residuals import RENEWED_EVERY
 
 Floats = npt.NDArray[np.float64]
@@ -21,24 +23,44 @@ _LARGEST_STEP = 4.0
 _SMALLEST_USUAL = 0.25
 
 
+def _none() -> Floats:
+    return np.zeros((0, 0))
+
+
+@dataclass(slots=True, eq=False)
 class RowNoise:
     """The noise of a table of rows.
 
-    Args:
-        smallest: Scale below which no row of a clock is, by clock.
-        num_devices: Columns of the table.
-
     Attributes:
-        scales: Standard deviation of each row's residual in one frame, log units.
+        scales: Standard deviation of each row's residual in one frame, log units; NaN where nothing is known yet.
     """
 
-    def __init__(self, smallest: Floats, num_devices: int) -> None:
+    scales: Floats = field(default_factory=_none)
+    # Below which no row of a clock is.
+    _smallest: Floats = field(default_factory=_none)
+    _usual_steps: Floats = field(default_factory=_none)
+    _steps: Floats = field(default_factory=_none)
+    _before: Floats = field(default_factory=_none)
+
+    @classmethod
+    def of(cls, smallest: Floats, num_devices: int) -> "RowNoise":
+        """Of rows of which nothing is known yet.
+
+        Args:
+            smallest: Scale below which no row of a clock is, by clock.
+            num_devices: Columns of the table.
+        """
         shape = len(smallest), num_devices
-        self._smallest: Floats = smallest[:, None]
-        self.scales: Floats = np.full(shape, np.nan)
-        self._usual_steps: Floats = np.ones(shape)
-        self._steps: Floats = np.ones(shape)
-        self._before: Floats = np.zeros(shape)
+        return cls(np.full(shape, np.nan), smallest[:, None], np.ones(shape), np.ones(shape), np.zeros(shape))
+
+    def grow(self, count: int) -> None:
+        """So many more devices; each is taken to scatter as the job does."""
+        known = np.where(np.isnan(self.scales), 0.0, self.scales)
+        scales = np.sqrt((known**2).sum(axis=1) / np.maximum((known > 0).sum(axis=1), 1))
+        scales = np.where(scales > 0, scales, np.nan)
+        self.scales = np.concatenate([self.scales, np.repeat(scales[:, None], count, axis=1)], axis=1)
+        self._usual_steps, self._steps = grown(self._usual_steps, count, 1.0), grown(self._steps, count, 1.0)
+        self._before = grown(self._before, count, 0.0)
 
     def unrest(self, scaled: Floats) -> Floats:
         """How many times its usual variance each row's noise has now, at least 1.

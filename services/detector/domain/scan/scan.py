@@ -5,11 +5,13 @@ A window crosses when its mean is beyond what healthy windows of its length reac
 the share of the budget that a window has, and when it is slower by enough to matter.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
+from evenkeel.services.detector.domain.memory.state import GIVEN
+from evenkeel.services.detector.domain.residual.recent import grown
 from evenkeel.services.detector.domain.scan.budget import Budget
 from evenkeel.services.detector.domain.scan.noise import RowNoise
 from evenkeel.services.detector.domain.scan.widths import FRAMES_OF_A_BASKET, Widths
@@ -41,33 +43,63 @@ class Crossings:
     sizes: Floats
 
 
+def _none() -> Floats:
+    return np.zeros((0, 0))
+
+
+@dataclass(slots=True, eq=False)
 class Scan:
     """The scan of one table of rows: one row a clock, one column a device.
 
-    Args:
-        smallest_scales: Noise below which no row of a clock is, log units, by clock.
-        num_devices: Devices.
-        iterations_per_false_alarm: The operator's budget for the whole job.
-
     Attributes:
+        iterations_per_false_alarm: The operator's budget for the whole job.
         noise: Of each row.
         widths: Of healthy windows.
     """
 
-    def __init__(self, smallest_scales: Floats, num_devices: int, *, iterations_per_false_alarm: float) -> None:
+    iterations_per_false_alarm: float = field(metadata=GIVEN)
+    noise: RowNoise = field(default_factory=RowNoise)
+    widths: Widths = field(default_factory=Widths)
+    _windows: Windows = field(default_factory=Windows)
+    _suspected_at: Ints = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int64))
+    _num_frames: int = 0
+    # What a mean must exceed, by clock and length; how unsure an offset makes it, by length and row; how far the newest
+    # windows went of what makes a suspicion, like that.
+    _verdicts: Floats = field(default_factory=_none)
+    _suspicions: Floats = field(default_factory=_none)
+    _doubts: Floats = field(default_factory=lambda: np.zeros((len(LENGTHS), 0, 0)))
+    _reached: Floats = field(default_factory=lambda: np.zeros((len(LENGTHS), 0, 0)))
+
+    def allot(self, smallest_scales: Floats, num_devices: int) -> None:
+        """Begins, with a table of this shape.
+
+        Args:
+            smallest_scales: Noise below which no row of a clock is, log units, by clock.
+            num_devices: Devices.
+        """
         shape = len(smallest_scales), num_devices
-        self.noise = RowNoise(smallest_scales, num_devices)
-        self.widths = Widths(shape)
-        self._windows = Windows(shape)
-        self._budget = Budget(iterations_per_false_alarm=iterations_per_false_alarm, num_rows=shape[0] * shape[1])
-        self._suspected_at: Ints = np.full(shape, _NEVER)
-        self._num_frames = 0
+        self.noise = RowNoise.of(smallest_scales, num_devices)
+        self.widths, self._windows = Widths.of_shape(*shape), Windows.of_shape(*shape)
+        self._suspected_at = np.full(shape, _NEVER)
+        self._reached = np.zeros((len(LENGTHS), *shape))
         self._renew_heights(np.ones(shape, dtype=np.int64))
+
+    def grow(self, count: int) -> None:
+        """So many more devices, of which nothing is known."""
+        for each in (self.noise, self.widths, self._windows):
+            each.grow(count)
+        self._suspected_at = np.pad(self._suspected_at, ((0, 0), (0, count)), constant_values=_NEVER)
+        self._doubts, self._reached = grown(self._doubts, count, 2.0), grown(self._reached, count, 0.0)
 
     @property
     def suspected(self) -> Bools:
         """Rows under suspicion."""
         return np.asarray(self._num_frames - self._suspected_at <= SUSPECTED_FOR)
+
+    @property
+    def evidence(self) -> Floats:
+        """How far each row went of what makes it a suspect of being slow."""
+        return np.asarray(self._reached.max(axis=0))
 
     def begin(self, frame: int, residuals: Floats, num_learned: Ints) -> None:
         """Begins with what the first frames show.
@@ -104,6 +136,7 @@ class Scan:
             crossed = usable & (means > self._verdicts[:, place, None])
             sizes = np.where(crossed & (windows == 0), means / self._verdicts[:, place, None], sizes)
             windows = np.where(crossed & (windows == 0), LENGTHS[place], windows)
+            self._reached[place] = np.where(usable, means / self._suspicions[:, place, None], 0.0)
             strange = usable & (np.abs(means) > self._suspicions[:, place, None])
             self._suspected_at[strange] = self._num_frames
             if self._num_frames % LENGTHS[place] == 0:
@@ -123,9 +156,10 @@ class Scan:
         self.noise.renew(self._num_frames, residuals, calm=calm, known=tested)
         self._renew_heights(num_learned)
 
-    def begin_anew(self, clock: int, devices: Ints | int, *, num_strange: int) -> None:
+    def begin_anew(self, clock: int | slice, devices: Ints | int, *, num_strange: int) -> None:
         """Forgets the windows of some rows, and that anybody's in the newest so many frames were healthy."""
         self._windows.begin_anew(clock, devices)
+        self._reached[:, clock, devices] = 0.0
         self.widths.drop(self._num_frames, num_strange)
 
     def width_of_memory(self, num_learned: Ints) -> Floats:
@@ -145,12 +179,17 @@ class Scan:
         """What a frame counts at most, in scales of its row's noise, by clock."""
         return np.asarray(self._verdicts[:, 0] * np.sqrt(LENGTHS[0]) / FRAMES_TO_DECIDE)
 
+    @property
+    def _budget(self) -> Budget:
+        num_rows = self._suspected_at.size
+        return Budget(iterations_per_false_alarm=self.iterations_per_false_alarm, num_rows=num_rows)
+
     def _renew_heights(self, num_learned: Ints) -> None:
         self.widths.renew()
-        widths, freedoms = self.widths.widths, self.widths.freedoms
-        self._verdicts: Floats = np.maximum(widths * self._budget.of_verdict(freedoms), self.widths.farthest)
-        self._suspicions: Floats = widths * self._budget.of_suspicion(freedoms)
+        widths, freedoms, budget = self.widths.widths, self.widths.freedoms, self._budget
+        self._verdicts = np.maximum(widths * budget.of_verdict(freedoms), self.widths.farthest)
+        self._suspicions = widths * budget.of_suspicion(freedoms)
         # An offset is only as sure as the frames that it rests on, and they wander like all others.
         ratio = self.width_of_memory(num_learned)[None] / widths.T[:, :, None]
         lengths = np.array(LENGTHS)[:, None, None]
-        self._doubts: Floats = np.sqrt(1 + lengths / np.maximum(num_learned, 1) * ratio**2)
+        self._doubts = np.sqrt(1 + lengths / np.maximum(num_learned, 1) * ratio**2)

@@ -10,9 +10,12 @@ What is learned waits: up to 256 frames, a quarter of a young job's age. What co
 told, is not learned.
 """
 
+from dataclasses import dataclass, field
+
 import numpy as np
 import numpy.typing as npt
 
+from evenkeel.services.detector.domain.residual.recent import grown
 from evenkeel.services.detector.domain.scan.windows import LENGTHS
 
 Floats = npt.NDArray[np.float64]
@@ -32,11 +35,13 @@ _FADES = 1 / 2048
 _MEAN_OF = 8.0
 
 
+def _none() -> Floats:
+    return np.zeros((0, 0))
+
+
+@dataclass(slots=True, eq=False)
 class Widths:
     """Learns the widths of one job's windows, by clock and length.
-
-    Args:
-        shape: Of the table of rows: clocks, devices.
 
     Attributes:
         widths: One row a clock, one column a length.
@@ -44,21 +49,44 @@ class Widths:
         farthest: The farthest healthy window of each, fading.
     """
 
-    def __init__(self, shape: tuple[int, int]) -> None:
-        num_clocks, num_devices = shape
+    widths: Floats = field(init=False, default_factory=_none)
+    freedoms: Floats = field(init=False, default_factory=_none)
+    farthest: Floats = field(default_factory=_none)
+    _counts: Floats = field(default_factory=_none)
+    _squares: Floats = field(default_factory=_none)
+    _fourths: Floats = field(default_factory=_none)
+    # What waits: how many, their squares, those squared, the farthest.
+    _waiting: Floats = field(default_factory=lambda: np.zeros((4, _NUM_BASKETS, 0, 0)))
+    # Windows are seen around the mean of their row's newest.
+    _means: Floats = field(default_factory=lambda: np.zeros((len(LENGTHS), 0, 0)))
+    _num_in_means: Floats = field(default_factory=lambda: np.zeros((len(LENGTHS), 0, 0)))
+
+    @classmethod
+    def of_shape(cls, num_clocks: int, num_devices: int) -> "Widths":
+        """Of windows of a table of this shape, of which nothing is known yet."""
         kinds = num_clocks, len(LENGTHS)
-        self.farthest: Floats = np.zeros(kinds)
-        self._counts: Floats = np.zeros(kinds)
-        self._squares: Floats = np.zeros(kinds)
-        self._fourths: Floats = np.zeros(kinds)
-        # What waits: how many, their squares, those squared, the farthest.
-        self._waiting: Floats = np.zeros((4, _NUM_BASKETS, *kinds))
-        # Windows are seen around the mean of their row's newest.
-        self._means: Floats = np.zeros((len(LENGTHS), *shape))
-        self._num_in_means: Floats = np.zeros((len(LENGTHS), *shape))
+        means = len(LENGTHS), num_clocks, num_devices
+        found = cls(
+            farthest=np.zeros(kinds),
+            _counts=np.zeros(kinds),
+            _squares=np.zeros(kinds),
+            _fourths=np.zeros(kinds),
+            _waiting=np.zeros((4, _NUM_BASKETS, *kinds)),
+            _means=np.zeros(means),
+            _num_in_means=np.zeros(means),
+        )
+        found.renew()
+        return found
+
+    def grow(self, count: int) -> None:
+        """So many more devices."""
+        self._means, self._num_in_means = grown(self._means, count, 0.0), grown(self._num_in_means, count, 0.0)
+
+    @property
+    def _share(self) -> float:
         # Residuals of devices compared with one another are not independent.
-        self._share = 1 - 1 / num_devices if num_devices > 1 else 1.0
-        self.renew()
+        num_devices: int = self._means.shape[-1]
+        return 1 - 1 / num_devices if num_devices > 1 else 1.0
 
     def see(self, frame: int, place: int, windows: Floats, healthy: Bools) -> None:
         """Takes windows of one length that have just ended.
@@ -129,8 +157,7 @@ class Widths:
             if place:
                 growth = np.clip(logs[:, place] - logs[:, place - 1], _GROWTH, _LARGEST_GROWTH)
             before = logs[:, place]
-        self.widths: Floats = np.exp(logs)
-        self.freedoms: Floats = freedoms
+        self.widths, self.freedoms = np.exp(logs), freedoms
 
     def _learn(self, basket: Floats) -> None:
         counts, squares, fourths, farthest = basket

@@ -1,9 +1,12 @@
 """The newest 8 to 1,024 frames of every row, as sums of blocks: nothing drifts, and little is kept."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
+
+from evenkeel.services.detector.domain.residual.recent import grown
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -16,21 +19,29 @@ BLOCKS = 8
 """A window is so many blocks; it is looked at whenever one of them is complete."""
 
 
+@dataclass(slots=True, eq=False)
 class Windows:
     """Sums over the newest frames of a table of rows.
-
-    Args:
-        shape: Of the table.
 
     Attributes:
         ages: Frames since each row began.
     """
 
-    def __init__(self, shape: tuple[int, int]) -> None:
-        self.ages: Ints = np.zeros(shape, dtype=np.int64)
-        # The blocks of each length, oldest first.
-        self._blocks: Floats = np.zeros((len(LENGTHS), BLOCKS, *shape))
-        self._num_frames = 0
+    ages: Ints = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int64))
+    # The blocks of each length, oldest first.
+    _blocks: Floats = field(default_factory=lambda: np.zeros((len(LENGTHS), BLOCKS, 0, 0)))
+    _num_frames: int = 0
+
+    @classmethod
+    def of_shape(cls, num_clocks: int, num_devices: int) -> "Windows":
+        """Empty ones, of a table of this shape."""
+        shape = num_clocks, num_devices
+        return cls(np.zeros(shape, dtype=np.int64), np.zeros((len(LENGTHS), BLOCKS, *shape)))
+
+    def grow(self, count: int) -> None:
+        """So many more devices."""
+        self.ages = np.pad(self.ages, ((0, 0), (0, count)))
+        self._blocks = grown(self._blocks, count, 0.0)
 
     @property
     def num_frames(self) -> int:
@@ -59,7 +70,7 @@ class Windows:
         """Which rows are as old as windows of a length."""
         return np.asarray(self.ages >= LENGTHS[place])
 
-    def begin_anew(self, clock: int, devices: Ints | int) -> None:
+    def begin_anew(self, clock: int | slice, devices: Ints | int) -> None:
         """Forgets what some rows did."""
         self.ages[clock, devices] = 0
         self._blocks[:, :, clock, devices] = 0.0

@@ -11,6 +11,7 @@ from evenkeel.services.detector.domain.probes.desk import Accusation
 from evenkeel.services.detector.domain.processes.hang import Hang
 from evenkeel.services.detector.domain.processes.life import ProcessFinding
 from evenkeel.services.detector.domain.profile.profile import RankThroughput
+from evenkeel.services.detector.domain.residual.clocks import WHAT
 
 _PRIOR_ODDS = 1e-4
 """Odds that a device changed at a given iteration, before looking at it."""
@@ -62,6 +63,15 @@ def health_verdict(
     ratio = 1 / change.throughput
     work = f"{int(frame.num_micro_batches[entry])} micro-batches of {frame.tokens[entry]:.0f} tokens in all"
     evidence = (
+        *(
+            Evidence(
+                name=f"{clock.value} against expectation and peers",
+                value=of_clock,
+                unit="ratio",
+                text=f"{of_clock:.3f} times healthy work over {count} iterations: {WHAT[clock]}",
+            )
+            for clock, of_clock in sorted(change.ratios, key=lambda item: -item[1])
+        ),
         Evidence(
             name="compute seconds against expectation and peers",
             value=ratio,

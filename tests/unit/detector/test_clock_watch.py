@@ -1,0 +1,136 @@
+"""Ranks that tell what became of their threads' time: what they do convicts them, what their host does not."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from evenkeel.services.detector.adapters.snapshot import dump, load
+from evenkeel.services.detector.domain.findings.verdict import Verdict, VerdictKind
+from evenkeel.services.detector.domain.frames.observation import FrameObservation
+from evenkeel.services.detector.domain.job import JobDetector
+from tests.unit.detector.synthetic import Place, SyntheticJob, gaussian, slow_from
+
+BEGIN = 120
+
+
+def frames_of(
+    *, num_ranks: int = 2, work: float = 1.0, blocked: float = 0.0, queued: float = 0.0, stop: int = 200, seed: int = 0
+) -> Iterator[FrameObservation]:
+    """A job on shared cores: half of the wall is other people's work; from BEGIN on rank 1 has the fault.
+
+    Args:
+        num_ranks: Replicas of one rank.
+        work: Times the usual work of the slow rank.
+        blocked: Its further blocked seconds, in parts of an iteration's work.
+        queued: The same for seconds that it waits for a core.
+        stop: Iterations.
+        seed: Of all noise.
+    """
+    job = SyntheticJob(
+        [Place(replica=rank, stage=0, shard=0) for rank in range(num_ranks)],
+        noise=gaussian(0.04),
+        throughput=slow_from(1, BEGIN, 1 / work),
+        quotas=(4,) * num_ranks,
+        seed=seed,
+    )
+    rng = np.random.default_rng(seed)
+    for frame in job.frames(0, stop):
+        usual = float(np.median(frame.compute_seconds))
+        sick = (frame.ranks == 1) & (frame.iteration >= BEGIN)
+        others = usual * rng.gamma(2.0, 0.5, num_ranks) + np.where(sick, queued * usual, 0.0)
+        asleep = np.abs(rng.normal(0.0, 1e-3, num_ranks)) + np.where(sick, blocked * usual, 0.0)
+        yield replace(
+            frame,
+            core_seconds=frame.compute_seconds,
+            queued_seconds=others,
+            compute_seconds=frame.compute_seconds + others + asleep,
+        )
+
+
+def slow_verdicts(frames: Iterator[FrameObservation], detector: JobDetector | None = None) -> list[Verdict]:
+    detector = detector or JobDetector("job")
+    found = [one for frame in frames for one in detector.observe(frame)]
+    kinds = VerdictKind.COMPUTE_SLOW, VerdictKind.RECOVERED
+    return [one for one in found if isinstance(one, Verdict) and one.kind in kinds]
+
+
+@pytest.mark.parametrize("num_ranks", [2, 4, 8])
+@pytest.mark.parametrize(
+    ("fault", "clock", "throughput"),
+    [({"work": 1.5}, "work", 1 / 1.5), ({"work": 1.25}, "work", 0.8), ({"blocked": 0.5}, "blocked", 1 / 1.5)],
+)
+def test_what_a_rank_does_convicts_it(num_ranks: int, fault: dict[str, float], clock: str, throughput: float) -> None:
+    found = slow_verdicts(frames_of(num_ranks=num_ranks, **fault))  # type: ignore[arg-type]
+
+    first = found[0]
+    assert [culprit.rank for one in found for culprit in one.culprits] == [1] * len(found)
+    assert BEGIN <= first.decided_iteration <= BEGIN + 20
+    assert first.first_iteration >= BEGIN - 3
+    assert found[-1].throughput == pytest.approx(throughput, abs=0.1)
+    of_clocks = {one.name.removesuffix(" against expectation and peers") for one in first.evidence}
+    assert clock in of_clocks or "wall" in of_clocks
+    assert ({"work", "blocked"} - {clock}).isdisjoint(of_clocks)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_host_that_others_use_convicts_no_device(seed: int) -> None:
+    assert slow_verdicts(frames_of(queued=3.0, stop=400, seed=seed)) == []
+
+
+def test_a_device_that_recovers_is_told_to() -> None:
+    sick, well = list(frames_of(num_ranks=4, work=1.5)), list(frames_of(num_ranks=4, stop=BEGIN, seed=1))
+    again = [replace(one, iteration=one.iteration + 200, sequence=one.sequence + 200) for one in well]
+
+    found = slow_verdicts(iter([*sick, *again]))
+
+    assert found[-1].kind is VerdictKind.RECOVERED
+    assert found[-1].decided_iteration <= 240
+
+
+def test_another_process_on_a_slow_device_is_judged_by_itself() -> None:
+    detector, frames = JobDetector("job"), list(frames_of(num_ranks=4, work=1.5, stop=300))
+    again = [replace(one, incarnations=np.where(one.ranks == 1, 1, 0)) for one in frames[200:]]
+
+    found = slow_verdicts(iter([*frames[:200], *again]), detector)
+
+    assert found[0].culprits[0].incarnation == 0
+    later = [one for one in found if one.decided_iteration >= 200]
+    assert later
+    assert {(one.culprits[0].rank, one.culprits[0].incarnation) for one in later} == {(1, 1)}
+
+
+def test_a_rank_that_joins_gets_a_column_of_its_own() -> None:
+    frames = list(frames_of(num_ranks=4, work=1.5))
+    few = [_without_last(one) for one in frames[:40]]
+
+    found = slow_verdicts(iter([*few, *frames[40:]]))
+
+    assert found
+    assert {culprit.rank for one in found for culprit in one.culprits} == {1}
+
+
+@pytest.mark.parametrize("killed_at", [2, 50, BEGIN + 2, 150])
+def test_killed_anywhere_it_finds_the_same(killed_at: int) -> None:
+    frames = list(frames_of(num_ranks=4, work=1.5))
+    whole = JobDetector("job")
+    expected = slow_verdicts(iter(frames), whole)
+    first, second = JobDetector("job"), JobDetector("job")
+    found = slow_verdicts(iter(frames[:killed_at]), first)
+    load(second, dump(first))
+
+    found += slow_verdicts(iter(frames[killed_at:]), second)
+
+    assert found == expected
+    assert dump(second) == dump(whole)
+
+
+def _without_last(frame: FrameObservation) -> FrameObservation:
+    count = len(frame) - 1
+    columns = {
+        name: value[:count]
+        for name in FrameObservation.__slots__
+        if isinstance(value := getattr(frame, name), np.ndarray) and len(value) == len(frame)
+    }
+    return replace(frame, nodes=frame.nodes[:count], devices=frame.devices[:count], **columns)  # type: ignore[arg-type]
