@@ -34,7 +34,7 @@ ROLLUP_HOLD_RECORDS = 50_000
 _HOUSEKEEPING_SECONDS = 5.0
 _log = structlog.get_logger(__name__)
 
-StartOffset = Callable[[Partition], Awaitable[int]]
+StartOffsets = Callable[[Collection[Partition]], Awaitable[Mapping[Partition, int]]]
 
 
 @dataclass(slots=True)
@@ -63,7 +63,7 @@ class TelemetryHandler:
         self,
         producer: Producer,
         tail: Tail,
-        start_offset: StartOffset,
+        start_offsets: StartOffsets,
         rollup_writer: RollupWriter,
         job_keys: JobKeys,
         registered: Registered,
@@ -79,7 +79,7 @@ class TelemetryHandler:
         Args:
             producer: Sends the observations.
             tail: Reads back what was said.
-            start_offset: Where reading of an input partition starts.
+            start_offsets: Where reading of input partitions starts.
             rollup_writer: Takes the rollups.
             job_keys: Says which records are believed.
             registered: Says whose end is believed.
@@ -91,7 +91,7 @@ class TelemetryHandler:
         """
         self._producer = producer
         self._tail = tail
-        self._start_offset = start_offset
+        self._start_offsets = start_offsets
         self._rollup_writer = rollup_writer
         self._job_keys = job_keys
         self._registered = registered
@@ -121,20 +121,11 @@ class TelemetryHandler:
 
     async def assigned(self, partitions: Collection[Partition]) -> Mapping[Partition, int]:
         """Reads back what was said in partitions that are new here; those that stayed go on where they were."""
-        starts = {}
-        for partition in partitions:
-            start = await self._start_offset(partition)
-            memory = await remember(self._tail, partition.number, from_offset=start)
-            self._shards[partition.number] = _Shard(number=partition.number, memory=memory)
-            starts[partition] = start
-            if memory.jobs:
-                _log.info(
-                    "goes on",
-                    partition=partition.number,
-                    jobs=len(memory.jobs),
-                    from_offset=start,
-                    said_until_offset=memory.until_offset,
-                )
+        starts = await self._start_offsets(partitions)
+        memories = await remember(self._tail, {each.number: offset for each, offset in starts.items()})
+        for number, memory in memories.items():
+            self._shards[number] = _Shard(number=number, memory=memory)
+        _log.info("goes on", jobs=sum(len(memory.jobs) for memory in memories.values()))
         return starts
 
     async def handle(self, batch: Batch[object]) -> Sequence[Rejection]:

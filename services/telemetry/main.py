@@ -80,7 +80,7 @@ async def serve(settings: TelemetrySettings) -> None:
         handler = TelemetryHandler(
             producer,
             tail,
-            consumer.start_offset,
+            consumer.start_offsets,
             rollup_writer,
             job_keys,
             Registered(processes_in(engine), job_keys.has_key),

@@ -103,17 +103,17 @@ class KafkaConsumer:
         client, _ = self._started()
         client.seek(TopicPartition(*partition), offset)
 
-    async def start_offset(self, partition: Partition) -> int:
+    async def start_offsets(self, partitions: Collection[Partition]) -> Mapping[Partition, int]:
         """See :class:`~evenkeel.services.common.kafka.ports.Consumer`."""
         client, _ = self._started()
-        topic_partition = TopicPartition(*partition)
+        asked = [TopicPartition(*partition) for partition in partitions]
 
-        async def ask() -> int:
+        async def ask() -> dict[Partition, int]:
             async with asyncio.timeout(_REQUEST_TIMEOUT_SECONDS):
-                offset = await client.committed(topic_partition)
-                if offset is None:
-                    offset = (await client.beginning_offsets([topic_partition]))[topic_partition]
-            return int(offset)
+                committed = dict(zip(asked, await asyncio.gather(*map(client.committed, asked)), strict=True))
+                unknown = [each for each, offset in committed.items() if offset is None]
+                firsts = await client.beginning_offsets(unknown) if unknown else {}
+            return {Partition(*each): offset for each, offset in {**committed, **firsts}.items() if offset is not None}
 
         return await persist(ask, transient=KAFKA_AWAY, reachability=self._reachability)
 

@@ -41,9 +41,14 @@ class Said:
         )
 
     async def read_back(
-        self, partition: Partition, *, enough: Callable[[ConsumedRecord], bool], least: int = 256, most: int = 20_000
-    ) -> list[ConsumedRecord]:
-        return self.records
+        self,
+        partitions: Collection[Partition],
+        *,
+        enough: Callable[[ConsumedRecord], bool],
+        least: int = 256,
+        most: int = 20_000,
+    ) -> Mapping[Partition, Sequence[ConsumedRecord]]:
+        return dict.fromkeys(partitions, self.records)
 
 
 class Rollups:
@@ -84,8 +89,8 @@ def batch_of_nothing(rank: int, incarnation: int = 0) -> batch_pb2.Batch:
     return batch
 
 
-async def first_offset(partition: Partition) -> int:
-    return 0
+async def first_offsets(partitions: Collection[Partition]) -> Mapping[Partition, int]:
+    return dict.fromkeys(partitions, 0)
 
 
 class Service:
@@ -109,7 +114,7 @@ class Service:
         self.handler = TelemetryHandler(
             self,
             self.said,
-            first_offset,
+            first_offsets,
             self.rollups,  # type: ignore[arg-type]
             self.job_keys,
             Registered(self._registered_processes, self.job_keys.has_key),
