@@ -25,6 +25,7 @@ class Topic:
         consumers: Who reads it; each consumed topic has a dead-letter topic.
         retention: How long records are kept; ignored for compacted topics.
         compacted: Keep the newest record of each key only.
+        is_dated_by_broker: The time of a record is when the broker got it, whatever its producer's clock says.
         max_message_bytes: Largest batch of records that the broker takes; the default is the broker's own.
     """
 
@@ -34,6 +35,7 @@ class Topic:
     consumers: tuple[str, ...] = ()
     retention: timedelta = timedelta(days=7)
     compacted: bool = False
+    is_dated_by_broker: bool = False
     max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES
 
     @property
@@ -48,6 +50,7 @@ BATCHES = Topic(
     producer="trainer_sdk",
     consumers=("telemetry",),
     retention=timedelta(days=1),
+    is_dated_by_broker=True,
 )
 FRAMES = Topic(
     name="evenkeel.telemetry.frames.v1",

@@ -61,6 +61,8 @@ def wanted_topics(topics: Iterable[Topic] = TOPICS) -> tuple[WantedTopic, ...]:
         if not topic.compacted:
             retention_milliseconds = int(topic.retention.total_seconds() * 1000)
             settings = {"cleanup.policy": "delete", "retention.ms": str(retention_milliseconds)}
+        if topic.is_dated_by_broker:
+            settings["message.timestamp.type"] = "LogAppendTime"
         size = {}
         if topic.max_message_bytes != DEFAULT_MAX_MESSAGE_BYTES:
             size = {"max.message.bytes": str(topic.max_message_bytes)}

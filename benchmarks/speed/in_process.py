@@ -136,6 +136,7 @@ async def _through_telemetry(records: Sequence[ConsumedRecord]) -> tuple[list[Ou
         kept,
         kept,
         from_the_start,
+        lambda partition, next_offset: time.time(),
         RollupWriter(engine, metrics, max_rows=100_000),
         job_keys,
         Registered(none_registered, job_keys.has_key),

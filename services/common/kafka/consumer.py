@@ -56,6 +56,8 @@ class KafkaConsumer:
         self._client: AIOKafkaConsumer | None = None
         self._bridge: _ListenerBridge | None = None
         self._pace = AssignmentPace()
+        # When the broker answered the last two times.
+        self._answers: dict[Partition, tuple[float | None, float | None]] = {}
 
     async def start(self, listener: AssignmentListener) -> None:
         """See :class:`~evenkeel.services.common.kafka.ports.Consumer`."""
@@ -116,6 +118,24 @@ class KafkaConsumer:
             return {Partition(*each): offset for each, offset in {**committed, **firsts}.items() if offset is not None}
 
         return await persist(ask, transient=KAFKA_AWAY, reachability=self._reachability)
+
+    def nothing_more_until(self, partition: Partition, next_offset: int) -> float | None:
+        """Up to when the broker has said that a partition has no record from an offset on; None if it has, or is away.
+
+        Unix seconds of this machine. What a broker says is true of the moment at which it was asked, which is when it
+        had answered the time before: how late its answer is looked at does not matter.
+        """
+        client, asked = self._client, TopicPartition(*partition)
+        if client is None or asked not in client.assignment():
+            return None
+        end, at_milliseconds = client.highwater(asked), client.last_poll_timestamp(asked)
+        if end is None or at_milliseconds is None or next_offset < end:
+            return None
+        before, newest = self._answers.get(partition, (None, None))
+        if at_milliseconds / 1000 != newest:
+            before, newest = newest, at_milliseconds / 1000
+            self._answers[partition] = before, newest
+        return before
 
     async def commit(self, offsets: Mapping[Partition, int]) -> bool:
         """See :class:`~evenkeel.services.common.kafka.ports.Consumer`."""

@@ -21,7 +21,11 @@ def test_every_topic_is_wanted_and_a_dead_letter_topic_for_each_that_is_consumed
 def test_compacted_topics_are_compacted_and_the_others_keep_their_time() -> None:
     assert SETTINGS[PROFILES.name] == {"cleanup.policy": "compact"}
     milliseconds = BATCHES.retention / timedelta(milliseconds=1)
-    assert SETTINGS[BATCHES.name] == {"cleanup.policy": "delete", "retention.ms": str(int(milliseconds))}
+    assert SETTINGS[BATCHES.name] == {
+        "cleanup.policy": "delete",
+        "retention.ms": str(int(milliseconds)),
+        "message.timestamp.type": "LogAppendTime",
+    }
 
 
 def test_a_cluster_like_the_table_has_no_drift() -> None:
