@@ -170,6 +170,8 @@ class KafkaConsumer:
             async with asyncio.timeout(_REQUEST_TIMEOUT_SECONDS):
                 ends = await client.end_offsets(assigned)
                 positions = {each: await client.position(each) for each in assigned}
+        except IllegalStateError:  # a rebalance took the partitions away meanwhile
+            return {}
         except (*KAFKA_AWAY, KafkaError) as error:
             self._reachability.down(error)
             raise OSError(f"Kafka does not answer: {error!r}") from error
