@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from evenkeel.contracts.topics import TOPICS, Topic
+from evenkeel.contracts.topics import DEFAULT_NUM_PARTITIONS, TOPICS, Topic
 from evenkeel.stack.paths import checkout_root
 
 INTRODUCTION = """\
@@ -15,7 +15,11 @@ INTRODUCTION = """\
 Names are `evenkeel.<area>.<thing>.v<version>`; a breaking change of a message is a new topic. The key of every record is the job id
 in UTF-8: a job's records stay in order, and all of its ranks reach one consumer. Values are protobuf (`protos/`); headers are
 `content-type: application/protobuf` and the CloudEvents 1.0 attributes as `ce_*`, so any Kafka tool decodes a value with the
-proto file named in `ce_type`. The number of partitions never changes, because keys map to partitions.
+proto file named in `ce_type`.
+
+All topics have the same number of partitions, so that a job has the same one in each: {partitions}, unless `evenkeel topics apply --partitions N`
+made them. It never changes, because keys map to partitions: topics that are there keep theirs, and one that comes later gets as many.
+It bounds how many instances of a service can share the jobs.
 """
 PROMISES = """
 ## What is promised
@@ -39,16 +43,24 @@ A job's records pass through one partition: some hundred thousand samples per se
 
 def page() -> str:
     """The whole page."""
-    lines = ["| topic | value | written by | read by | kept | partitions |", "|---|---|---|---|---|---|"]
+    lines = ["| topic | value | written by | read by | kept |", "|---|---|---|---|---|"]
     lines += [_row(topic) for topic in TOPICS]
     dead = [f"`{topic.dead_letter_name}`" for topic in TOPICS if topic.consumers]
-    return "\n".join([INTRODUCTION, *lines, "", f"Dead-letter topics: {', '.join(dead)}.", PROMISES])
+    return "\n".join(
+        [
+            INTRODUCTION.format(partitions=DEFAULT_NUM_PARTITIONS),
+            *lines,
+            "",
+            f"Dead-letter topics: {', '.join(dead)}.",
+            PROMISES,
+        ]
+    )
 
 
 def _row(topic: Topic) -> str:
     kept = "newest per key" if topic.compacted else f"{topic.retention.days} days"
     readers = ", ".join(topic.consumers) or "whoever wants to"
-    cells = (f"`{topic.name}`", f"`{topic.message}`", topic.producer, readers, kept, str(topic.num_partitions))
+    cells = (f"`{topic.name}`", f"`{topic.message}`", topic.producer, readers, kept)
     return "| " + " | ".join(cells) + " |"
 
 

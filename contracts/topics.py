@@ -1,7 +1,8 @@
 """Every topic of Evenkeel in one table: producers, consumers, ``evenkeel topics apply`` and the docs read it.
 
 The key of every record is the job id in UTF-8, so a job's records stay in order and all of a job's ranks reach one
-consumer. Breaking changes of a message get a new topic with a higher version.
+consumer. All topics have the same number of partitions, so that a job has the same one in each. Breaking changes of a
+message get a new topic with a higher version.
 """
 
 from dataclasses import dataclass
@@ -9,6 +10,8 @@ from datetime import timedelta
 
 DEAD_LETTER_SUFFIX = ".dlq"
 DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
+DEFAULT_NUM_PARTITIONS = 64
+"""Of each topic, unless ``evenkeel topics apply --partitions`` says otherwise; as many services can share the jobs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +25,7 @@ class Topic:
         consumers: Who reads it; each consumed topic has a dead-letter topic.
         retention: How long records are kept; ignored for compacted topics.
         compacted: Keep the newest record of each key only.
-        num_partitions: Fixed for the topic's life, because keys map to partitions.
+        is_dated_by_broker: The time of a record is when the broker got it, whatever its producer's clock says.
         max_message_bytes: Largest batch of records that the broker takes; the default is the broker's own.
     """
 
@@ -32,7 +35,7 @@ class Topic:
     consumers: tuple[str, ...] = ()
     retention: timedelta = timedelta(days=7)
     compacted: bool = False
-    num_partitions: int = 4
+    is_dated_by_broker: bool = False
     max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES
 
     @property
@@ -47,6 +50,7 @@ BATCHES = Topic(
     producer="trainer_sdk",
     consumers=("telemetry",),
     retention=timedelta(days=1),
+    is_dated_by_broker=True,
 )
 FRAMES = Topic(
     name="evenkeel.telemetry.frames.v1",

@@ -31,6 +31,7 @@ async def recording(
         aiokafka.errors.KafkaError: Kafka does not answer.
     """
     consumer = AIOKafkaConsumer(
+        *(topic.name for topic in TOPICS),
         bootstrap_servers=bootstrap_servers,
         group_id=None,
         enable_auto_commit=False,
@@ -39,8 +40,7 @@ async def recording(
     )
     await consumer.start()
     try:
-        partitions = [TopicPartition(topic.name, number) for topic in TOPICS for number in range(topic.num_partitions)]
-        consumer.assign(partitions)
+        partitions = consumer.assignment()
         # Positions are fixed before the first poll, else records sent in between would be passed over.
         await consumer.seek_to_end(*partitions)
         for partition in partitions:

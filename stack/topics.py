@@ -9,7 +9,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaConnectionError, KafkaError, TopicAlreadyExistsError, for_code
 
-from evenkeel.contracts.topics import DEFAULT_MAX_MESSAGE_BYTES, TOPICS, Topic
+from evenkeel.contracts.topics import DEFAULT_MAX_MESSAGE_BYTES, DEFAULT_NUM_PARTITIONS, TOPICS, Topic
 from evenkeel.stack.errors import ServerAwayError, StackError
 from evenkeel.stack.loops import Result, run_on_own_loop
 
@@ -26,12 +26,13 @@ class WantedTopic:
 
     Attributes:
         name: Name.
-        num_partitions: Never changed on an existing topic: keys map to partitions.
+        num_partitions: Never changed on an existing topic: keys map to partitions. None: as many as the others have
+            that are there already, or as many as whoever applies it says.
         settings: Topic settings that differ from the broker's defaults, in Kafka's words.
     """
 
     name: str
-    num_partitions: int
+    num_partitions: int | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -60,10 +61,12 @@ def wanted_topics(topics: Iterable[Topic] = TOPICS) -> tuple[WantedTopic, ...]:
         if not topic.compacted:
             retention_milliseconds = int(topic.retention.total_seconds() * 1000)
             settings = {"cleanup.policy": "delete", "retention.ms": str(retention_milliseconds)}
+        if topic.is_dated_by_broker:
+            settings["message.timestamp.type"] = "LogAppendTime"
         size = {}
         if topic.max_message_bytes != DEFAULT_MAX_MESSAGE_BYTES:
             size = {"max.message.bytes": str(topic.max_message_bytes)}
-        wanted.append(WantedTopic(name=topic.name, num_partitions=topic.num_partitions, settings=settings | size))
+        wanted.append(WantedTopic(name=topic.name, settings=settings | size))
         if topic.consumers:
             settings = {"cleanup.policy": "delete", "retention.ms": str(DEAD_LETTER_RETENTION_MILLISECONDS)} | size
             wanted.append(WantedTopic(name=topic.dead_letter_name, num_partitions=1, settings=settings))
@@ -81,17 +84,17 @@ def drift(
         settings: Settings of each topic in the cluster.
     """
     found = []
+    wanted = tuple(wanted)
+    common = _common_number(wanted, partitions) or 0
     for topic in wanted:
         if topic.name not in partitions:
             found.append(TopicDrift(topic=topic.name, what="topic", wanted="exists", found=""))
             continue
-        if partitions[topic.name] != topic.num_partitions:
+        num_partitions = topic.num_partitions or common
+        if partitions[topic.name] != num_partitions:
             found.append(
                 TopicDrift(
-                    topic=topic.name,
-                    what="partitions",
-                    wanted=str(topic.num_partitions),
-                    found=str(partitions[topic.name]),
+                    topic=topic.name, what="partitions", wanted=str(num_partitions), found=str(partitions[topic.name])
                 )
             )
         for name, value in topic.settings.items():
@@ -101,8 +104,24 @@ def drift(
     return tuple(found)
 
 
-def apply_topics(bootstrap_servers: str, wanted: Iterable[WantedTopic] | None = None) -> tuple[str, ...]:
+def _common_number(wanted: Iterable[WantedTopic], partitions: Mapping[str, int]) -> int | None:
+    """How many partitions those have that may have any number: the most; None if none of them is there."""
+    free = (topic.name for topic in wanted if topic.num_partitions is None)
+    return max((partitions[name] for name in free if name in partitions), default=None)
+
+
+def apply_topics(
+    bootstrap_servers: str,
+    wanted: Iterable[WantedTopic] | None = None,
+    *,
+    num_partitions: int = DEFAULT_NUM_PARTITIONS,
+) -> tuple[str, ...]:
     """Creates the topics that are missing; existing ones stay as they are. Blocks; safe beside a running event loop.
+
+    Args:
+        bootstrap_servers: ``host:port[,host:port]``.
+        wanted: Topics; all of Evenkeel's if not told.
+        num_partitions: Of topics of which the table does not say it, if none of them is there yet; else as those have.
 
     Returns:
         Names of the topics that were created.
@@ -111,7 +130,8 @@ def apply_topics(bootstrap_servers: str, wanted: Iterable[WantedTopic] | None = 
         ServerAwayError: Kafka does not answer.
         StackError: Kafka refuses.
     """
-    return _run(bootstrap_servers, _apply(bootstrap_servers, tuple(wanted_topics() if wanted is None else wanted)))
+    topics = tuple(wanted_topics() if wanted is None else wanted)
+    return _run(bootstrap_servers, _apply(bootstrap_servers, topics, num_partitions))
 
 
 def check_topics(bootstrap_servers: str, wanted: Iterable[WantedTopic] | None = None) -> tuple[TopicDrift, ...]:
@@ -123,7 +143,7 @@ def check_topics(bootstrap_servers: str, wanted: Iterable[WantedTopic] | None = 
     return _run(bootstrap_servers, _check(bootstrap_servers, tuple(wanted_topics() if wanted is None else wanted)))
 
 
-async def _apply(bootstrap_servers: str, wanted: tuple[WantedTopic, ...]) -> tuple[str, ...]:
+async def _apply(bootstrap_servers: str, wanted: tuple[WantedTopic, ...], num_partitions: int) -> tuple[str, ...]:
     client = AIOKafkaAdminClient(bootstrap_servers=bootstrap_servers)
     try:
         await client.start()
@@ -133,8 +153,14 @@ async def _apply(bootstrap_servers: str, wanted: tuple[WantedTopic, ...]) -> tup
             return ()
         num_brokers = len((await client.describe_cluster())["brokers"])
         replicas = min(num_brokers, MAX_REPLICAS)
+        number = _common_number(wanted, await _num_partitions(client, present & {topic.name for topic in wanted}))
         new = [
-            NewTopic(topic.name, topic.num_partitions, replicas, topic_configs=dict(topic.settings))
+            NewTopic(
+                topic.name,
+                topic.num_partitions or number or num_partitions,
+                replicas,
+                topic_configs=dict(topic.settings),
+            )
             for topic in missing
         ]
         response = await client.create_topics(new)
@@ -152,6 +178,11 @@ async def _apply(bootstrap_servers: str, wanted: tuple[WantedTopic, ...]) -> tup
         await client.close()
 
 
+async def _num_partitions(client: AIOKafkaAdminClient, present: set[str]) -> dict[str, int]:
+    described = await client.describe_topics(sorted(present)) if present else []
+    return {each["topic"]: len(each["partitions"]) for each in described}
+
+
 async def _have_leaders(client: AIOKafkaAdminClient, names: list[str]) -> bool:
     described = await client.describe_topics(names)
     return all(
@@ -165,11 +196,9 @@ async def _check(bootstrap_servers: str, wanted: tuple[WantedTopic, ...]) -> tup
     try:
         await client.start()
         present = set(await client.list_topics()) & {topic.name for topic in wanted}
-        partitions: dict[str, int] = {}
+        partitions = await _num_partitions(client, present)
         settings: dict[str, dict[str, str]] = {}
         if present:
-            for each in await client.describe_topics(sorted(present)):
-                partitions[each["topic"]] = len(each["partitions"])
             resources = [ConfigResource(ConfigResourceType.TOPIC, name) for name in sorted(present)]
             for response in await client.describe_configs(resources):
                 for _code, _message, _kind, name, entries in response.resources:

@@ -52,6 +52,8 @@ SERVER_FIXTURES = frozenset(
         "own_postgres",
     }
 )
+NUM_PARTITIONS = 4
+"""Fewer than usual: each takes a broker's time to make and to begin to read."""
 SERVER_MARKERS = frozenset({"integration", "e2e"})
 MIGRATED_TEMPLATE = "evenkeel_test_template"
 
@@ -90,14 +92,14 @@ def kafka_bootstrap(request: pytest.FixtureRequest) -> Iterator[str]:
     """``host:port`` of a real Kafka with all topics; shared by the session, so use your own job ids and groups."""
     existing = os.environ.get("EVENKEEL_KAFKA_BOOTSTRAP_SERVERS")
     if existing:
-        apply_topics(existing)
+        apply_topics(existing, num_partitions=NUM_PARTITIONS)
         yield existing
         return
     folder: Path = request.getfixturevalue("_stack_test_folder")
     server = Kafka(folder / "kafka", request.getfixturevalue("_stack_watchdog"))
     try:
         server.start()
-        apply_topics(server.bootstrap_servers)
+        apply_topics(server.bootstrap_servers, num_partitions=NUM_PARTITIONS)
         yield server.bootstrap_servers
     finally:
         server.stop(grace_seconds=0)
@@ -170,7 +172,7 @@ def own_kafka(_stack_test_folder: Path, _stack_watchdog: Watchdog) -> Iterator[K
     server = Kafka(_stack_test_folder / f"kafka-{uuid.uuid4().hex[:6]}", _stack_watchdog)
     try:
         server.start()
-        apply_topics(server.bootstrap_servers)
+        apply_topics(server.bootstrap_servers, num_partitions=NUM_PARTITIONS)
         yield server
     finally:
         server.stop(grace_seconds=0)

@@ -3,7 +3,7 @@
 import asyncio
 import gc
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry
 
@@ -20,7 +20,7 @@ from evenkeel.services.detector.adapters.observation_codec import decode_observa
 from evenkeel.services.detector.domain.job import JobDetector
 from evenkeel.services.detector.warm_up import warm_up as warm_up_detector
 from evenkeel.services.telemetry.adapters.job_keys import JobKeys
-from evenkeel.services.telemetry.adapters.registered import Process, Registered
+from evenkeel.services.telemetry.adapters.registered import Registered
 from evenkeel.services.telemetry.adapters.rollup_writer import RollupWriter
 from evenkeel.services.telemetry.handler import TelemetryHandler
 from evenkeel.services.telemetry.metrics import TelemetryMetrics
@@ -45,9 +45,14 @@ class _Kept:
         self.records.extend(records)
 
     async def read_back(
-        self, partition: Partition, *, enough: Callable[[ConsumedRecord], bool], least: int = 256, most: int = 20_000
-    ) -> list[ConsumedRecord]:
-        return []
+        self,
+        partitions: Collection[Partition],
+        *,
+        enough: Callable[[ConsumedRecord], bool],
+        least: int = 256,
+        most: int = 20_000,
+    ) -> Mapping[Partition, Sequence[ConsumedRecord]]:
+        return {}
 
 
 def detector_per_second(num_ranks: int, *, seconds: float) -> float:
@@ -116,14 +121,14 @@ async def _through_telemetry(records: Sequence[ConsumedRecord]) -> tuple[list[Ou
     metrics = TelemetryMetrics(CollectorRegistry())
     engine = create_engine("postgresql://nobody@127.0.0.1:1/none", application_name="benchmark")
 
-    async def from_the_start(_: Partition) -> int:
-        return 0
+    async def from_the_start(partitions: Collection[Partition]) -> Mapping[Partition, int]:
+        return dict.fromkeys(partitions, 0)
 
     async def tokens(_: Sequence[str] | None) -> Mapping[str, str]:
         return {"job": _JOB_TOKEN}
 
-    async def processes(asked: Sequence[Process]) -> set[Process]:
-        return set(asked)
+    async def none_registered(_: Sequence[tuple[str, int, int]]) -> Collection[tuple[str, int, int]]:
+        return ()
 
     job_keys = JobKeys(tokens, allow_unsigned=False)
     await job_keys.load()
@@ -131,9 +136,10 @@ async def _through_telemetry(records: Sequence[ConsumedRecord]) -> tuple[list[Ou
         kept,
         kept,
         from_the_start,
+        lambda partition, next_offset: time.time(),
         RollupWriter(engine, metrics, max_rows=100_000),
         job_keys,
-        Registered(processes, job_keys.has_key),
+        Registered(none_registered, job_keys.has_key),
         metrics,
         worker=Worker(),
         rollup_iterations=16,

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
 from benchmarks.speed.jobs import SyntheticJob
 from evenkeel.contracts.headers import record_headers
@@ -177,11 +177,10 @@ async def finding_delays(
     told = {job.job_id: [list(job.records(range(i, i + 1))) for i in range(num_iterations)] for job in jobs}
     sent_at: dict[tuple[str, int], float] = {}
     delays: list[float] = []
-    reader = AIOKafkaConsumer(bootstrap_servers=at.kafka, enable_auto_commit=False, fetch_max_wait_ms=50)
-    await reader.start()
-    reader.assign(
-        [TopicPartition(topic.name, n) for topic in (VERDICTS, PROFILES) for n in range(topic.num_partitions)]
+    reader = AIOKafkaConsumer(
+        VERDICTS.name, PROFILES.name, bootstrap_servers=at.kafka, enable_auto_commit=False, fetch_max_wait_ms=50
     )
+    await reader.start()
     await reader.seek_to_end()
     reading = asyncio.create_task(_read_findings(reader, sent_at, delays))
     producer = AIOKafkaProducer(bootstrap_servers=at.kafka, linger_ms=0, max_batch_size=256 * 1024)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from evenkeel.contracts.frames import Frames
+from evenkeel.contracts.topics import BATCHES
 from evenkeel.services.common.kafka import Batch, OutgoingRecord, Partition, Rejection
 from evenkeel.services.common.kafka.ports import Producer
 from evenkeel.services.common.kafka.tail import Tail
@@ -18,14 +19,14 @@ from evenkeel.services.common.worker import Worker
 from evenkeel.services.telemetry.adapters.batch_reader import ArrivedJob, read_fetch
 from evenkeel.services.telemetry.adapters.job_keys import JobKeys
 from evenkeel.services.telemetry.adapters.observation_writer import observation_records
-from evenkeel.services.telemetry.adapters.recovery import PartitionMemory, remember
+from evenkeel.services.telemetry.adapters.recovery import remember
 from evenkeel.services.telemetry.adapters.registered import Registered
 from evenkeel.services.telemetry.adapters.rollup_writer import RollupWriter
-from evenkeel.services.telemetry.domain.job_stream import RETURN_SECONDS, JobStream
 from evenkeel.services.telemetry.domain.observed import Picture
 from evenkeel.services.telemetry.domain.rollups import FinishedWindow, RollupHold
 from evenkeel.services.telemetry.job_runner import JobRunner, Told
 from evenkeel.services.telemetry.metrics import TelemetryMetrics
+from evenkeel.services.telemetry.shard import Shard
 
 # A restart makes an unwritten rollup again if it is not older than this, or begins within so many newest records of its
 # partition. That bounds what is read again: 30 s of many ranks, or a second or two of work for windows of slow jobs.
@@ -34,7 +35,8 @@ ROLLUP_HOLD_RECORDS = 50_000
 _HOUSEKEEPING_SECONDS = 5.0
 _log = structlog.get_logger(__name__)
 
-StartOffset = Callable[[Partition], Awaitable[int]]
+NothingMoreUntil = Callable[[Partition, int], float | None]
+StartOffsets = Callable[[Collection[Partition]], Awaitable[Mapping[Partition, int]]]
 
 
 @dataclass(slots=True)
@@ -46,16 +48,6 @@ class _Outgoing:
     windows: list[FinishedWindow] = field(default_factory=list)
 
 
-@dataclass(slots=True)
-class _Shard:
-    """Everything of one input partition."""
-
-    number: int
-    memory: PartitionMemory
-    jobs: dict[str, JobRunner] = field(default_factory=dict)
-    newest_offset: int = -1
-
-
 class TelemetryHandler:
     """The handler of the records' topic; see :class:`evenkeel.services.common.kafka.Handler`."""
 
@@ -63,7 +55,8 @@ class TelemetryHandler:
         self,
         producer: Producer,
         tail: Tail,
-        start_offset: StartOffset,
+        start_offsets: StartOffsets,
+        nothing_more_until: NothingMoreUntil,
         rollup_writer: RollupWriter,
         job_keys: JobKeys,
         registered: Registered,
@@ -79,7 +72,9 @@ class TelemetryHandler:
         Args:
             producer: Sends the observations.
             tail: Reads back what was said.
-            start_offset: Where reading of an input partition starts.
+            start_offsets: Where reading of input partitions starts.
+            nothing_more_until: Up to when the broker has said that a partition has nothing from an offset on, by our
+                clock; None if it has.
             rollup_writer: Takes the rollups.
             job_keys: Says which records are believed.
             registered: Says whose end is believed.
@@ -91,7 +86,8 @@ class TelemetryHandler:
         """
         self._producer = producer
         self._tail = tail
-        self._start_offset = start_offset
+        self._start_offsets = start_offsets
+        self._nothing_more_until = nothing_more_until
         self._rollup_writer = rollup_writer
         self._job_keys = job_keys
         self._registered = registered
@@ -100,47 +96,21 @@ class TelemetryHandler:
         self._rollup_iterations = rollup_iterations
         self._job_idle_seconds = job_idle_seconds
         self._clock = clock
-        self._shards: dict[int, _Shard] = {}
+        self._shards: dict[int, Shard] = {}
         self._housekept_at_seconds = 0.0
-        self._deaf = self._was_deaf = False
-        self._all_back_at_seconds = 0.0
-
-    def kafka_changed(self, reachable: bool) -> None:
-        """While Kafka is away nothing can be heard: no clock runs against any rank."""
-        # Only noted: the client tells of it while the worker may be in the middle of a job.
-        self._was_deaf = self._was_deaf or self._deaf
-        self._deaf = not reachable
-
-    def _excuse_silence(self, now_seconds: float) -> None:
-        self._was_deaf = False
-        self._all_back_at_seconds = now_seconds + RETURN_SECONDS
-        for shard in self._shards.values():
-            for job in shard.jobs.values():
-                job.stream.excuse_silence(now_seconds)
-                job.stream.wait_for_all(self._all_back_at_seconds)
 
     async def assigned(self, partitions: Collection[Partition]) -> Mapping[Partition, int]:
         """Reads back what was said in partitions that are new here; those that stayed go on where they were."""
-        starts = {}
-        for partition in partitions:
-            start = await self._start_offset(partition)
-            memory = await remember(self._tail, partition.number, from_offset=start)
-            self._shards[partition.number] = _Shard(number=partition.number, memory=memory)
-            starts[partition] = start
-            if memory.jobs:
-                _log.info(
-                    "goes on",
-                    partition=partition.number,
-                    jobs=len(memory.jobs),
-                    from_offset=start,
-                    said_until_offset=memory.until_offset,
-                )
+        starts = await self._start_offsets(partitions)
+        memories = await remember(self._tail, {each.number: offset for each, offset in starts.items()})
+        for number, memory in memories.items():
+            newest_offset = starts[Partition(BATCHES.name, number)] - 1
+            self._shards[number] = Shard(memory, newest_offset, window_iterations=self._rollup_iterations)
+        _log.info("goes on", jobs=sum(len(memory.jobs) for memory in memories.values()))
         return starts
 
     async def handle(self, batch: Batch[object]) -> Sequence[Rejection]:
         """Takes in records; returns when Kafka has acknowledged what follows from them."""
-        if self._deaf or self._was_deaf:  # the first records may come before anybody has noticed that Kafka is back
-            self._excuse_silence(batch.received_at_seconds)
         await self._job_keys.learn({record.key or b"" for record in batch.records})
         arrived, rejections = await self._worker.run(read_fetch, batch.records, self._job_keys.believed)
         strangers = await self._registered.refused(arrived)
@@ -152,20 +122,19 @@ class TelemetryHandler:
         outgoing = _Outgoing()
         rejections += await self._worker.run(self._take_fetch, outgoing, batch, arrived)
         await self._send(outgoing)
-        # So long this service worked instead of reading: what it has not read yet is nobody's delay.
-        worked_seconds = max(0.0, self._clock() - batch.received_at_seconds)
-        for shard in self._shards.values():
-            for job in shard.jobs.values():
-                job.stream.frames.excuse(worked_seconds)
         return rejections
 
     async def tick(self, now_seconds: float) -> None:
         """Closes what is overdue and takes pictures."""
-        if self._deaf:
-            return
-        if self._was_deaf:
-            self._excuse_silence(now_seconds)
-        await self._send(await self._worker.run(self._pass_time, now_seconds))
+        keep_house = now_seconds - self._housekept_at_seconds > _HOUSEKEEPING_SECONDS
+        if keep_house:
+            self._housekept_at_seconds = now_seconds
+        untils = {
+            number: self._nothing_more_until(Partition(BATCHES.name, number), shard.newest_offset + 1)
+            for number, shard in self._shards.items()
+            if shard.jobs
+        }
+        await self._send(await self._worker.run(self._pass_time, untils, keep_house))
 
     async def checkpoint(self, positions: Mapping[Partition, int]) -> Mapping[Partition, int]:
         """Nothing to write; what may be committed is what no open frame and no unwritten rollup needs."""
@@ -193,66 +162,56 @@ class TelemetryHandler:
         """What a fetch brought, one step for each job; returns what is refused. The worker's thread."""
         shard, rejections = self._shards[batch.partition.number], []
         shard.newest_offset = batch.next_offset - 1
+        appended_at_seconds = (record.timestamp_seconds for record in batch.records)
+        shard.after(shard.clock.read(appended_at_seconds, batch.received_at_seconds))
         for each in arrived:
-            rejections += self._take(outgoing, shard, each, batch.received_at_seconds)
+            rejections += self._take(outgoing, shard, each)
+        self._count_jobs()
         return rejections
 
-    def _pass_time(self, now_seconds: float) -> _Outgoing:
-        """What the passing of time alone leads to. The worker's thread."""
+    def _pass_time(self, untils: Mapping[int, float | None], keep_house: bool) -> _Outgoing:
+        """What the passing of time alone leads to. The worker's thread.
+
+        Args:
+            untils: Up to when there is nothing more in a partition, by its number; None: there is more to be read.
+            keep_house: Whether it is time for that.
+        """
         outgoing = _Outgoing()
-        for shard in self._shards.values():
+        for number, shard in self._shards.items():
+            until_seconds = untils.get(number)
+            if until_seconds is not None:
+                shard.after(shard.clock.nothing_more(until_seconds))
             for job in shard.jobs.values():
-                self._note(outgoing, shard, job, job.tick(now_seconds))
-        if now_seconds - self._housekept_at_seconds > _HOUSEKEEPING_SECONDS:
-            self._housekept_at_seconds = now_seconds
-            self._keep_house(outgoing, now_seconds)
+                self._note(outgoing, shard, job, job.tick(shard.clock.now_seconds))
+        if keep_house:
+            self._keep_house(outgoing)
         return outgoing
 
-    def _take(self, outgoing: _Outgoing, shard: _Shard, arrived: ArrivedJob, now_seconds: float) -> list[Rejection]:
+    def _take(self, outgoing: _Outgoing, shard: Shard, arrived: ArrivedJob) -> list[Rejection]:
         """What one job brought; if its rules trip over it, record by record; what they still trip over is buried."""
-        job = self._job(shard, arrived.job_id, now_seconds)
-        told = job.take(arrived.arrived, now_seconds)
+        job, now_seconds = shard.job(arrived.job_id), shard.clock.now_seconds
+        first_seconds = arrived.records[0].timestamp_seconds
+        told = job.take(arrived.arrived, now_seconds, first_seconds)
         self._note(outgoing, shard, job, told)
         if told.error is None:
             return []
         if len(arrived.records) > 1:
             alone, rejections = [read_fetch([record], self._job_keys.believed)[0] for record in arrived.records], []
             for [each] in alone:
-                rejections += self._take(outgoing, shard, each, now_seconds)
+                rejections += self._take(outgoing, shard, each)
             return rejections
-        told = job.take(arrived.arrived, now_seconds)
+        told = job.take(arrived.arrived, now_seconds, first_seconds)
         self._note(outgoing, shard, job, told)
         if told.error is None:
             return []
         reason = f"its job failed on it: {told.error!r}"
         return [Rejection(record=record, error="job_failed", reason=reason) for record in arrived.records]
 
-    def _job(self, shard: _Shard, job_id: str, now_seconds: float) -> JobRunner:
-        job = shard.jobs.get(job_id)
-        if job is not None:
-            return job
-        said = shard.memory.jobs.pop(job_id, None)
-        # Not in what was read back, and that was not all: the numbers only have to go on growing.
-        first_sequence = 0 if shard.memory.complete else round(now_seconds * 1000)
-        stream = JobStream(job_id, first_sequence=first_sequence)
-        if said is not None:
-            stream.resume(
-                next_sequence=said.next_sequence,
-                last_frames=said.last_frames,
-                events=said.events,
-                until_offset=shard.memory.until_offset,
-                now_seconds=now_seconds,
-            )
-        stream.wait_for_all(self._all_back_at_seconds)
-        job = shard.jobs[job_id] = JobRunner(stream, window_iterations=self._rollup_iterations)
-        self._count_jobs()
-        return job
-
-    def _note(self, outgoing: _Outgoing, shard: _Shard, job: JobRunner, told: Told) -> None:
+    def _note(self, outgoing: _Outgoing, shard: Shard, job: JobRunner, told: Told) -> None:
         """Puts what a job has to tell to what others have."""
         if told.error is not None:
             self._metrics.failures.inc()
-            job.stream.wait_for_all(self._all_back_at_seconds)
+            job.stream.wait_for_all(shard.all_back_at_seconds)
         for counter, count in (
             (self._metrics.lost_records, told.num_lost),
             (self._metrics.dropped_by_ranks, told.num_dropped),
@@ -286,41 +245,23 @@ class TelemetryHandler:
         for heard_at_seconds in {float(frames.last_heard_at_unix_seconds[-1]) for frames in outgoing.frames}:
             self._metrics.frame_seconds.observe(max(0.0, now_seconds - heard_at_seconds))
 
-    def _keep_house(self, outgoing: _Outgoing, now_seconds: float) -> None:
-        """Forgets idle jobs, ends idle windows, exports counts, tells of ranks that are behind."""
-        self._tell_of_laggards(now_seconds)
+    def _keep_house(self, outgoing: _Outgoing) -> None:
+        """Forgets jobs that are over, ends idle windows, exports counts, tells of ranks that are behind."""
+        num_behind = 0
         for shard in self._shards.values():
+            now_seconds = shard.clock.now_seconds
             for job_id, job in list(shard.jobs.items()):
+                num_behind += job.tell_of_laggards(now_seconds)
                 for outcome, count in job.outcomes().items():
                     self._metrics.samples.labels(outcome).inc(count)
-                is_over = now_seconds - job.stream.heard_at_seconds > self._job_idle_seconds
+                is_over = job.stream.is_over(now_seconds, idle_seconds=self._job_idle_seconds)
                 # While ranks come back after a cut, one that is silent may only not be back yet.
-                if is_over or now_seconds >= self._all_back_at_seconds:
+                if is_over or now_seconds >= shard.all_back_at_seconds:
                     self._note(outgoing, shard, job, job.finish_windows(now_seconds, is_over=is_over))
                 if is_over:
-                    del shard.jobs[job_id]
-                    shard.memory.complete = False
-        self._count_jobs()
-
-    def _tell_of_laggards(self, now_seconds: float) -> None:
-        num_behind = 0
-        for job in (job for shard in self._shards.values() for job in shard.jobs.values()):
-            laggards = job.stream.frames.laggards
-            num_behind += len(laggards.behind(now_seconds))
-            fallen, back = laggards.news(now_seconds)
-            for one in fallen:
-                _log.warning(
-                    "a rank is behind its peers: its samples are in the rollups and in no frame until it has caught up",
-                    job_id=job.stream.job_id,
-                    rank=one.rank,
-                    incarnation=one.incarnation,
-                    iteration=one.iteration,
-                    peers_at_iteration=one.behind_iteration,
-                    what_to_do="give run.iteration(index=...) the number that its peers are at, or start all again",
-                )
-            for one in back:
-                _log.info("a rank has caught up", job_id=job.stream.job_id, rank=one.rank, late_samples=one.num_samples)
+                    shard.forget(job_id)
         self._metrics.ranks_behind.set(num_behind)
+        self._count_jobs()
 
     def _count_jobs(self) -> None:
         self._metrics.jobs.set(sum(len(shard.jobs) for shard in self._shards.values()))

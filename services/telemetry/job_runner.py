@@ -49,12 +49,12 @@ class JobRunner:
         self._sequences = BatchSequences()
         self._counted: dict[Outcome, int] = {}
 
-    def take(self, arrived: Arrived, now_seconds: float) -> Told:
-        """Takes in what came together."""
+    def take(self, arrived: Arrived, now_seconds: float, first_seconds: float) -> Told:
+        """Takes in what came together, the first of it at ``first_seconds``."""
         told = Told()
         try:
             told.num_lost, told.num_dropped = self._sequences.add(arrived.batches)
-            told.numbered = self.stream.take(arrived, now_seconds)
+            told.numbered = self.stream.take(arrived, now_seconds, first_seconds)
             told.windows = self.rollups.add(arrived.batches, arrived.offsets, now_seconds)
             for event in arrived.events:
                 if event.kind in ENDS:
@@ -86,6 +86,24 @@ class JobRunner:
         news = {outcome: total - self._counted.get(outcome, 0) for outcome, total in totals.items()}
         self._counted = totals
         return news
+
+    def tell_of_laggards(self, now_seconds: float) -> int:
+        """Logs who has fallen behind and who is back; returns how many are behind."""
+        laggards, job_id = self.stream.frames.laggards, self.stream.job_id
+        fallen, back = laggards.news(now_seconds)
+        for one in fallen:
+            _log.warning(
+                "a rank is behind its peers: its samples are in the rollups and in no frame until it has caught up",
+                job_id=job_id,
+                rank=one.rank,
+                incarnation=one.incarnation,
+                iteration=one.iteration,
+                peers_at_iteration=one.behind_iteration,
+                what_to_do="give run.iteration(index=...) the number that its peers are at, or start all again",
+            )
+        for one in back:
+            _log.info("a rank has caught up", job_id=job_id, rank=one.rank, late_samples=one.num_samples)
+        return len(laggards.behind(now_seconds))
 
     def _begin_anew(self, error: Exception, now_seconds: float, untold: Sequence[ArrivedEvent] = ()) -> None:
         """What was said stays: numbers go on, and who has ended. Else it would be read again after a restart."""

@@ -56,13 +56,12 @@ async def serve(settings: TelemetrySettings) -> None:
         await producer.start()
         tail = KafkaTail(config)
         stack.push_async_callback(tail.stop)
-        heard = health.witness("kafka", "consumer")
-
-        def kafka_changed(reachable: bool, problem: str) -> None:
-            heard(reachable, problem)
-            handler.kafka_changed(reachable)
-
-        consumer = KafkaConsumer(config, topics=[BATCHES.name], group=settings.telemetry_group, on_change=kafka_changed)
+        consumer = KafkaConsumer(
+            config,
+            topics=[BATCHES.name],
+            group=settings.telemetry_group,
+            on_change=health.witness("kafka", "consumer"),
+        )
         rollup_writer = RollupWriter(
             engine,
             metrics,
@@ -80,7 +79,8 @@ async def serve(settings: TelemetrySettings) -> None:
         handler = TelemetryHandler(
             producer,
             tail,
-            consumer.start_offset,
+            consumer.start_offsets,
+            consumer.nothing_more_until,
             rollup_writer,
             job_keys,
             Registered(processes_in(engine), job_keys.has_key),

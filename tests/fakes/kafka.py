@@ -116,8 +116,8 @@ class FakeConsumer:
         assert partition in self.positions
         self.positions[partition] = offset
 
-    async def start_offset(self, partition: Partition) -> int:
-        return self.broker.committed.get((self.group, partition), 0)
+    async def start_offsets(self, partitions: Collection[Partition]) -> Mapping[Partition, int]:
+        return {each: self.broker.committed.get((self.group, each), 0) for each in partitions}
 
     async def commit(self, offsets: Mapping[Partition, int]) -> bool:
         if not self.broker.reachable.is_set() or not set(offsets) <= set(self.positions):

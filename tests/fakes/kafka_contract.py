@@ -263,8 +263,8 @@ async def read_all(harness: Harness, topic: str, count: int) -> list[ConsumedRec
 
     class Everything:
         async def assigned(self, partitions: Collection[Partition]) -> None:
-            for partition in partitions:
-                consumer.seek(partition, await consumer.start_offset(partition))
+            for partition, offset in (await consumer.start_offsets(partitions)).items():
+                consumer.seek(partition, offset)
 
         async def revoked(self, partitions: Collection[Partition]) -> None:
             return None

@@ -113,18 +113,18 @@ class AssignedConsumer:
         """See :class:`~evenkeel.services.common.kafka.ports.Consumer`."""
         self._started().seek(TopicPartition(*partition), offset)
 
-    async def start_offset(self, partition: Partition) -> int:
+    async def start_offsets(self, partitions: Collection[Partition]) -> Mapping[Partition, int]:
         """See :class:`~evenkeel.services.common.kafka.ports.Consumer`."""
-        client, each = self._started(), TopicPartition(*partition)
+        client = self._started()
+        unknown = [TopicPartition(*each) for each in partitions if each not in self._known]
 
-        async def first() -> int:
+        async def firsts() -> dict[Partition, int]:
             async with asyncio.timeout(_REQUEST_TIMEOUT_SECONDS):
-                return int((await client.beginning_offsets([each]))[each])
+                found = await client.beginning_offsets(unknown)
+            return {Partition(*each): int(offset) for each, offset in found.items()}
 
-        known = self._known.get(partition)
-        return (
-            known if known is not None else await persist(first, transient=KAFKA_AWAY, reachability=self._reachability)
-        )
+        found = await persist(firsts, transient=KAFKA_AWAY, reachability=self._reachability) if unknown else {}
+        return {each: self._known.get(each, found.get(each, 0)) for each in partitions}
 
     async def commit(self, offsets: Mapping[Partition, int]) -> bool:
         """See :class:`~evenkeel.services.common.kafka.ports.Consumer`."""

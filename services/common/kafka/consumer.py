@@ -56,6 +56,8 @@ class KafkaConsumer:
         self._client: AIOKafkaConsumer | None = None
         self._bridge: _ListenerBridge | None = None
         self._pace = AssignmentPace()
+        # When the broker answered the last two times.
+        self._answers: dict[Partition, tuple[float | None, float | None]] = {}
 
     async def start(self, listener: AssignmentListener) -> None:
         """See :class:`~evenkeel.services.common.kafka.ports.Consumer`."""
@@ -103,19 +105,37 @@ class KafkaConsumer:
         client, _ = self._started()
         client.seek(TopicPartition(*partition), offset)
 
-    async def start_offset(self, partition: Partition) -> int:
+    async def start_offsets(self, partitions: Collection[Partition]) -> Mapping[Partition, int]:
         """See :class:`~evenkeel.services.common.kafka.ports.Consumer`."""
         client, _ = self._started()
-        topic_partition = TopicPartition(*partition)
+        asked = [TopicPartition(*partition) for partition in partitions]
 
-        async def ask() -> int:
+        async def ask() -> dict[Partition, int]:
             async with asyncio.timeout(_REQUEST_TIMEOUT_SECONDS):
-                offset = await client.committed(topic_partition)
-                if offset is None:
-                    offset = (await client.beginning_offsets([topic_partition]))[topic_partition]
-            return int(offset)
+                committed = dict(zip(asked, await asyncio.gather(*map(client.committed, asked)), strict=True))
+                unknown = [each for each, offset in committed.items() if offset is None]
+                firsts = await client.beginning_offsets(unknown) if unknown else {}
+            return {Partition(*each): offset for each, offset in {**committed, **firsts}.items() if offset is not None}
 
         return await persist(ask, transient=KAFKA_AWAY, reachability=self._reachability)
+
+    def nothing_more_until(self, partition: Partition, next_offset: int) -> float | None:
+        """Up to when the broker has said that a partition has no record from an offset on; None if it has, or is away.
+
+        Unix seconds of this machine. What a broker says is true of the moment at which it was asked, which is when it
+        had answered the time before: how late its answer is looked at does not matter.
+        """
+        client, asked = self._client, TopicPartition(*partition)
+        if client is None or asked not in client.assignment():
+            return None
+        end, at_milliseconds = client.highwater(asked), client.last_poll_timestamp(asked)
+        if end is None or at_milliseconds is None or next_offset < end:
+            return None
+        before, newest = self._answers.get(partition, (None, None))
+        if at_milliseconds / 1000 != newest:
+            before, newest = newest, at_milliseconds / 1000
+            self._answers[partition] = before, newest
+        return before
 
     async def commit(self, offsets: Mapping[Partition, int]) -> bool:
         """See :class:`~evenkeel.services.common.kafka.ports.Consumer`."""
@@ -150,6 +170,8 @@ class KafkaConsumer:
             async with asyncio.timeout(_REQUEST_TIMEOUT_SECONDS):
                 ends = await client.end_offsets(assigned)
                 positions = {each: await client.position(each) for each in assigned}
+        except IllegalStateError:  # a rebalance took the partitions away meanwhile
+            return {}
         except (*KAFKA_AWAY, KafkaError) as error:
             self._reachability.down(error)
             raise OSError(f"Kafka does not answer: {error!r}") from error

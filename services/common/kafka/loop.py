@@ -167,11 +167,10 @@ class ConsumeLoop(Generic[M]):
         partitions, self._to_load = self._to_load or (), None
         self._waiting.clear()
         starts = await self._handler.assigned(partitions)
+        unsaid = [each for each in partitions if each not in starts]
+        starts = {**starts, **(await self._consumer.start_offsets(unsaid) if unsaid else {})}
         self._owned = {}
-        for partition in partitions:
-            start = starts.get(partition)
-            if start is None:
-                start = await self._consumer.start_offset(partition)
+        for partition, start in starts.items():
             self._consumer.seek(partition, start)
             self._checkpoint.begin(partition, start)
             self._owned[partition] = start

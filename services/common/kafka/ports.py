@@ -48,8 +48,8 @@ class Consumer(Protocol):
         """Makes ``offset`` the next one to be read of an assigned partition."""
         ...
 
-    async def start_offset(self, partition: Partition) -> int:
-        """The group's committed offset, or the partition's first one if there is none; waits for an answer."""
+    async def start_offsets(self, partitions: Collection[Partition]) -> Mapping[Partition, int]:
+        """The group's committed offsets, or the partitions' first ones where there is none; waits for an answer."""
         ...
 
     async def commit(self, offsets: Mapping[Partition, int]) -> bool:

@@ -21,7 +21,7 @@ class ConsumedRecord(NamedTuple):
     Attributes:
         partition: Where it was.
         offset: Where in the partition.
-        timestamp_seconds: Unix seconds, set by its producer.
+        timestamp_seconds: Unix seconds; set by its producer, or by the broker if the topic says so.
         key: Its key.
         value: Its bytes; None for a tombstone.
         headers: Its headers.

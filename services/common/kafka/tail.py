@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -18,12 +18,17 @@ class Tail(Protocol):
     """The end of partitions."""
 
     async def read_back(
-        self, partition: Partition, *, enough: Callable[[ConsumedRecord], bool], least: int = 256, most: int = 20_000
-    ) -> list[ConsumedRecord]:
-        """The newest records of a partition, oldest first; waits for as long as the broker is away.
+        self,
+        partitions: Collection[Partition],
+        *,
+        enough: Callable[[ConsumedRecord], bool],
+        least: int = 256,
+        most: int = 20_000,
+    ) -> Mapping[Partition, Sequence[ConsumedRecord]]:
+        """The newest records of partitions that have any, oldest first; waits for as long as the broker is away.
 
         Args:
-            partition: Which.
+            partitions: Which.
             enough: Whether to go back no further than this record; it is part of the answer.
             least: Look at so many at once, at least.
             most: Go back no further than so many offsets.
@@ -42,14 +47,27 @@ class KafkaTail:
         self._lock = asyncio.Lock()
 
     async def read_back(
-        self, partition: Partition, *, enough: Callable[[ConsumedRecord], bool], least: int = 256, most: int = 20_000
-    ) -> list[ConsumedRecord]:
+        self,
+        partitions: Collection[Partition],
+        *,
+        enough: Callable[[ConsumedRecord], bool],
+        least: int = 256,
+        most: int = 20_000,
+    ) -> Mapping[Partition, Sequence[ConsumedRecord]]:
         """See :class:`Tail`."""
+        found: dict[Partition, list[ConsumedRecord]] = {}
 
-        async def read() -> list[ConsumedRecord]:
+        async def read() -> dict[Partition, list[ConsumedRecord]]:
             try:
                 async with asyncio.timeout(_TIMEOUT_SECONDS):
-                    return await _read_back(await self._connected(), partition, enough, least, most)
+                    ranges = await _ranges(await self._connected(), partitions)
+                for each, (first, end) in ranges.items():
+                    if each not in found:
+                        async with asyncio.timeout(_TIMEOUT_SECONDS):
+                            found[each] = await _read_back(
+                                await self._connected(), each, first, end, enough, least, most
+                            )
+                return found
             except BaseException:
                 await self._disconnect()
                 raise
@@ -75,13 +93,26 @@ class KafkaTail:
                 await client.stop()
 
 
+async def _ranges(client: AIOKafkaConsumer, partitions: Collection[Partition]) -> dict[Partition, tuple[int, int]]:
+    """First offset, and the one behind the last, of partitions that have records."""
+    asked = [TopicPartition(*each) for each in partitions]
+    if not asked:
+        return {}
+    firsts, ends = await client.beginning_offsets(asked), await client.end_offsets(asked)
+    return {Partition(*each): (firsts[each], ends[each]) for each in asked if ends[each] > firsts[each]}
+
+
 async def _read_back(
-    client: AIOKafkaConsumer, partition: Partition, enough: Callable[[ConsumedRecord], bool], least: int, most: int
+    client: AIOKafkaConsumer,
+    partition: Partition,
+    first: int,
+    end: int,
+    enough: Callable[[ConsumedRecord], bool],
+    least: int,
+    most: int,
 ) -> list[ConsumedRecord]:
     topic_partition = TopicPartition(*partition)
     client.assign([topic_partition])
-    first = (await client.beginning_offsets([topic_partition]))[topic_partition]
-    end = (await client.end_offsets([topic_partition]))[topic_partition]
     wanted = least
     while True:
         start = max(first, end - wanted)

@@ -4,13 +4,14 @@ Observations carry the offset of the input that they come from. Reading back to 
 we start to read again gives exactly those that a replay would repeat, and what is needed to go on after them.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from google.protobuf.message import DecodeError
 
 from evenkeel.contracts.frames import Frames, read_frames
 from evenkeel.contracts.topics import FRAMES
-from evenkeel.services.common.kafka import Partition
+from evenkeel.services.common.kafka import ConsumedRecord, Partition
 from evenkeel.services.common.kafka.tail import Tail
 from evenkeel.services.telemetry.adapters.batch_reader import event_from_proto
 from evenkeel.services.telemetry.adapters.observation_writer import input_offset_of
@@ -48,17 +49,22 @@ class PartitionMemory:
     complete: bool = True
 
 
-async def remember(tail: Tail, number: int, *, from_offset: int) -> PartitionMemory:
-    """What was said in partition ``number`` of the observations.
+async def remember(tail: Tail, starts: Mapping[int, int]) -> dict[int, PartitionMemory]:
+    """What was said in partitions of the observations, by their numbers.
 
     Args:
         tail: Reads it.
-        number: Number of the partition, which is that of the input: both have the same keys and as many partitions.
-        from_offset: Where reading of the input starts again.
+        starts: Where reading of the input starts again, by number: both have the same keys and as many partitions.
     """
-    records = await tail.read_back(
-        Partition(FRAMES.name, number), enough=lambda record: input_offset_of(record) < from_offset
-    )
+
+    def enough(record: ConsumedRecord) -> bool:
+        return input_offset_of(record) < starts[record.partition.number]
+
+    said = await tail.read_back([Partition(FRAMES.name, number) for number in starts], enough=enough)
+    return {number: _memory(said.get(Partition(FRAMES.name, number), ())) for number in starts}
+
+
+def _memory(records: Sequence[ConsumedRecord]) -> PartitionMemory:
     memory = PartitionMemory(complete=not records or records[0].offset == 0)
     for record in records:
         if record.value is None:

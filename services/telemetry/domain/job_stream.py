@@ -86,14 +86,19 @@ class JobStream:
             self._remember(event)
             self._apply(event, now_seconds)
 
-    def excuse_silence(self, now_seconds: float) -> None:
-        """Nothing was heard since the last record came: that time counts for nothing, and ranks are back one by one."""
-        gap_seconds = max(0.0, now_seconds - self.heard_at_seconds)
-        self.frames.excuse(gap_seconds)
-        self.watcher.excuse(gap_seconds)
-        self.heard_at_seconds = now_seconds
+    def after_a_cut(self, seconds: float, *, until_seconds: float) -> None:
+        """Nothing could be heard for so long: that time counts for nothing, and ranks are back one by one."""
+        self.frames.excuse(seconds)
+        self.watcher.excuse(seconds)
+        self.heard_at_seconds = until_seconds
         # Clients' pauses grow with what they have waited for.
-        self.wait_for_all(now_seconds + min(gap_seconds, RETURN_SECONDS))
+        self.wait_for_all(until_seconds + min(seconds, RETURN_SECONDS))
+
+    def is_over(self, now_seconds: float, *, idle_seconds: float) -> bool:
+        """Whether all processes have ended, or nothing came for so long that this is believed."""
+        silent_seconds = now_seconds - self.heard_at_seconds
+        ended = self.watcher.all_ended and silent_seconds > RETURN_SECONDS
+        return ended or silent_seconds > idle_seconds
 
     def wait_for_all(self, until_seconds: float) -> None:
         """Up to this time, or a later one that was told before, ranks come back one by one after a cut."""
@@ -101,15 +106,21 @@ class JobStream:
         self.frames.wait_for_all(self._all_back_at_seconds)
         self.watcher.wait_for_all(self._all_back_at_seconds)
 
-    def take(self, arrived: Arrived, now_seconds: float) -> list[Numbered]:
+    def take(self, arrived: Arrived, now_seconds: float, first_seconds: float | None = None) -> list[Numbered]:
         """Takes in what came together.
 
         What a process measured comes before the news of its end, however the two came: it was there before.
+
+        Args:
+            arrived: It.
+            now_seconds: When the last of it came, Unix seconds.
+            first_seconds: When the first of it came; None: all at once.
         """
         batches = arrived.batches
         if len(batches.iteration) or arrived.progress:
-            if self.watcher.cut_off(now_seconds):
-                self.excuse_silence(now_seconds)
+            first_seconds = now_seconds if first_seconds is None else first_seconds
+            if self.watcher.cut_off(first_seconds):
+                self.after_a_cut(first_seconds - self.heard_at_seconds, until_seconds=first_seconds)
             self.heard_at_seconds = now_seconds
         with_iterations = batches.num_iterations > 0
         self.watcher.finished_iterations(

@@ -78,6 +78,11 @@ class ProgressWatcher:
         return len(self._rank)
 
     @property
+    def all_ended(self) -> bool:
+        """Whether all of at least one rank are known to have ended."""
+        return bool(self._ended) and not len(self._rank)
+
+    @property
     def disturbed(self) -> bool:
         """Whether pictures are being taken."""
         return self._disturbed_since_seconds is not None

@@ -1,5 +1,7 @@
+import asyncio
 import contextlib
 import threading
+import time
 import uuid
 from collections.abc import AsyncIterator, Sequence
 
@@ -13,13 +15,14 @@ from evenkeel.services.common.kafka import (
     KafkaClientConfig,
     KafkaConsumer,
     KafkaProducer,
+    Partition,
     Rejection,
 )
 from evenkeel.services.common.kafka.ports import Consumer, Producer
 from evenkeel.services.common.metrics import KafkaMetrics
 from evenkeel.services.common.worker import Worker
 from evenkeel.stack.topics import WantedTopic, apply_topics
-from tests.fakes.kafka_contract import GROUP, Collector, KafkaContract, numbers, reading, write
+from tests.fakes.kafka_contract import GROUP, Collector, KafkaContract, numbers, read_all, reading, write
 
 SESSION_SECONDS = 6.0
 """The shortest that a broker takes unless it is told otherwise."""
@@ -97,6 +100,24 @@ class TestRealKafka(KafkaContract):
         assert collector.numbers == list(range(2001))
         assert len(collector.assignments) == 1
         assert collector.num_batches > 4
+
+    @pytest.mark.asyncio
+    async def test_the_broker_says_up_to_when_nothing_more_is_there(self, harness: RealHarness) -> None:
+        collector = Collector()
+        consumer = KafkaConsumer(harness.config("one"), topics=[harness.topic], group=f"{GROUP}-{uuid.uuid4().hex}")
+        async with harness.producer() as producer, reading(harness, collector, producer, consumer=consumer):
+            await write(harness, producer, numbers(1, 2, 3))
+            await collector.until(lambda: len(collector.numbers) == 3)
+            [partition] = [each.partition for each in await read_all(harness, harness.topic, 3) if each.offset == 2]
+            async with asyncio.timeout(60):
+                while consumer.nothing_more_until(partition, 3) is None:  # noqa: ASYNC110 - the library's own task hears it
+                    await asyncio.sleep(0.01)
+                first_seconds = consumer.nothing_more_until(partition, 3) or 0.0
+                while (consumer.nothing_more_until(partition, 3) or 0.0) <= first_seconds:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+            assert first_seconds <= time.time()
+            assert consumer.nothing_more_until(partition, 2) is None, "there is a record from there on"
+            assert consumer.nothing_more_until(Partition("none", 0), 0) is None
 
     @pytest.mark.asyncio
     async def test_of_a_transaction_only_what_was_committed_is_read(

@@ -8,6 +8,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable
+from dataclasses import replace
 
 import psycopg
 import pytest
@@ -34,6 +35,14 @@ def test_check_reports_a_topic_with_another_number_of_partitions(
     name = new_topic(num_partitions=3)
     (found,) = check_topics(kafka_bootstrap, [WantedTopic(name=name, num_partitions=2)])
     assert (found.topic, found.what, found.wanted, found.found) == (name, "partitions", "2", "3")
+
+
+def test_a_topic_that_comes_later_gets_as_many_partitions_as_the_others_have(
+    kafka_bootstrap: str, new_topic: Callable[..., str]
+) -> None:
+    wanted = [WantedTopic(name=new_topic(num_partitions=3)), WantedTopic(name=f"test.{uuid.uuid4().hex}")]
+    assert apply_topics(kafka_bootstrap, wanted) == (wanted[1].name,)
+    assert check_topics(kafka_bootstrap, [wanted[0], replace(wanted[1], num_partitions=3)]) == ()
 
 
 def test_every_consumed_topic_has_a_dead_letter_topic() -> None:

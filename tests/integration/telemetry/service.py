@@ -11,7 +11,7 @@ import urllib.request
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
 from evenkeel.contracts.frames import Frames, read_frames
 from evenkeel.contracts.headers import record_headers
@@ -203,11 +203,10 @@ def ranks_in(frame: Frames) -> list[int]:
 @contextlib.asynccontextmanager
 async def observations_of(bootstrap_servers: str, job_id: str) -> AsyncIterator[Observations]:
     consumer = AIOKafkaConsumer(
-        bootstrap_servers=bootstrap_servers, enable_auto_commit=False, auto_offset_reset="earliest"
+        FRAMES.name, bootstrap_servers=bootstrap_servers, enable_auto_commit=False, auto_offset_reset="earliest"
     )
     await consumer.start()
     try:
-        consumer.assign([TopicPartition(FRAMES.name, number) for number in range(FRAMES.num_partitions)])
         yield Observations(consumer, job_id)
     finally:
         await consumer.stop()

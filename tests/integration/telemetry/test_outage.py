@@ -22,7 +22,7 @@ def kafka(tmp_path: Path) -> Iterator[Kafka]:
     server = Kafka(tmp_path / "kafka", watchdog)
     try:
         server.start()
-        apply_topics(server.bootstrap_servers)
+        apply_topics(server.bootstrap_servers, num_partitions=4)
         yield server
     finally:
         server.stop(grace_seconds=0)

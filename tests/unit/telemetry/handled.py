@@ -41,9 +41,14 @@ class Said:
         )
 
     async def read_back(
-        self, partition: Partition, *, enough: Callable[[ConsumedRecord], bool], least: int = 256, most: int = 20_000
-    ) -> list[ConsumedRecord]:
-        return self.records
+        self,
+        partitions: Collection[Partition],
+        *,
+        enough: Callable[[ConsumedRecord], bool],
+        least: int = 256,
+        most: int = 20_000,
+    ) -> Mapping[Partition, Sequence[ConsumedRecord]]:
+        return dict.fromkeys(partitions, self.records)
 
 
 class Rollups:
@@ -84,8 +89,8 @@ def batch_of_nothing(rank: int, incarnation: int = 0) -> batch_pb2.Batch:
     return batch
 
 
-async def first_offset(partition: Partition) -> int:
-    return 0
+async def first_offsets(partitions: Collection[Partition]) -> Mapping[Partition, int]:
+    return dict.fromkeys(partitions, 0)
 
 
 class Service:
@@ -102,14 +107,16 @@ class Service:
         self.said = Said()
         self.sent: list[frames_pb2.Observation] = []
         self.set_aside: list[Rejection] = []
-        self._seconds_to_send = seconds_to_send
+        self.seconds_to_send = seconds_to_send
         self.job_keys = JobKeys(Tokens(tokens or {}), allow_unsigned=True)
         self.registered: set[tuple[str, int, int]] = set()
-        self.history_is_away = False
+        self.history_is_away = self.kafka_is_away = False
+        self.read_at_seconds: float | None = None
         self.handler = TelemetryHandler(
             self,
             self.said,
-            first_offset,
+            first_offsets,
+            lambda partition, next_offset: None if self.kafka_is_away or self.read_at_seconds else self.now,
             self.rollups,  # type: ignore[arg-type]
             self.job_keys,
             Registered(self._registered_processes, self.job_keys.has_key),
@@ -117,7 +124,7 @@ class Service:
             worker=Worker(),
             rollup_iterations=10,
             job_idle_seconds=600.0,
-            clock=lambda: self.now,
+            clock=lambda: self.read_at_seconds or self.now,
         )
 
     async def _registered_processes(self, asked: Sequence[tuple[str, int, int]]) -> set[tuple[str, int, int]]:
@@ -130,7 +137,7 @@ class Service:
             self.said.add(record)
         for record in records:
             self.sent.append(frames_pb2.Observation.FromString(record.value or b""))
-        self.now += self._seconds_to_send
+        self.now += self.seconds_to_send
 
     async def iteration(self, *ranks: tuple[int, int, int], jobs: Sequence[str] = ("job",)) -> None:
         """A second in which each (rank, incarnation, iteration) sends its sample."""
@@ -142,6 +149,20 @@ class Service:
         await self._take(records)
         self.now += 1.0
         await self.handler.tick(self.now)
+
+    async def pass_time(self, seconds: float) -> None:
+        """Nothing comes, and the broker says so."""
+        for _ in range(round(seconds * 4)):
+            self.now += 0.25
+            await self.handler.tick(self.now)
+
+    async def kafka_goes_for(self, seconds: float) -> None:
+        """Nothing can come, and nobody says so."""
+        self.kafka_is_away = True
+        for _ in range(round(seconds * 4)):
+            self.now += 0.25
+            await self.handler.tick(self.now)
+        self.kafka_is_away = False
 
     async def report(self, operation_count: int, *ranks: int) -> None:
         """Ranks tell where they are; no time passes."""
@@ -168,7 +189,12 @@ class Service:
             taken.append(consumed)
             self.offset += 1
         self.set_aside += await self.handler.handle(
-            Batch(partition=PARTITION, records=taken, next_offset=self.offset, received_at_seconds=self.now)
+            Batch(
+                partition=PARTITION,
+                records=taken,
+                next_offset=self.offset,
+                received_at_seconds=self.read_at_seconds or self.now,
+            )
         )
 
     async def take(self, *records: batch_pb2.Batch, key: JobKey | None = None) -> None:

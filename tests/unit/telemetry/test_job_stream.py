@@ -92,6 +92,17 @@ def test_a_resumed_stream_repeats_neither_numbers_nor_frames_nor_events() -> Non
     assert numbered.observed.present.all()
 
 
+def test_a_job_is_over_soon_after_all_of_its_processes_have_ended_and_else_after_a_long_silence() -> None:
+    stream = JobStream("job")
+    run_iterations(stream, range(2), at_seconds=10.0)
+    stream.take(arrived(events=[event(EventKind.FINISHED, 0)]), 11.0)
+    assert not stream.is_over(100.0, idle_seconds=600.0)
+    assert stream.is_over(611.0, idle_seconds=600.0)
+    stream.take(arrived(events=[event(EventKind.DIED, 1)]), 11.0)
+    assert not stream.is_over(20.0, idle_seconds=600.0), "what it measured last may still come"
+    assert stream.is_over(23.0, idle_seconds=600.0)
+
+
 def test_a_picture_needs_ranks() -> None:
     assert JobStream("job").tick(100.0) == []
     assert FrameJoiner().tick(100.0) == []
@@ -106,7 +117,7 @@ def frames_in(numbered: list[Numbered]) -> list[Seen]:
 def test_frames_wait_for_ranks_that_come_back_one_by_one_after_a_cut_also_in_a_new_epoch(epoch: int) -> None:
     stream = JobStream("job")
     run_iterations(stream, range(5), num_ranks=3, at_seconds=10.0)
-    stream.excuse_silence(40.0)
+    stream.after_a_cut(30.0, until_seconds=40.0)
     closed = []
     for rank, at_seconds in enumerate((40.0, 44.0, 49.0)):
         for iteration in range(5, 9):
@@ -120,7 +131,7 @@ def test_frames_do_not_wait_for_ever_for_one_that_does_not_come_back_after_a_cut
         stream = JobStream("job")
         run_iterations(stream, range(5), at_seconds=10.0)
         back_at_seconds = 10.0 + cut_seconds
-        stream.excuse_silence(back_at_seconds)
+        stream.after_a_cut(cut_seconds, until_seconds=back_at_seconds)
         stream.take(arrived([sample(0, 5)]), back_at_seconds)
         assert frames_in(stream.tick(back_at_seconds + return_seconds - 0.1)) == []
         [frame] = frames_in(stream.tick(back_at_seconds + return_seconds))
