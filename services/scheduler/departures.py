@@ -52,7 +52,7 @@ def weigh(job: JobKnowledge, solution: Solution, mode: PlanMode, parts: Parts) -
     decision = decide(
         parts.rule,
         solution,
-        forced=mode is PlanMode.RECOVER,
+        forced=mode is PlanMode.RECOVER or bool(job.lost),
         num_flips=num_flips(job, parts.clock()),
         horizon_seconds=job.horizon_seconds(parts.clock(), parts.rule.horizon_seconds),
         prediction_factor=1.0 if is_home else job.hindsight.factor_for(levers),

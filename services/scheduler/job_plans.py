@@ -115,10 +115,12 @@ class JobPlans:
         need = PlanNeed.RECOVER if self.must_recover and self.job.can_reshape else self.job.need
         flight = self.job.flight
         if need is PlanNeed.RECOVER:
+            # Whole replicas wait for nobody: they are told at the end of a step how the work is shared out now.
+            mode = PlanMode.BOUNDARY if self.job.home.whole else PlanMode.RECOVER
             intact = self._airborne is not None and self._airborne.is_intact(self.job.ranks)
-            if flight is None or flight.mode is PlanMode.BOUNDARY or not intact:
+            if flight is None or flight.mode is not mode or not intact:
                 await self.ground("somebody it counts on is gone")
-                await self._plan(PlanMode.RECOVER, likely)
+                await self._plan(mode, likely)
         elif need is not PlanNeed.NONE and self._awaits_profile():
             _log.info("the job's profile is not known yet: no plan yet", job_id=self.job.job_id)
         elif need is PlanNeed.BOUNDARY:
@@ -153,10 +155,11 @@ class JobPlans:
 
     async def _plan(self, mode: PlanMode, likely: Answer | None) -> None:
         job, parts = self.job, self._parts
-        if job.unregistered and (mode is PlanMode.BOUNDARY or not self._has_waited):
+        cannot_wait = mode is PlanMode.RECOVER or bool(job.lost)
+        if job.unregistered and not (cannot_wait and self._has_waited):
             ranks = list(job.unregistered[:_MOST_NAMED])
             _log.info("some ranks have not registered their controllers: no plan yet", job_id=job.job_id, ranks=ranks)
-            if mode is PlanMode.RECOVER and self._waiting is None:
+            if cannot_wait and self._waiting is None:
                 self._waiting = parts.spawn(self._wait_for_registrations())
             return
         self.job = job = replace(job, changed=False)

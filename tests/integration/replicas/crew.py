@@ -281,10 +281,10 @@ class Crew:
                 report.error = value
 
 
-def alone() -> Report:
+def alone(body: Callable[..., None] = train, make: Callable[[], nn.Module] = make_model) -> Report:
     """What a failure-free process on its own does."""
     report = Report()
-    model = make_model()
+    model = make()
     kept: list[Any] = []
     run = join_replicas(Place(), model, num_micro_batches=NUM_MICRO_BATCHES, kept=kept)
 
@@ -294,5 +294,5 @@ def alone() -> Report:
         elif kind == "weights":
             report.weights = value
 
-    train(run, model, kept, told)
+    body(run, model, kept, told)
     return report
