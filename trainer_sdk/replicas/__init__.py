@@ -15,8 +15,8 @@ from evenkeel.trainer_sdk.replicas.loop import Replicas
 from evenkeel.trainer_sdk.replicas.membership.director import AloneDirector, Director
 from evenkeel.trainer_sdk.replicas.membership.log_director import LogDirector, new_token
 from evenkeel.trainer_sdk.replicas.membership.patience import Patience
+from evenkeel.trainer_sdk.replicas.membership.plans import Plans
 from evenkeel.trainer_sdk.replicas.place import Mates, Place
-from evenkeel.trainer_sdk.replicas.plans import Plans
 from evenkeel.trainer_sdk.replicas.state import Kept, TrainingState
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from evenkeel.trainer_sdk.groups.group import Group
 from evenkeel.trainer_sdk.replicas.membership.director import EXIT_EVICTED, Director, Evicted
 from evenkeel.trainer_sdk.replicas.membership.passage import Passage
 from evenkeel.trainer_sdk.replicas.membership.patience import Patience
+from evenkeel.trainer_sdk.replicas.membership.plans import Plans
 from evenkeel.trainer_sdk.replicas.membership.roster import Again, Epoch
 from evenkeel.trainer_sdk.replicas.place import Mates, Place
-from evenkeel.trainer_sdk.replicas.plans import Plans
 from evenkeel.trainer_sdk.replicas.shares import (
     Standing,
     StateLostError,

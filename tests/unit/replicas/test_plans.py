@@ -8,8 +8,8 @@ from evenkeel.layouts.layout import Layout, uniform_layout
 from evenkeel.layouts.rank_state import RankPhase
 from evenkeel.trainer_sdk.control.mailbox import Mailbox
 from evenkeel.trainer_sdk.control.state import ApplyMode, Commit, Reshape
+from evenkeel.trainer_sdk.replicas.membership.plans import Plans
 from evenkeel.trainer_sdk.replicas.membership.roster import Quotas
-from evenkeel.trainer_sdk.replicas.plans import Plans
 
 HOME = replace(uniform_layout(num_blocks=1, tensor=1, pipeline=1, data=3, num_micro_batches=6), whole=True)
 
