@@ -21,7 +21,7 @@ COMPILE = $(UV) pip compile --universal --generate-hashes --no-emit-index-url --
 PYTEST_FLAGS ?=
 BENCHMARKS := kill_to_commit loss_against_reference sdk_cost telemetry_path detection.run detection.kinds detection.prediction \
   detection.communication detection.hangs detection.suspicion_cost detection.page detection.real_series \
-  planning faults leadership.takeover leadership.registration
+  planning faults leadership.takeover leadership.registration replicas
 
 # Machine code is kept beside its source; a service that finds none compiles at its start. So is what Python compiled of
 # torch, which the parts of the tests would each do anew at the same time.

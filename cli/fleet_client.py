@@ -4,6 +4,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, cast
 
 import grpc
@@ -42,9 +43,22 @@ class FleetClient:
         """Closes the channel."""
         self._channel.close()
 
-    def register_watched_job(self, job_id: str, *, num_ranks: int, token: str) -> scheduler_pb2.Job:
-        """Makes a job known whose loop nobody can reshape: ranks that all do the same, each a replica."""
-        layout = uniform_layout(num_blocks=1, tensor=1, pipeline=1, data=num_ranks, num_micro_batches=num_ranks)
+    def register_plain_job(
+        self, job_id: str, *, num_ranks: int, token: str, num_micro_batches: int = 0
+    ) -> scheduler_pb2.Job:
+        """Makes a job known with a loop of its own: ranks that all do the same, each a replica.
+
+        Args:
+            job_id: Its id.
+            num_ranks: How many.
+            token: The job's.
+            num_micro_batches: Of a step, of replicas that share them out; 0 = nobody can reshape the loop.
+        """
+        whole = num_micro_batches > 0
+        layout = uniform_layout(
+            num_blocks=1, tensor=1, pipeline=1, data=num_ranks, num_micro_batches=num_micro_batches or num_ranks
+        )
+        layout = replace(layout, whole=whole)
         model = ModelSpec(blocks=(BlockCost(forward_flops_per_token=1.0, forward_flops_per_squared_length=0.0),))
         request = scheduler_pb2.RegisterJobRequest(
             job_id=job_id, job_token=token, model=model_to_proto(model), layout=layout_to_proto(layout)

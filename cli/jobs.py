@@ -57,13 +57,25 @@ def list_jobs(context: typer.Context, most: MostOption = USUALLY_SHOWN, output: 
 def register(
     context: typer.Context,
     job_id: JobArgument,
-    ranks: Annotated[int, typer.Option("--ranks", min=1, max=_MOST_RANKS, help="Its processes, numbered from 0.")],
+    ranks: Annotated[
+        int, typer.Option("--ranks", min=1, max=_MOST_RANKS, help="Its processes, or replicas, numbered from 0.")
+    ],
+    micro_batches: Annotated[
+        int,
+        typer.Option(
+            "--micro-batches",
+            min=0,
+            max=_MOST_RANKS,
+            help="Of a step, if its loop is one of replicas: plans share them out.",
+        ),
+    ] = 0,
     output: OutputOption = None,
 ) -> None:
     """Make a job with a training loop of its own known, and print the settings that its processes need.
 
-    It is watched: verdicts, incidents and history. Nobody can reshape it. Give the output to your shell's eval, then
-    start torchrun. 'evenkeel run' registers its jobs itself.
+    It is watched: verdicts, incidents and history. Nobody can reshape it, but for who runs how many micro-batches where
+    its ranks are replicas (run.replicate). Give the output to your shell's eval, then start torchrun. 'evenkeel run'
+    registers its jobs itself.
 
     Example: evenkeel jobs register mine --ranks 4
     """
@@ -71,7 +83,7 @@ def register(
     settings = {name: setting(context, name) for name in names}
     token = os.environ.get("EVENKEEL_JOB_TOKEN") or secrets.token_urlsafe(24)
     with fleet_client(context) as client:
-        client.register_watched_job(job_id, num_ranks=ranks, token=token)
+        client.register_plain_job(job_id, num_ranks=ranks, token=token, num_micro_batches=micro_batches)
     settings |= {"EVENKEEL_JOB_ID": job_id, "EVENKEEL_JOB_TOKEN": token}
     if output_of(context, output) is OutputFormat.JSON:
         show_json(settings)

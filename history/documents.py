@@ -22,12 +22,14 @@ def layout_to_document(layout: Layout) -> Document:
     routes = {"routes": [dataclasses.asdict(route) for route in layout.routes]} if layout.routes else {}
     routable = {"routable": True} if layout.routable else {}
     interleavable = {"interleavable": True} if layout.interleavable else {}
+    whole = {"whole": True} if layout.whole else {}
     return {
         **mix,
         **schedules,
         **routes,
         **routable,
         **interleavable,
+        **whole,
         "num_blocks": layout.num_blocks,
         "schedule": layout.schedule,
         "standbys": list(layout.standbys),
@@ -66,6 +68,7 @@ def layout_from_document(document: Mapping[str, Any]) -> Layout:
         ),
         routable=document.get("routable", False),
         interleavable=document.get("interleavable", False),
+        whole=document.get("whole", False),
         standbys=tuple(document["standbys"]),
         mix=None if document.get("mix") is None else _mix_from_document(document["mix"]),
         replicas=tuple(

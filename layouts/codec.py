@@ -29,6 +29,7 @@ def layout_to_proto(layout: Layout) -> pb.Layout:
         routes=[pb.Route(**asdict(route)) for route in layout.routes],
         routable=layout.routable,
         interleavable=layout.interleavable,
+        whole=layout.whole,
         mix=None if layout.mix is None else pb.Mix(**asdict(layout.mix)),
         replicas=[
             pb.Replica(
@@ -72,6 +73,7 @@ def layout_from_proto(message: pb.Layout) -> Layout:
         ),
         routable=message.routable,
         interleavable=message.interleavable,
+        whole=message.whole,
         mix=_mix_from_proto(message.mix) if message.HasField("mix") else None,
         replicas=tuple(
             Replica(

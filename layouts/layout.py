@@ -128,6 +128,8 @@ class Layout:
         routes: Stages of micro-batches that another replica runs; by micro-batch and stage, whatever order is given.
         routable: True when a plan may route micro-batches, because the job's engine runs such layouts.
         interleavable: True when a plan may give ranks several stages, because the job's engine runs such layouts.
+        whole: True where replicas go on without one that is gone, and take one in, without being told: a plan then only
+            says who runs how many micro-batches.
         ranks: Ranks that hold a position, ascending; standbys excluded.
         num_micro_batches: Of the whole iteration: the same under every layout of a job.
 
@@ -146,6 +148,7 @@ class Layout:
     routes: tuple[Route, ...] = ()
     routable: bool = False
     interleavable: bool = False
+    whole: bool = False
     ranks: tuple[int, ...] = field(init=False, repr=False, compare=False)
     num_micro_batches: int = field(init=False, repr=False, compare=False)
 

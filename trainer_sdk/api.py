@@ -94,6 +94,9 @@ def _join(settings: Mapping[str, str], device: Device | None, bind_host: str, ad
     if not bootstrap_servers and not fleet_address:
         return Run(emitter=NullEmitter(), device=device)
     claim = RankClaim()
+    is_replica = bool(settings.get("EVENKEEL_REPLICA"))
+    if is_replica and settings.get("RANK", "0") != "0":
+        return Run(emitter=NullEmitter(), device=device)  # the first rank of a replica speaks for all of it
     try:
         source = _source(settings, claim)
     except ValueError as error:
@@ -102,7 +105,7 @@ def _join(settings: Mapping[str, str], device: Device | None, bind_host: str, ad
     cuda = "torch" in sys.modules and sys.modules["torch"].cuda.is_available()
     mailbox, close = None, _nothing
     if fleet_address:
-        mailbox, close = _control(source, fleet_address, settings, bind_host, advertise_host)
+        mailbox, close = _control(source, fleet_address, settings, bind_host, advertise_host, can_reshape=is_replica)
     emitter = _emitter(bootstrap_servers, source, settings.get("EVENKEEL_JOB_TOKEN", ""))
 
     def end() -> None:
@@ -150,7 +153,13 @@ def _nothing() -> None:
 
 
 def _control(
-    source: Source, fleet_address: str, settings: Mapping[str, str], bind_host: str, advertise_host: str
+    source: Source,
+    fleet_address: str,
+    settings: Mapping[str, str],
+    bind_host: str,
+    advertise_host: str,
+    *,
+    can_reshape: bool,
 ) -> "tuple[Mailbox | None, Callable[[], None]]":
     job_token = settings.get("EVENKEEL_JOB_TOKEN", "")
     if not job_token:
@@ -174,7 +183,7 @@ def _control(
         return None, _nothing
     try:
         server = ControlServer(
-            mailbox, job_id=source.job_id, job_token=job_token, bind_host=bind_host, can_reshape=False, tls=tls
+            mailbox, job_id=source.job_id, job_token=job_token, bind_host=bind_host, can_reshape=can_reshape, tls=tls
         )
     except RuntimeError as error:
         _logger.warning("the rank controller cannot listen on %s (%s): this process has none", bind_host, error)
@@ -194,7 +203,7 @@ def _control(
         is_watched=lambda: server.num_watches > 0,
         security=server.security,
         fleet_ca_file=fleet_ca_file,
-        can_reshape=False,
+        can_reshape=can_reshape,
     )
     registration.start()
 

@@ -46,17 +46,20 @@ class Identity:
     def of_this_process(cls, settings: Mapping[str, str]) -> Self:
         """What torch.distributed says once it is initialized, else what a launcher left in the environment.
 
+        A replica, whatever it is inside, is one rank of its job.
+
         Args:
             settings: The environment.
 
         Raises:
             ValueError: Nobody says it, or what is said cannot be; one line that says what to do.
         """
-        rank, world_size = _distributed() or _launched(settings)
+        replica, num_replicas = (_number(settings, f"EVENKEEL_{each}") for each in ("REPLICA", "NUM_REPLICAS"))
+        rank, world_size = (replica, num_replicas) if replica is not None else _distributed() or _launched(settings)
         if rank < 0 or (world_size is not None and rank >= world_size):
             raise ValueError(f"rank {rank} of {world_size} ranks: ranks count from 0")
         local_ranks = (_number(settings, each.local_rank) for each in _LAUNCHERS)
-        local_rank = next((each for each in local_ranks if each is not None), rank)
+        local_rank = next((each for each in local_ranks if each is not None and replica is None), rank)
         incarnation = _number(settings, "TORCHELASTIC_RESTART_COUNT") or 0
         return cls(rank=rank, local_rank=local_rank, world_size=world_size, incarnation=incarnation)
 

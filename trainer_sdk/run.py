@@ -7,11 +7,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from evenkeel.trainer_sdk.devices.device import Device
+from evenkeel.layouts.rank_state import RankPhase
+from evenkeel.trainer_sdk.devices.device import ComputeKind, Device
 from evenkeel.trainer_sdk.devices.matrix_probe import MatrixProbe
 from evenkeel.trainer_sdk.devices.real_device import CpuDevice
 from evenkeel.trainer_sdk.emit.emitter import Emitter
 from evenkeel.trainer_sdk.emit.iteration import Iteration, known_mark, make_segments
+from evenkeel.trainer_sdk.emit.measured import Place
 from evenkeel.trainer_sdk.emit.phases import Phases
 from evenkeel.trainer_sdk.guard import say_once
 
@@ -65,6 +67,7 @@ class Run:
         self._source: Any = None
         self._batches: Callable[[int, int], Any] = _no_batches
         self._seed = 0
+        self._weight = 0.0
 
     @property
     def asked_to_leave(self) -> bool:
@@ -152,11 +155,14 @@ class Run:
         """
         if self._replicas is not None:
             raise RuntimeError("this process is a replica already: train one model in a process, once")
-        from evenkeel.trainer_sdk.replicas import Place, join_replicas  # noqa: PLC0415 - the SDK loads without torch
+        from evenkeel.trainer_sdk.replicas import join_replicas  # noqa: PLC0415 - the SDK loads without torch
+        from evenkeel.trainer_sdk.replicas.place import Place as ReplicaPlace  # noqa: PLC0415
 
         self._seed = seed
-        place = Place.from_environment()
-        self._replicas = join_replicas(place, model, num_micro_batches=num_micro_batches, seed=seed, kept=self._kept)
+        place = ReplicaPlace.from_environment()
+        self._replicas = join_replicas(
+            place, model, num_micro_batches=num_micro_batches, seed=seed, kept=self._kept, mailbox=self._mailbox
+        )
         return model
 
     @property
@@ -224,7 +230,28 @@ class Run:
             per_step = replicas.num_micro_batches
             self._batches = batches_of(source, per_step=per_step, size=batch_size, seed=self._seed, collate=collate)
             self._source = source
-        return replicas.micro_batches(self._batches)
+        return self._measured_step(replicas, self._batches)
+
+    def _measured_step(self, replicas: "Replicas", batches: "Callable[[int, int], Any]") -> Iterator[Any]:
+        replicas.begin()
+        phases = self._phases
+        with self.iteration(tokens=0, index=replicas.step) as iteration:
+            iteration.num_micro_batches, self._weight = 0, 0.0
+
+            def fetch(step: int, micro_batch: int) -> Any:
+                phases.compute(ComputeKind.DATA)
+                batch = batches(step, micro_batch)
+                phases.compute(ComputeKind.FORWARD)
+                iteration.num_micro_batches += 1
+                return batch
+
+            phases.wait("gradient")
+            for batch in replicas.micro_batches(fetch):
+                yield batch
+                phases.wait("gradient")
+            iteration.tokens = max(iteration.num_micro_batches, round(self._weight))
+            iteration.place = Place(epoch=0 if self._mailbox is None else max(0, self._mailbox.state.epoch))
+            iteration.loss = replicas.loss
 
     def backward(self, loss: "torch.Tensor", weight: float = 1.0) -> None:
         """A micro-batch's backward, in place of ``loss.backward()``.
@@ -236,7 +263,10 @@ class Run:
         Raises:
             RuntimeError: :meth:`replicate` was not called, or there is no micro-batch that waits for its backward.
         """
+        self._weight += weight
+        self._phases.compute(ComputeKind.BACKWARD)
         self.replicas.backward(loss, weight)
+        self._phases.rest()
 
     def close(self) -> None:
         """Send what is queued, for at most a second, and end the background threads. At exit it happens by itself.
@@ -260,4 +290,5 @@ class Run:
             if now >= self._published_at_seconds + _PUBLISH_INTERVAL_SECONDS:
                 self._published_at_seconds = now
                 done = iteration.index + 1
-                self._mailbox.publish(replace(self._mailbox.state, iteration=done, steps_applied=done))
+                said = replace(self._mailbox.state, phase=RankPhase.TRAINING, iteration=done, steps_applied=done)
+                self._mailbox.publish(said)

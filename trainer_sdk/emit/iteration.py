@@ -7,7 +7,7 @@ from typing import Any, Protocol, Self
 from evenkeel.telemetry.v2 import batch_pb2 as pb
 from evenkeel.trainer_sdk.devices.device import ComputeKind
 from evenkeel.trainer_sdk.emit.left_value import left
-from evenkeel.trainer_sdk.emit.measured import Measured
+from evenkeel.trainer_sdk.emit.measured import NOWHERE, Measured
 from evenkeel.trainer_sdk.emit.phases import Phased, Phases
 from evenkeel.trainer_sdk.guard import say_once
 
@@ -44,6 +44,9 @@ class Iteration:
         loss: Set it to the iteration's loss: a number or a tensor. A tensor counts as it is on leaving, and is read
             later, on another thread.
         gradient_norm: Likewise, if measured.
+        tokens: Of this rank's batch; they count as they are on leaving, and so does what follows.
+        num_micro_batches: That they are in.
+        place: Where in a layout it ran.
     """
 
     __slots__ = (
@@ -55,10 +58,12 @@ class Iteration:
         "_started_seconds",
         "_started_unix_seconds",
         "_sum_of_squares",
-        "_tokens",
         "gradient_norm",
         "index",
         "loss",
+        "num_micro_batches",
+        "place",
+        "tokens",
     )
 
     def __init__(
@@ -75,7 +80,9 @@ class Iteration:
         self.index = index
         self.loss: Any = None
         self.gradient_norm: Any = None
-        self._tokens = tokens
+        self.tokens = tokens
+        self.num_micro_batches = 1
+        self.place = NOWHERE
         self._sum_of_squares = sum_of_squares
         self._mark = mark and known_mark(mark)
         self._phases = phases
@@ -126,7 +133,9 @@ class Iteration:
             started_at_unix_seconds=self._started_unix_seconds,
             wall_seconds=ended_seconds - self._started_seconds,
             wait_gradient_seconds=waited_seconds,
-            tokens=self._tokens,
+            tokens=self.tokens,
+            num_micro_batches=self.num_micro_batches,
+            place=self.place,
             sum_of_squares=self._sum_of_squares,
             loss=self.loss,
             gradient_norm=self.gradient_norm,

@@ -1,6 +1,7 @@
 """Replicas of a training loop of the user's own: any of them may die, and comes back, while the others train."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from torch import nn
 
@@ -9,18 +10,29 @@ from evenkeel.trainer_sdk.groups.store.rendezvous import Rendezvous
 from evenkeel.trainer_sdk.groups.waiting import Waiter
 from evenkeel.trainer_sdk.replicas.buckets import local
 from evenkeel.trainer_sdk.replicas.epochs import Epochs
+from evenkeel.trainer_sdk.replicas.fitness import check_model
 from evenkeel.trainer_sdk.replicas.loop import Replicas
 from evenkeel.trainer_sdk.replicas.membership.director import AloneDirector, Director
 from evenkeel.trainer_sdk.replicas.membership.log_director import LogDirector, new_token
 from evenkeel.trainer_sdk.replicas.membership.patience import Patience
+from evenkeel.trainer_sdk.replicas.membership.plans import Plans
 from evenkeel.trainer_sdk.replicas.place import Mates, Place
 from evenkeel.trainer_sdk.replicas.state import Kept, TrainingState
+
+if TYPE_CHECKING:
+    from evenkeel.trainer_sdk.control.mailbox import Mailbox
 
 __all__ = ["Kept", "Place", "Replicas", "join_replicas"]
 
 
 def join_replicas(
-    place: Place, model: nn.Module, *, num_micro_batches: int = 0, seed: int = 0, kept: Sequence[Kept] = ()
+    place: Place,
+    model: nn.Module,
+    *,
+    num_micro_batches: int = 0,
+    seed: int = 0,
+    kept: Sequence[Kept] = (),
+    mailbox: "Mailbox | None" = None,
 ) -> Replicas:
     """This process's part in a job of replicas; it meets the others at its first micro-batch.
 
@@ -30,13 +42,14 @@ def join_replicas(
         num_micro_batches: Of a step, over all replicas; 0 = one for each replica.
         seed: Of the noise in micro-batches, such as dropout.
         kept: What a newcomer needs beside model and optimizer; may be a list that grows until the first micro-batch.
+        mailbox: Where the scheduler's plans arrive; None without one.
 
     Raises:
         ValueError: The model cannot be used.
     """
+    check_model(model)
     parameters = [each for each in model.parameters() if each.requires_grad]
-    if not parameters:
-        raise ValueError(f"{type(model).__name__} has no parameter that needs a gradient: nothing can be trained")
+    num_micro_batches = num_micro_batches or place.num_replicas
     mates = Mates(place, place.token or new_token())
     director: Director = AloneDirector()
     builder: GroupBuilder | None = None
@@ -59,8 +72,16 @@ def join_replicas(
     return Replicas(
         model,
         parameters,
-        TrainingState(model, parameters, kept),
-        Epochs(place, director, builder, mates, line, patience),
-        num_micro_batches=num_micro_batches or place.num_replicas,
+        TrainingState(model, kept),
+        Epochs(
+            place,
+            director,
+            builder,
+            mates,
+            line,
+            patience,
+            None if mailbox is None else Plans(mailbox, num_micro_batches),
+        ),
+        num_micro_batches=num_micro_batches,
         seed=seed,
     )

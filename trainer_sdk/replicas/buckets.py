@@ -1,10 +1,11 @@
 """The exchange of gradients over replicas, begun while the last backward still runs.
 
-Parameters keep the replica's own sum in ``grad`` until the vote has passed: what goes into the exchange is a float32
-copy, which an exchange that was broken off may write into for as long as it likes.
+Parameters keep the replica's own sum in ``grad`` until the vote has passed, in float32 at least: what goes into the
+exchange is a copy, which an exchange that was broken off may write into for as long as it likes.
 """
 
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any
 
 import torch
@@ -23,7 +24,7 @@ def local(tensor: Tensor) -> Tensor:
 
 
 class _Bucket:
-    """Some parameters, and the float32 buffer that their gradients are exchanged in."""
+    """Some parameters, and the buffer that their gradients are exchanged in: float32, or float64 where they are."""
 
     def __init__(self, indices: Sequence[int], sizes: Sequence[int]) -> None:
         self.indices = tuple(indices)
@@ -35,7 +36,8 @@ class _Bucket:
     def renew(self, parameters: Sequence[Tensor]) -> Tensor:
         """The buffer, made when it is first used."""
         if self.flat is None:
-            self.flat = torch.empty(sum(self.sizes), dtype=torch.float32, device=local(parameters[0]).device)
+            dtype = reduce(torch.promote_types, [parameters[each].dtype for each in self.indices], torch.float32)
+            self.flat = torch.empty(sum(self.sizes), dtype=dtype, device=local(parameters[0]).device)
             self.views = [
                 piece.view(local(parameters[index]).shape)
                 for index, piece in zip(self.indices, torch.split(self.flat, self.sizes), strict=True)
@@ -59,6 +61,7 @@ class Buckets:
         self._ready: set[int] = set()
         self._next = 0
         self._pending: list[Pending] = []
+        self._narrow = [each for each in self._parameters if _sums_narrowly(each)]
         self._fill()
         for index, parameter in enumerate(self._parameters):
             parameter.register_post_accumulate_grad_hook(self._hook(index))  # type: ignore[no-untyped-call]
@@ -77,6 +80,13 @@ class Buckets:
                 for each in chosen:
                     self._bucket_of[each] = bucket
                 chosen, sizes, limit = [], [], BUCKET_BYTES
+
+    def open(self) -> None:
+        """A step begins: gradients of parameters in a short format are summed in float32."""
+        for parameter in self._narrow:
+            if parameter.grad is None or parameter.grad.dtype != torch.float32:
+                parameter.grad = None  # of a step that is over
+                parameter.grad_dtype = torch.float32
 
     def enter(self, group: Group | None) -> None:
         """Exchange in this group from now on; None = there is nobody else."""
@@ -124,7 +134,10 @@ class Buckets:
         self._pending = []
 
     def finish(self, scale: float, used: Sequence[bool]) -> None:
-        """The vote has passed: put the global gradients into ``grad``; parameters that nobody used have none."""
+        """The vote has passed: put the global gradients into ``grad``, in the type that an optimizer expects.
+
+        Parameters that nobody used have none.
+        """
         with torch.no_grad():
             for bucket in self._buckets:
                 for place, index in enumerate(bucket.indices):
@@ -139,6 +152,10 @@ class Buckets:
                         torch.mul(bucket.views[place], scale, out=mine)
                     else:
                         mine.mul_(scale)
+        for parameter in self._narrow:
+            gradient, parameter.grad = parameter.grad, None
+            parameter.grad_dtype = parameter.dtype
+            parameter.grad = None if gradient is None else gradient.to(parameter.dtype)
 
     def _hook(self, index: int) -> Any:
         def ready(parameter: Tensor) -> None:
@@ -169,6 +186,12 @@ class Buckets:
             if targets:
                 torch._foreach_copy_(targets, sources)
         self._pending.append(self._group.start_all_reduce(flat))
+
+
+def _sums_narrowly(parameter: Tensor) -> bool:
+    """Whether its gradients would be added up in less than float32. Sharded ones are their wrapper's to add up."""
+    is_plain = local(parameter) is parameter
+    return is_plain and torch.promote_types(_gradient_dtype(parameter), torch.float32) != _gradient_dtype(parameter)
 
 
 def _gradient_dtype(parameter: Tensor) -> torch.dtype:

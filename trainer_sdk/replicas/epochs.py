@@ -11,9 +11,16 @@ from evenkeel.trainer_sdk.groups.group import Group
 from evenkeel.trainer_sdk.replicas.membership.director import EXIT_EVICTED, Director, Evicted
 from evenkeel.trainer_sdk.replicas.membership.passage import Passage
 from evenkeel.trainer_sdk.replicas.membership.patience import Patience
+from evenkeel.trainer_sdk.replicas.membership.plans import Plans
 from evenkeel.trainer_sdk.replicas.membership.roster import Again, Epoch
 from evenkeel.trainer_sdk.replicas.place import Mates, Place
-from evenkeel.trainer_sdk.replicas.shares import Standing, StateLostError, standing_from_text, standing_to_text
+from evenkeel.trainer_sdk.replicas.shares import (
+    Standing,
+    StateLostError,
+    check_alike,
+    standing_from_text,
+    standing_to_text,
+)
 from evenkeel.trainer_sdk.replicas.vote import Outcome
 
 _BROKEN_SECONDS = 1.0
@@ -30,6 +37,7 @@ class Epochs:
         mates: The replica's ranks.
         line: ``host:port`` where others notice this process's end.
         patience: Notices who hangs; None where nobody does.
+        plans: What the scheduler asks for; None where there is none.
 
     Attributes:
         place: This rank.
@@ -44,6 +52,7 @@ class Epochs:
         mates: Mates,
         line: str = "",
         patience: Patience | None = None,
+        plans: Plans | None = None,
     ) -> None:
         self.place = place
         self.group: Group | None = None
@@ -52,6 +61,7 @@ class Epochs:
         self._mates = mates
         self._line = line
         self._patience = patience
+        self._plans = plans
         self._epoch: Epoch | None = None
         self._passage = Passage()
 
@@ -92,6 +102,19 @@ class Epochs:
         """
         if self._director.interrupted():
             raise Interrupted
+
+    def take_plans(self) -> None:
+        """Tell all replicas what the scheduler has told this one. At the beginning of a step.
+
+        Raises:
+            Evicted: The scheduler goes on without this replica.
+        """
+        if self._plans is not None:
+            if self._plans.asked_to_leave:
+                raise Evicted(EXIT_EVICTED)
+            quotas = self._plans.committed()
+            if quotas is not None:
+                self._director.share_out(quotas)
 
     @contextmanager
     def waiting(self, what: str) -> Iterator[None]:
@@ -153,6 +176,8 @@ class Epochs:
                     raise
                 self._director.failed(Again(epoch=number, why=str(error)[:200], anew=True))
             if self.all_mates(said is not None):
+                if self._plans is not None:
+                    self._plans.entered(self._epoch.plan, mine.step)
                 return bool(said)
             self.abandon()
 
@@ -212,4 +237,6 @@ class Epochs:
         told = standing_to_text(standing)
         built = self._builder.build(epoch.number, ranks, specs if len(epoch.members) > 1 else (), told)
         self.group = built.groups.get(f"exchange/{self.place.index}")
-        return [standing_from_text(text) for text in built.announced]
+        standings = [standing_from_text(text) for text in built.announced]
+        check_alike(standing, standings)
+        return standings

@@ -26,7 +26,7 @@ from evenkeel.trainer_sdk.replicas.shares import (
     standing_to_text,
 )
 from evenkeel.trainer_sdk.replicas.state import TrainingState
-from evenkeel.trainer_sdk.replicas.vote import Outcome, Said, ballot, check_settings
+from evenkeel.trainer_sdk.replicas.vote import Outcome, Said, ballot
 
 Batches = Callable[[int, int], Any]
 """The batch of (step, micro-batch): the same whoever asks, and how often."""
@@ -70,12 +70,10 @@ class Replicas:
         self._buckets = Buckets(parameters)
         self._device = local(parameters[0]).device
         self._complete: tuple[int, ...] = ()
-        self._is_complete = self._has_begun = False
+        self._is_complete = self._has_begun = self._is_open = self._is_on_trial = False
         self._catch_up = CatchUp(state, epochs, self._device)
         self._todo: tuple[int, ...] | None = None  # None = the epoch's share
-        self._heard: tuple[float, ...] = ()
-        self._last_vote: tuple[float, ...] = ()
-        self._is_open = self._is_on_trial = False
+        self._heard = self._last_vote = tuple[float, ...]()
         self._begin_sums()
 
     # ---- what a loop calls
@@ -156,7 +154,7 @@ class Replicas:
         """Go away in order: whoever has not heard of the newest step learns it from what this leaves behind.
 
         Raises:
-            Evicted: The process ends because another rank of its replica is gone.
+            Evicted: Another rank of this replica is gone.
         """
         standing = standing_to_text(replace(self._standing(), done=())) if self._has_begun else ""
         self._epochs.leave(standing, ending_error(), in_order=not self._is_open)
@@ -171,17 +169,21 @@ class Replicas:
 
     def _enter_step(self) -> None:
         self.begin()
+        self._epochs.take_plans()
         if self._epochs.is_due:
             self._recover()
         elif self._todo is None:
             self._todo = self._share(range(self.num_micro_batches))
-        self._state.note_buffers()
+        self._buckets.open()
+        self._state.open()
         self._catch_up.begin(self.step)
 
     def _share(self, micro_batches: Sequence[int]) -> tuple[int, ...]:
         """This replica's part of some micro-batches, by the epoch's weights."""
         members = self._epochs.epoch.members
         weights = {each.replica: each.weight for each in members if each.replica in self._complete}
+        if not any(weights.values()):  # a plan left out all that are left
+            weights = dict.fromkeys(weights, 1)
         return share_out(micro_batches, weights).get(self._epochs.place.replica, ())
 
     def _settle(self) -> bool:
@@ -194,7 +196,9 @@ class Replicas:
         if self._epochs.agree(heard):
             assert heard is not None, "mates agree on what each of them has heard"
             self._last_vote = self._heard
-            self._check_settings(heard)
+            if self._is_on_trial and self._state.settings:  # a newcomer's first whole step; nobody else is at risk
+                heard.check_settings(self._state.settings, self._complete, self.step)
+                self._is_on_trial = not self._is_complete
             self._complete = tuple(replica for replica, said in heard.said.items() if said.complete)
             self._finish(heard)
             return True
@@ -236,14 +240,6 @@ class Replicas:
         self.step += 1
         self._begin_sums()
 
-    def _check_settings(self, outcome: Outcome) -> None:
-        """A newcomer's first whole step must be that of those who were whole before it; nobody else is at risk."""
-        mine, said = self._state.settings, outcome.said
-        if not (self._is_on_trial and mine):
-            return
-        check_settings(mine, [said[each].settings for each in self._complete if each in said], self.step)
-        self._is_on_trial = not self._is_complete
-
     # ---- epochs
 
     def _recover(self) -> bool:
@@ -262,6 +258,7 @@ class Replicas:
             complete=self._is_complete or self._epochs.founds,
             synced=self._has_begun,
             num_units=self._catch_up.num_units,
+            model=f"{self._state.signature}, {self.num_micro_batches} micro-batches",
             last_vote=self._last_vote,
         )
 

@@ -23,6 +23,7 @@ class Standing:
         complete: It holds the whole state.
         synced: It has begun: it holds the job's initial state, or gets a later one.
         num_units: Units of the state that it has; of use where it is not complete.
+        model: What it trains, in words that are the same where models are alike.
         last_vote: What the vote of step ``step - 1`` summed up; empty before the first, and where it was not heard.
     """
 
@@ -33,6 +34,7 @@ class Standing:
     complete: bool = True
     synced: bool = True
     num_units: int = 0
+    model: str = ""
     last_vote: tuple[float, ...] = ()
 
 
@@ -80,6 +82,21 @@ def settle(standings: Iterable[Standing], num_micro_batches: int, left: Iterable
         complete=complete,
         missing=tuple(index for index in range(num_micro_batches) if index not in done),
     )
+
+
+def check_alike(mine: Standing, standings: Iterable[Standing]) -> None:
+    """Compare the model here with that of the first of those that hold the job's state.
+
+    Raises:
+        ValueError: They differ.
+    """
+    others = [each for each in standings if each.complete and each.index == mine.index]
+    theirs = min(others, key=lambda each: (not each.synced, each.replica), default=mine)
+    if mine.model != theirs.model:
+        raise ValueError(
+            f"replica {mine.replica} has another model than replica {theirs.replica}: {mine.model} here, "
+            f"{theirs.model} there; names, shapes and types of all parameters must be the same"
+        )
 
 
 def share_out(micro_batches: Sequence[int], weights: Mapping[int, int]) -> dict[int, tuple[int, ...]]:

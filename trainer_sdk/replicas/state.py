@@ -4,6 +4,7 @@ The first unit is what steps need at once: the optimizers' numbers, and whatever
 gradient scalers). Then each parameter with its optimizer state. The last is everything kept, and the buffers.
 """
 
+import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
@@ -35,18 +36,18 @@ class TrainingState:
 
     Args:
         model: Model.
-        parameters: Those that are trained, in the same order everywhere.
         kept: What else belongs to it; may grow until training begins.
 
     Attributes:
         num_units: How many units it has.
         num_held: Units that are valid here; a rank that holds all of the state has them all.
+        signature: The same where models are alike.
     """
 
-    def __init__(self, model: nn.Module, parameters: Sequence[Tensor], kept: Sequence[Kept]) -> None:
+    def __init__(self, model: nn.Module, kept: Sequence[Kept]) -> None:
         self._model = model
-        self._parameters = tuple(parameters)
-        self._places = {parameter: place for place, parameter in enumerate(parameters)}
+        self._parameters = tuple(model.parameters())  # frozen ones too: they may be of no checkpoint
+        self._places = {parameter: place for place, parameter in enumerate(self._parameters)}
         self._kept = kept
         self._device = local(self._parameters[0]).device
         self._optimizers: list[Optimizer] = []
@@ -55,6 +56,12 @@ class TrainingState:
         self._buffers: list[Tensor] = []
         self.num_units = len(self._parameters) + 2
         self.num_held = self.num_units
+        described = [
+            (name, tuple(local(each).shape), str(each.dtype), each.requires_grad)
+            for name, each in model.named_parameters()
+        ]
+        digest = hashlib.sha256(repr(described).encode()).hexdigest()[:8]
+        self.signature = f"{sum(each.numel() for each in self._parameters):,} parameters in {len(described)} ({digest})"
         register_optimizer_step_pre_hook(self._before_step)
 
     @property
@@ -69,8 +76,11 @@ class TrainingState:
         """Nothing of it is valid: this rank is a newcomer."""
         self.num_held = 0
 
-    def note_buffers(self) -> None:
-        """Buffers change in every forward: what is sent is how they were before a step's first."""
+    def open(self) -> None:
+        """A step begins: buffers change in every forward, and what is sent is how they were before the first."""
+        for each in self._kept:
+            if isinstance(each, torch.amp.GradScaler):  # begins by a first loss, and there may be none here
+                each.scale(torch.zeros((), device=self._device))
         self._buffers = [buffer.detach().clone() for buffer in self._model.buffers()]
 
     def synchronise(self, group: Group | None, source: int) -> None:
@@ -145,7 +155,13 @@ class TrainingState:
                 group.update(numbers)
 
     def _before_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Any optimizer of the process is about to step; where a closure makes the gradients, that comes first."""
+        """Any optimizer of the process is about to step; where a closure makes the gradients, that comes first.
+
+        Raises:
+            TypeError: It is one that asks for gradients more than once a step.
+        """
+        if isinstance(optimizer, torch.optim.LBFGS):
+            raise TypeError("LBFGS computes gradients more than once a step, which replicas do not: use another one")
         closure = kwargs.get("closure") or next(iter(args[1:]), None)
         if closure is None:
             self._choose(optimizer)

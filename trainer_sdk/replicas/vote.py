@@ -64,6 +64,19 @@ class Outcome:
         used = tuple(number > 0 for number in numbers[_NUM_SUMS:rest])
         return cls(weight=numbers[0], loss=numbers[1], used=used, said=said)
 
+    def check_settings(self, mine: float, replicas: Iterable[int], step: int) -> None:
+        """Compare the sum of an optimizer's numbers here with what these replicas said.
+
+        Raises:
+            RuntimeError: They differ.
+        """
+        for theirs in (self.said[each].settings for each in replicas if each in self.said):
+            if abs(theirs - mine) > _SETTINGS_TOLERANCE * max(abs(theirs), abs(mine)):
+                raise RuntimeError(
+                    f"the optimizer's numbers, such as learning rates, add up to {mine:g} here and to {theirs:g} "
+                    f"elsewhere in step {step}: give schedules to run.keep(schedule)"
+                )
+
 
 def ballot(
     weight: float,
@@ -95,17 +108,3 @@ def ballot(
     made = torch.tensor([weight, 0.0, *map(float, used), *rows], dtype=torch.float64, device=device)
     made[1] = loss
     return made
-
-
-def check_settings(mine: float, others: Iterable[float], step: int) -> None:
-    """Compare what a newcomer said of its optimizer's numbers with what others said.
-
-    Raises:
-        RuntimeError: They differ.
-    """
-    for theirs in others:
-        if abs(theirs - mine) > _SETTINGS_TOLERANCE * max(abs(theirs), abs(mine)):
-            raise RuntimeError(
-                f"the optimizer's numbers, such as learning rates, add up to {mine:g} here and to {theirs:g} "
-                f"elsewhere in step {step}: give schedules to run.keep(schedule)"
-            )

@@ -40,7 +40,7 @@ class TrainerSteps:
         run.replicate(model, num_micro_batches=num_micro_batches)
         run.keep(*(each for each in kept if each is not None))
         self.is_behind = False
-        self._replicas = run.replicas
+        self._run, self._replicas = run, run.replicas
         self._device = next(model.parameters()).device
         self._number = -1
 
@@ -84,7 +84,7 @@ class TrainerSteps:
             return torch.zeros((), device=self._device)
         part = 1.0 / len(batches)
         with torch.random.fork_rng():  # afterwards random numbers are the same everywhere, whoever ran what
-            for index in replicas.micro_batches(lambda _, index: index):
+            for index in self._run.micro_batches(lambda _, index: index):
                 if index < len(batches):
                     replicas.add(backward(batches[index]), part)
                 else:  # the last step of an epoch is a short one

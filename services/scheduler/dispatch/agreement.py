@@ -36,6 +36,8 @@ def _handles(states: Mapping[int, RankState], to_layout: Layout) -> tuple[bytes,
 def boundary_decision(states: Mapping[int, RankState], *, epoch: int, layout: Layout, to_layout: Layout) -> Decision:
     """The decision for a plan that everybody applies together at a step vote.
 
+    In a job of whole replicas those who are gone have no say.
+
     Args:
         states: Answer of every rank of both layouts.
         epoch: Epoch in force.
@@ -47,6 +49,11 @@ def boundary_decision(states: Mapping[int, RankState], *, epoch: int, layout: La
         RecoveryNeededError: All are training under one other epoch, some rank has a later plan that it has not applied,
             or a rank that is to join does not wait for a plan.
     """
+    if to_layout.whole:  # its replicas agree among themselves on when, and on who is there
+        sources = tuple(rank for rank in layout.ranks if rank in states)
+        if not sources:
+            raise NoAgreementError("none of the ranks at work answers")
+        return Decision(from_epoch=epoch, from_layout=layout, sources=sources, steps_applied=-1, group_handles=())
     pending = {rank: states[rank].pending_epoch for rank in layout.ranks if states[rank].pending_epoch > epoch}
     if pending:
         raise RecoveryNeededError(f"ranks have later plans that are committed and not applied, by epoch: {pending}")

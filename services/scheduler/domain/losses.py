@@ -33,8 +33,11 @@ def with_standstill(job: JobKnowledge, at: datetime) -> JobKnowledge:
     """The job when it goes on, or ends, after somebody whom the layout in force counts on was gone.
 
     Each of the deaths and hangs since that layout was seen to run is charged until the next one, the last one until
-    ``at``. Where there is none, a plan in flight had to be replaced: its incident is charged from its start on.
+    ``at``. Where there is none, a plan in flight had to be replaced: its incident is charged from its start on. Whole
+    replicas stand still for nobody.
     """
+    if job.home.whole:
+        return job
     end = at.timestamp()
     gone = sorted(
         (one.opened_at.timestamp(), one.incident_id)

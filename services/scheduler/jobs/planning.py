@@ -1,6 +1,5 @@
 """A job's plans: asked for by its state, weighed, taken to the ranks, and what becomes of them."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from evenkeel.history.records import IncidentEventRecord
@@ -25,14 +24,12 @@ _FIRST_RETRY_SECONDS = 0.1
 _LONGEST_RETRY_SECONDS = 5.0
 _MOST_NAMED = 8
 
-_MODES: Mapping[PlanNeed, PlanMode] = {PlanNeed.BOUNDARY: PlanMode.BOUNDARY, PlanNeed.RECOVER: PlanMode.RECOVER}
-
 
 def react(draft: Draft) -> None:
     """Ask for what the state needs; take back a plan that counts on somebody who is gone."""
     need, run = _need(draft), draft.job.plan
     if need is PlanNeed.RECOVER:
-        if run is None or run.flight.mode is PlanMode.BOUNDARY or not run.is_intact(draft.known.ranks):
+        if run is None or run.flight.mode is not _mode(draft.known, need) or not run.is_intact(draft.known.ranks):
             flights.ground(draft, "somebody it counts on is gone")
             _ask(draft, need)
     elif need is not PlanNeed.NONE and _awaits_profile(draft):
@@ -78,6 +75,11 @@ def waited(draft: Draft, timer: Timer) -> None:
 
 def _need(draft: Draft) -> PlanNeed:
     return PlanNeed.RECOVER if draft.job.must_recover and draft.known.can_reshape else draft.known.need
+
+
+def _mode(known: JobKnowledge, need: PlanNeed) -> PlanMode:
+    # Whole replicas wait for nobody: they are told at the end of a step how the work is shared out now.
+    return PlanMode.RECOVER if need is PlanNeed.RECOVER and not known.home.whole else PlanMode.BOUNDARY
 
 
 def _awaits_profile(draft: Draft) -> bool:
@@ -146,7 +148,7 @@ def _solved(draft: Draft, event: Solved) -> None:
         flights.get_stuck(draft, StuckReason.NO_LAYOUT, str(event.answer))
         _take_newcomers(draft)
     else:
-        _weigh(draft, event.answer, _MODES[question.need], event.seconds)
+        _weigh(draft, event.answer, _mode(draft.known, question.need), event.seconds)
 
 
 def _weigh(draft: Draft, solution: Solution, mode: PlanMode, solve_seconds: float) -> None:

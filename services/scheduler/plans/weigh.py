@@ -28,7 +28,7 @@ def weigh(
     decision = decide(
         rule,
         solution,
-        forced=mode is PlanMode.RECOVER,
+        forced=mode is PlanMode.RECOVER or bool(job.lost),
         num_flips=num_flips(job, now_unix_seconds),
         horizon_seconds=job.horizon_seconds(now_unix_seconds, rule.horizon_seconds),
         prediction_factor=1.0 if is_home else job.hindsight.factor_for(levers),

@@ -288,10 +288,10 @@ class Crew:
                 report.error = value
 
 
-def alone(**options: Any) -> Report:
+def alone(body: Callable[..., None] = train, make: Callable[[], nn.Module] = make_model, **options: Any) -> Report:
     """What a failure-free process on its own does."""
     report = Report()
-    model = make_model()
+    model = make()
     kept: list[Any] = []
     run = join_replicas(Place(), model, num_micro_batches=NUM_MICRO_BATCHES, kept=kept)
 
@@ -301,5 +301,5 @@ def alone(**options: Any) -> Report:
         elif kind == "weights":
             report.weights = value
 
-    train(run, model, kept, told, **options)
+    body(run, model, kept, told, **options)
     return report

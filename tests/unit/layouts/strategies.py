@@ -73,7 +73,7 @@ def routed_layouts(draw: st.DrawFn, max_stages: int = 5, max_replicas: int = 4, 
         ]
         replicas.append(Replica(stages=tuple(stages), num_micro_batches=quota))
     schedule = draw(st.sampled_from(("1f1b", "zb-h1")))
-    layout = Layout(num_blocks=num_blocks, replicas=tuple(replicas), schedule=schedule, routable=True)
+    layout = Layout(num_blocks=num_blocks, replicas=tuple(replicas), schedule=schedule, routable=True, whole=True)
     possible = possible_routes(layout)
     if not possible:
         return layout

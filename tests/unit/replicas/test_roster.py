@@ -9,6 +9,7 @@ from evenkeel.trainer_sdk.replicas.membership.roster import (
     Again,
     Entry,
     Gone,
+    Quotas,
     Ready,
     Roster,
     entry_from_text,
@@ -118,6 +119,21 @@ def test_what_somebody_left_behind_stays() -> None:
     assert roster.epoch.left == ("said",)
 
 
+def test_a_plan_shares_out_among_those_that_are_there_at_the_end_of_a_step() -> None:
+    plan = Quotas(plan=7, weights=((0, 6), (2, 2)))
+    roster = roster_of(3, ready(0), ready(1), ready(2), plan, Quotas(plan=6, weights=((0, 1),)), plan)
+    assert [each.weight for each in roster.epoch.members] == [6, 0, 2]
+    assert (roster.epoch.number, roster.epoch.plan, roster.newest_abrupt) == (2, 7, 1)
+    roster.apply(gone(2))
+    roster.apply(ready(2, "new"))
+    assert [each.weight for each in roster.epoch.members] == [6, 0, 3], "who comes later works as others do"
+
+
+def test_a_plan_that_comes_before_the_job_begins_counts_then() -> None:
+    roster = roster_of(2, ready(0), Quotas(plan=1, weights=((0, 3), (1, 1))), ready(1))
+    assert [(each.replica, each.weight) for each in roster.epoch.members] == [(0, 3), (1, 3)]
+
+
 ENTRIES = st.lists(
     st.one_of(
         st.builds(
@@ -125,6 +141,7 @@ ENTRIES = st.lists(
         ),
         st.builds(lambda replica, token: gone(replica, f"{replica}{token}"), st.integers(0, 3), st.sampled_from("abc")),
         st.builds(Again, epoch=st.integers(0, 9), why=st.just("broken"), anew=st.booleans()),
+        st.builds(Quotas, plan=st.integers(1, 9), weights=st.just(((0, 2), (2, 1)))),
     ),
     max_size=30,
 )

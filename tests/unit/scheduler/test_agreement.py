@@ -117,6 +117,19 @@ def test_a_boundary_needs_everybody_at_work_in_the_epoch_in_force():
         boundary_decision(states, epoch=0, layout=HOME, to_layout=HOME)
 
 
+def test_whole_replicas_need_nobody_who_is_gone_and_no_epoch_in_common():
+    whole = replace(HOME, whole=True)
+    states = {
+        r: RankState(rank=r, incarnation=0, phase=RankPhase.TRAINING, epoch=r % 3)
+        for r in HOME.ranks
+        if r not in (2, 5)
+    }
+    decision = boundary_decision(states, epoch=1, layout=whole, to_layout=replace(without(2, 5), whole=True))
+    assert (decision.steps_applied, decision.sources) == (-1, (0, 1, 3, 4, 6, 7))
+    with pytest.raises(NoAgreementError, match="none of the ranks"):
+        boundary_decision({}, epoch=1, layout=whole, to_layout=whole)
+
+
 def test_only_a_recovery_gets_past_ranks_that_are_all_at_work_in_another_epoch():
     states = {r: RankState(rank=r, incarnation=0, phase=RankPhase.TRAINING, epoch=3) for r in HOME.ranks}
     with pytest.raises(RecoveryNeededError, match="only a recovery"):

@@ -81,6 +81,13 @@ def test_a_standstill_is_charged_from_the_death_until_the_plan_runs_and_told_und
     assert due_accounts(known, at(14)) == (known, [])
 
 
+def test_whole_replicas_stand_still_for_nobody() -> None:
+    dead = on_verdict(job(), verdict(VerdictKind.FAIL_STOP, 2, 10.0)).job
+    whole = replace(dead, home=replace(dead.home, whole=True))
+    assert with_standstill(whole, at(60.0)) == whole
+    assert with_standstill(dead, at(60.0)) != dead
+
+
 def test_two_deaths_before_a_plan_runs_share_the_standstill_without_a_gap_or_an_overlap() -> None:
     known = on_verdict(job(), verdict(VerdictKind.FAIL_STOP, 2, 10.0)).job
     known = on_verdict(in_flight(known), verdict(VerdictKind.HANG, 5, 13.0)).job

@@ -3,7 +3,7 @@
 from typing import Protocol
 
 from evenkeel.trainer_sdk.replicas.membership.passage import Passage
-from evenkeel.trainer_sdk.replicas.membership.roster import Again, Epoch, Member
+from evenkeel.trainer_sdk.replicas.membership.roster import Again, Epoch, Member, Quotas
 
 EXIT_EVICTED = 75
 
@@ -52,6 +52,9 @@ class Director(Protocol):
     def silent(self, members: tuple[Member, ...], why: str) -> None:
         """These take part in nothing, for too long; returns at once."""
 
+    def share_out(self, quotas: Quotas) -> None:
+        """From the end of a step on, work is shared out like this; returns at once."""
+
     def ends(self) -> None:
         """From now on the end of a mate is in order."""
 
@@ -89,6 +92,9 @@ class AloneDirector:
         raise RuntimeError(f"a replica alone has lost somebody: {complaint.why}")
 
     def silent(self, members: tuple[Member, ...], why: str) -> None:
+        """See :class:`Director`."""
+
+    def share_out(self, quotas: Quotas) -> None:
         """See :class:`Director`."""
 
     def ends(self) -> None:

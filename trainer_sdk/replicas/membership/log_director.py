@@ -22,6 +22,7 @@ from evenkeel.trainer_sdk.replicas.membership.roster import (
     Epoch,
     Gone,
     Member,
+    Quotas,
     Ready,
     Roster,
     entry_from_text,
@@ -121,6 +122,10 @@ class LogDirector:
         for each in members:
             self._later(Gone(replica=each.replica, token=each.token, why=why))
 
+    def share_out(self, quotas: Quotas) -> None:
+        """See :class:`Director`."""
+        self._later(quotas)
+
     def ends(self) -> None:
         """See :class:`Director`."""
         self._closed = True
@@ -172,7 +177,7 @@ class LogDirector:
                 self._evicted = self._roster.gone[self.token]
                 threading.Thread(target=_end_soon, name="evenkeel-eviction", daemon=True).start()
             self._changed.notify_all()
-        if isinstance(entry, Gone | Again):
+        if isinstance(entry, Gone | Again | Quotas):
             _log.info("%s", _words(entry))
         return not is_gone
 
@@ -182,7 +187,9 @@ def new_token() -> str:
     return secrets.token_hex(8)
 
 
-def _words(entry: Gone | Again) -> str:
+def _words(entry: Gone | Again | Quotas) -> str:
+    if isinstance(entry, Quotas):
+        return f"plan {entry.plan} gives replicas these micro-batches: {dict(entry.weights)}"
     if isinstance(entry, Gone):
         return f"replica {entry.replica} is gone: {entry.why}"
     return f"epoch {entry.epoch} is built again: {entry.why}"

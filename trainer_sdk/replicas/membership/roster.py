@@ -54,11 +54,25 @@ class Again:
     anew: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quotas:
+    """A plan of the scheduler's on who runs how many micro-batches, from the end of a step on.
+
+    Attributes:
+        plan: Its number, above those of all plans before it.
+        weights: Pairs of a replica and its micro-batches. A replica that is there and is not named gets none; one that
+            comes later gets as many as others have, until a plan names it.
+    """
+
+    plan: int
+    weights: tuple[tuple[int, int], ...]
+
+
 _NUM_KEPT = 64
 """A rank is behind its mates by an epoch or two."""
 
-Entry = Ready | Gone | Again
-_KINDS: dict[str, type[Ready] | type[Gone] | type[Again]] = {"ready": Ready, "gone": Gone, "again": Again}
+Entry = Ready | Gone | Again | Quotas
+_KINDS: dict[str, type[Entry]] = {"ready": Ready, "gone": Gone, "again": Again, "quotas": Quotas}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,11 +102,13 @@ class Epoch:
         number: Above those of all earlier epochs.
         members: Ascending by replica.
         left: Standings of members that went away in order.
+        plan: Number of the newest plan that its weights follow; 0 = none.
     """
 
     number: int
     members: tuple[Member, ...]
     left: tuple[str, ...] = ()
+    plan: int = 0
 
 
 class Roster:
@@ -113,6 +129,7 @@ class Roster:
         self._members: dict[int, Member] = {}
         self._left: list[str] = []
         self._number = 0
+        self._plan = 0
         self._begun = False
         self.epoch: Epoch | None = None
         self.epochs: dict[int, Epoch] = {}
@@ -135,6 +152,8 @@ class Roster:
                     self._begin()
                 else:
                     self._go_on(abrupt=True)
+            case Quotas():
+                self._shared_out(entry)
 
     def is_due(self, entry: Entry) -> bool:
         """Whether an entry says something that no earlier one has said."""
@@ -142,6 +161,8 @@ class Roster:
             # An abrupt change since then takes its members out of it anyway; other changes wait for a step's end in it,
             # which does not come.
             return self.epoch is not None and self.newest_abrupt <= entry.epoch <= self.epoch.number
+        if isinstance(entry, Quotas):
+            return entry.plan > self._plan
         return entry.token not in self.gone
 
     def _came(self, entry: Ready) -> None:
@@ -150,8 +171,13 @@ class Roster:
             return
         if before is not None:
             self.gone[before.token] = "another process has taken its place"
+        weights = [each.weight for each in self._members.values()]
         self._members[entry.replica] = Member(
-            replica=entry.replica, token=entry.token, lines=entry.lines, founds=not self._begun
+            replica=entry.replica,
+            token=entry.token,
+            lines=entry.lines,
+            founds=not self._begun,
+            weight=max(1, round(sum(weights) / len(weights))) if weights else 1,
         )
         if self._begun:
             self._go_on(abrupt=before is not None)
@@ -180,6 +206,14 @@ class Roster:
         else:  # nobody holds any state: whoever comes now begins anew
             self._end()
 
+    def _shared_out(self, entry: Quotas) -> None:
+        if not self.is_due(entry):
+            return
+        self._plan, named = entry.plan, dict(entry.weights)
+        self._members = {name: replace(each, weight=named.get(name, 0)) for name, each in self._members.items()}
+        if self._begun:
+            self._go_on(abrupt=False)
+
     def _end(self) -> None:
         """Nobody trains: whoever tries to, leaves off, and waits until enough are there to begin."""
         self._begun, self.epoch, self._left = False, None, []
@@ -189,7 +223,9 @@ class Roster:
     def _go_on(self, *, abrupt: bool) -> None:
         self._number += 1
         members = tuple(self._members[each] for each in sorted(self._members))
-        self.epoch = self.epochs[self._number] = Epoch(number=self._number, members=members, left=tuple(self._left))
+        self.epoch = self.epochs[self._number] = Epoch(
+            number=self._number, members=members, left=tuple(self._left), plan=self._plan
+        )
         self.epochs.pop(self._number - _NUM_KEPT, None)
         if abrupt:
             self.newest_abrupt = self._number
@@ -211,6 +247,8 @@ def entry_from_text(text: str) -> Entry:
         plain = json.loads(text)
         if "lines" in plain:
             plain["lines"] = tuple(plain["lines"])
+        if "weights" in plain:
+            plain["weights"] = tuple((replica, weight) for replica, weight in plain["weights"])
         return _KINDS[plain.pop("kind")](**plain)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"no entry of a job's log: {text[:200]}") from error

@@ -24,15 +24,15 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1f\x65venkeel/common/v1/layout.proto\x12\x12\x65venkeel.common.v1\"O\n\x05Stage\x12\x13\n\x0b\x66irst_block\x18\x01 \x01(\x05\x12\x12\n\nstop_block\x18\x02 \x01(\x05\x12\r\n\x05ranks\x18\x03 \x03(\x05\x12\x0e\n\x06shares\x18\x04 \x03(\x05\"z\n\x07Replica\x12)\n\x06stages\x18\x01 \x03(\x0b\x32\x19.evenkeel.common.v1.Stage\x12\x19\n\x11num_micro_batches\x18\x02 \x01(\x05\x12)\n\x06orders\x18\x03 \x03(\x0b\x32\x19.evenkeel.common.v1.Order\"Q\n\x05Order\x12(\n\x06passes\x18\x01 \x03(\x0e\x32\x18.evenkeel.common.v1.Pass\x12\x0e\n\x06places\x18\x02 \x03(\x05\x12\x0e\n\x06stages\x18\x03 \x03(\x05\"\xfc\x01\n\x06Layout\x12\x12\n\nnum_blocks\x18\x01 \x01(\x05\x12-\n\x08replicas\x18\x02 \x03(\x0b\x32\x1b.evenkeel.common.v1.Replica\x12\x10\n\x08standbys\x18\x03 \x03(\x05\x12\x10\n\x08schedule\x18\x04 \x01(\t\x12$\n\x03mix\x18\x05 \x01(\x0b\x32\x17.evenkeel.common.v1.Mix\x12\x11\n\tschedules\x18\x06 \x03(\t\x12)\n\x06routes\x18\x07 \x03(\x0b\x32\x19.evenkeel.common.v1.Route\x12\x10\n\x08routable\x18\x08 \x01(\x08\x12\x15\n\rinterleavable\x18\t \x01(\x08\"<\n\x05Route\x12\x13\n\x0bmicro_batch\x18\x01 \x01(\x05\x12\r\n\x05stage\x18\x02 \x01(\x05\x12\x0f\n\x07replica\x18\x03 \x01(\x05\"p\n\x03Mix\x12\x0e\n\x06\x63ounts\x18\x01 \x03(\x05\x12\x0f\n\x07weights\x18\x02 \x03(\x05\x12\x12\n\ntoken_cost\x18\x03 \x01(\x01\x12\x13\n\x0bsquare_cost\x18\x04 \x01(\x01\x12\x11\n\tmax_scale\x18\x05 \x01(\x01\x12\x0c\n\x04\x66ill\x18\x06 \x01(\x05\"\xd0\x01\n\tBlockCost\x12\x1f\n\x17\x66orward_flops_per_token\x18\x01 \x01(\x01\x12(\n forward_flops_per_squared_length\x18\x02 \x01(\x01\x12\x19\n\x11\x62\x61\x63kward_multiple\x18\x03 \x01(\x01\x12\x17\n\x0fparameter_bytes\x18\x04 \x01(\x03\x12\x17\n\x0foptimizer_bytes\x18\x05 \x01(\x03\x12\x18\n\x10\x61\x63tivation_bytes\x18\x06 \x01(\x03\x12\x11\n\tmax_width\x18\x07 \x01(\x05\"^\n\tModelSpec\x12-\n\x06\x62locks\x18\x01 \x03(\x0b\x32\x1d.evenkeel.common.v1.BlockCost\x12\"\n\x1a\x61\x63tivation_bytes_per_token\x18\x02 \x01(\x03*t\n\x04Pass\x12\x14\n\x10PASS_UNSPECIFIED\x10\x00\x12\x10\n\x0cPASS_FORWARD\x10\x01\x12\x11\n\rPASS_BACKWARD\x10\x02\x12\x17\n\x13PASS_BACKWARD_INPUT\x10\x03\x12\x18\n\x14PASS_BACKWARD_WEIGHT\x10\x04\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1f\x65venkeel/common/v1/layout.proto\x12\x12\x65venkeel.common.v1\"O\n\x05Stage\x12\x13\n\x0b\x66irst_block\x18\x01 \x01(\x05\x12\x12\n\nstop_block\x18\x02 \x01(\x05\x12\r\n\x05ranks\x18\x03 \x03(\x05\x12\x0e\n\x06shares\x18\x04 \x03(\x05\"z\n\x07Replica\x12)\n\x06stages\x18\x01 \x03(\x0b\x32\x19.evenkeel.common.v1.Stage\x12\x19\n\x11num_micro_batches\x18\x02 \x01(\x05\x12)\n\x06orders\x18\x03 \x03(\x0b\x32\x19.evenkeel.common.v1.Order\"Q\n\x05Order\x12(\n\x06passes\x18\x01 \x03(\x0e\x32\x18.evenkeel.common.v1.Pass\x12\x0e\n\x06places\x18\x02 \x03(\x05\x12\x0e\n\x06stages\x18\x03 \x03(\x05\"\x8b\x02\n\x06Layout\x12\x12\n\nnum_blocks\x18\x01 \x01(\x05\x12-\n\x08replicas\x18\x02 \x03(\x0b\x32\x1b.evenkeel.common.v1.Replica\x12\x10\n\x08standbys\x18\x03 \x03(\x05\x12\x10\n\x08schedule\x18\x04 \x01(\t\x12$\n\x03mix\x18\x05 \x01(\x0b\x32\x17.evenkeel.common.v1.Mix\x12\x11\n\tschedules\x18\x06 \x03(\t\x12)\n\x06routes\x18\x07 \x03(\x0b\x32\x19.evenkeel.common.v1.Route\x12\x10\n\x08routable\x18\x08 \x01(\x08\x12\x15\n\rinterleavable\x18\t \x01(\x08\x12\r\n\x05whole\x18\n \x01(\x08\"<\n\x05Route\x12\x13\n\x0bmicro_batch\x18\x01 \x01(\x05\x12\r\n\x05stage\x18\x02 \x01(\x05\x12\x0f\n\x07replica\x18\x03 \x01(\x05\"p\n\x03Mix\x12\x0e\n\x06\x63ounts\x18\x01 \x03(\x05\x12\x0f\n\x07weights\x18\x02 \x03(\x05\x12\x12\n\ntoken_cost\x18\x03 \x01(\x01\x12\x13\n\x0bsquare_cost\x18\x04 \x01(\x01\x12\x11\n\tmax_scale\x18\x05 \x01(\x01\x12\x0c\n\x04\x66ill\x18\x06 \x01(\x05\"\xd0\x01\n\tBlockCost\x12\x1f\n\x17\x66orward_flops_per_token\x18\x01 \x01(\x01\x12(\n forward_flops_per_squared_length\x18\x02 \x01(\x01\x12\x19\n\x11\x62\x61\x63kward_multiple\x18\x03 \x01(\x01\x12\x17\n\x0fparameter_bytes\x18\x04 \x01(\x03\x12\x17\n\x0foptimizer_bytes\x18\x05 \x01(\x03\x12\x18\n\x10\x61\x63tivation_bytes\x18\x06 \x01(\x03\x12\x11\n\tmax_width\x18\x07 \x01(\x05\"^\n\tModelSpec\x12-\n\x06\x62locks\x18\x01 \x03(\x0b\x32\x1d.evenkeel.common.v1.BlockCost\x12\"\n\x1a\x61\x63tivation_bytes_per_token\x18\x02 \x01(\x03*t\n\x04Pass\x12\x14\n\x10PASS_UNSPECIFIED\x10\x00\x12\x10\n\x0cPASS_FORWARD\x10\x01\x12\x11\n\rPASS_BACKWARD\x10\x02\x12\x17\n\x13PASS_BACKWARD_INPUT\x10\x03\x12\x18\n\x14PASS_BACKWARD_WEIGHT\x10\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'evenkeel.common.v1.layout_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_PASS']._serialized_start=1081
-  _globals['_PASS']._serialized_end=1197
+  _globals['_PASS']._serialized_start=1096
+  _globals['_PASS']._serialized_end=1212
   _globals['_STAGE']._serialized_start=55
   _globals['_STAGE']._serialized_end=134
   _globals['_REPLICA']._serialized_start=136
@@ -40,13 +40,13 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ORDER']._serialized_start=260
   _globals['_ORDER']._serialized_end=341
   _globals['_LAYOUT']._serialized_start=344
-  _globals['_LAYOUT']._serialized_end=596
-  _globals['_ROUTE']._serialized_start=598
-  _globals['_ROUTE']._serialized_end=658
-  _globals['_MIX']._serialized_start=660
-  _globals['_MIX']._serialized_end=772
-  _globals['_BLOCKCOST']._serialized_start=775
-  _globals['_BLOCKCOST']._serialized_end=983
-  _globals['_MODELSPEC']._serialized_start=985
-  _globals['_MODELSPEC']._serialized_end=1079
+  _globals['_LAYOUT']._serialized_end=611
+  _globals['_ROUTE']._serialized_start=613
+  _globals['_ROUTE']._serialized_end=673
+  _globals['_MIX']._serialized_start=675
+  _globals['_MIX']._serialized_end=787
+  _globals['_BLOCKCOST']._serialized_start=790
+  _globals['_BLOCKCOST']._serialized_end=998
+  _globals['_MODELSPEC']._serialized_start=1000
+  _globals['_MODELSPEC']._serialized_end=1094
 # @@protoc_insertion_point(module_scope)

@@ -180,6 +180,7 @@ class Layout(_message.Message):
     ROUTES_FIELD_NUMBER: _builtins.int
     ROUTABLE_FIELD_NUMBER: _builtins.int
     INTERLEAVABLE_FIELD_NUMBER: _builtins.int
+    WHOLE_FIELD_NUMBER: _builtins.int
     num_blocks: _builtins.int
     """Model blocks in total."""
     schedule: _builtins.str
@@ -189,6 +190,10 @@ class Layout(_message.Message):
     interleavable: _builtins.bool
     """Whether a plan may give the same ranks several stages of a replica: a job whose first layout says so says by it that
     its engine runs such layouts.
+    """
+    whole: _builtins.bool
+    """Whether replicas go on without one that is gone, and take one in, without being told: a plan then only says who runs
+    how many micro-batches, and all apply it at the end of a step.
     """
     @_builtins.property
     def replicas(self) -> _containers.RepeatedCompositeFieldContainer[Global___Replica]:
@@ -226,10 +231,11 @@ class Layout(_message.Message):
         routes: _abc.Iterable[Global___Route] | None = ...,
         routable: _builtins.bool = ...,
         interleavable: _builtins.bool = ...,
+        whole: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["mix", b"mix"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["interleavable", b"interleavable", "mix", b"mix", "num_blocks", b"num_blocks", "replicas", b"replicas", "routable", b"routable", "routes", b"routes", "schedule", b"schedule", "schedules", b"schedules", "standbys", b"standbys"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["interleavable", b"interleavable", "mix", b"mix", "num_blocks", b"num_blocks", "replicas", b"replicas", "routable", b"routable", "routes", b"routes", "schedule", b"schedule", "schedules", b"schedules", "standbys", b"standbys", "whole", b"whole"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

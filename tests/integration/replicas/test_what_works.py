@@ -1,0 +1,191 @@
+"""What people have in their loops, with a death and a return in the middle; and what is refused, in one line."""
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.distributed.checkpoint.state_dict import get_state_dict
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
+from evenkeel.trainer_sdk.replicas import Place, Replicas, join_replicas
+from tests.integration.replicas.crew import NUM_STEPS, Crew, Fate, Report, _meet, alone, batch_of, make_model
+
+pytestmark = pytest.mark.integration
+
+Told = Callable[[str, Any], None]
+
+
+def make_short() -> nn.Module:
+    return make_model().to(torch.bfloat16)
+
+
+def make_frozen() -> nn.Module:
+    """Of two types, and with a frozen layer of random values that no other process has."""
+    model = make_model()
+    torch.seed()
+    frozen = nn.Linear(16, 16)
+    nn.init.orthogonal_(frozen.weight)
+    frozen.requires_grad_(False)
+    return nn.Sequential(frozen, model[0].double(), model[1], model[3].double())
+
+
+def loop(
+    run: Replicas,
+    model: nn.Module,
+    told: Told,
+    fate: Fate | None,
+    pause_seconds: float,
+    step: Callable[[], None],
+    loss_of: Callable[[torch.Tensor], torch.Tensor],
+    scale: Callable[[torch.Tensor], torch.Tensor] = lambda loss: loss,
+) -> None:
+    told("ran", (-1, []))
+    while run.step < NUM_STEPS:
+        number = run.step
+        for batch in run.micro_batches(batch_of):
+            _meet(fate, "backward", number)
+            time.sleep(pause_seconds)
+            run.backward(scale(loss_of(batch)))
+        step()
+        torch.manual_seed(0)  # of dropout
+        told("loss", (run.step - 1, float(loss_of(batch_of(999, 0)).detach())))
+    told("weights", torch.cat([each.detach().double().flatten() for each in model.parameters()]).tolist())
+
+
+def short_sums_and_averages(
+    run: Replicas, model: nn.Module, kept: list[Any], told: Told, fate: Fate | None = None, pause_seconds: float = 0.0
+) -> None:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.9))
+    kept.append(average)
+
+    def step() -> None:
+        assert {each.grad.dtype for each in model.parameters()} == {torch.bfloat16}
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=False)
+        average.update_parameters(model)
+
+    def loss_of(batch: torch.Tensor) -> torch.Tensor:
+        short = batch.to(torch.bfloat16)
+        module = model if torch.is_grad_enabled() and run._owes_backward else average
+        return (module(short) - short).float().square().mean()
+
+    loop(run, model, told, fate, pause_seconds, step, loss_of)
+
+
+def scaler_and_checkpoints(
+    run: Replicas, model: nn.Module, kept: list[Any], told: Told, fate: Fate | None = None, pause_seconds: float = 0.0
+) -> None:
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, fused=True)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**14, growth_interval=3)
+    kept.append(scaler)
+    compiled = torch.compile(model, backend="aot_eager")
+
+    def step() -> None:
+        scaler.unscale_(optimizer)
+        nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+        if run.is_complete:
+            _, state = get_state_dict(model, optimizer)
+            assert len(state["state"]) == len(list(model.parameters()))
+
+    def loss_of(batch: torch.Tensor) -> torch.Tensor:
+        return (compiled(batch) - batch).square().mean()
+
+    loop(run, model, told, fate, pause_seconds, step, loss_of, scaler.scale)
+
+
+def types_and_frozen_parameters(
+    run: Replicas, model: nn.Module, kept: list[Any], told: Told, fate: Fate | None = None, pause_seconds: float = 0.0
+) -> None:
+    optimizer = torch.optim.RMSprop([each for each in model.parameters() if each.requires_grad], lr=1e-3)
+
+    def step() -> None:
+        optimizer.step()
+        optimizer.zero_grad()
+
+    def loss_of(batch: torch.Tensor) -> torch.Tensor:
+        frozen, *rest = model
+        hidden = frozen(batch).double()
+        for each in rest:
+            hidden = each(hidden)
+        return (hidden.norm() - frozen(batch).norm()).square()
+
+    loop(run, model, told, fate, pause_seconds, step, loss_of)
+
+
+@pytest.mark.parametrize(
+    ("body", "make", "tolerance"),
+    [
+        (short_sums_and_averages, make_short, 2e-2),
+        (scaler_and_checkpoints, make_model, 1e-4),
+        (types_and_frozen_parameters, make_frozen, None),
+    ],
+)
+def test_it_works_while_a_replica_dies_and_comes_back(
+    start_crew: Callable[..., Crew], body: Callable[..., None], make: Callable[[], nn.Module], tolerance: float | None
+) -> None:
+    crew = start_crew(3, {1: Fate(moment="backward", step=2)}, body=body, make=make, pause_seconds=0.15)
+    crew.until(lambda: crew.reports[1].status is not None, "the death")
+    assert crew.reports[1].status == -signal.SIGKILL
+    crew.reports[1] = Report()
+    for survivor in (0, 2):  # else they may be done before it is there
+        os.kill(crew.pids[survivor], signal.SIGSTOP)
+    crew.start(1)
+    crew.until(lambda: -1 in crew.reports[1].ran, "a newcomer")
+    for survivor in (0, 2):
+        os.kill(crew.pids[survivor], signal.SIGCONT)
+    crew.finish()
+    assert [crew.reports[each].error for each in range(3)] == [""] * 3
+    assert crew.reports[0].weights == crew.reports[1].weights == crew.reports[2].weights
+    if tolerance is not None:
+        wanted = alone(body, make)
+        assert list(crew.reports[0].losses.values()) == pytest.approx(list(wanted.losses.values()), rel=tolerance)
+
+
+def test_a_replica_with_another_model_ends_with_a_line(start_crew: Callable[..., Crew]) -> None:
+    crew = start_crew(2, {1: Fate(moment="border", step=1)}, pause_seconds=0.1)
+    crew.until(lambda: crew.reports[1].status is not None, "the death")
+    crew._make = make_short
+    crew.start(1)
+    crew.finish()
+    assert "replica 1 has another model than replica 0" in crew.reports[1].error
+    assert len(crew.reports[0].losses) == NUM_STEPS
+
+
+@pytest.mark.parametrize(
+    ("model", "why"),
+    [
+        (nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)), "1 is a BatchNorm1d"),
+        (nn.Embedding(4, 2, sparse=True), "sparse gradients"),
+        (nn.Linear(2, 2, dtype=torch.complex64), "weight is of torch.complex64"),
+        (nn.LazyLinear(2), "has no values yet"),
+        (nn.Linear(2, 2, device="meta"), "has no values yet"),
+        (nn.DataParallel(nn.Linear(2, 2)), "the module inside"),
+        (nn.Linear(2, 2).requires_grad_(False), "nothing can be trained"),
+    ],
+)
+def test_what_does_not_work_is_refused_before_anything_starts(model: nn.Module, why: str) -> None:
+    with pytest.raises(ValueError, match=why) as refusal:
+        join_replicas(Place(), model)
+    assert "\n" not in str(refusal.value)
+
+
+def test_statistics_that_are_frozen_are_no_reason() -> None:
+    join_replicas(Place(), nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2).eval())).close()
+
+
+def test_an_optimizer_that_asks_twice_is_refused() -> None:
+    model = nn.Linear(2, 2)
+    run = join_replicas(Place(), model)
+    optimizer = torch.optim.LBFGS(model.parameters())
+    with pytest.raises(TypeError, match="more than once a step"):
+        optimizer.step(lambda: torch.zeros(()))
+    run.close()
