@@ -51,7 +51,7 @@ class Scheduler:
             clock=lambda: world.now().timestamp(),
             leadership=lease,
         )
-        coordinator = Coordinator(parts, lambda job_id: _Reports())
+        coordinator = Coordinator(parts, lambda job_id, token: _Reports())
         await coordinator.load()
         world.note(f"scheduler {self.name} is in charge")
         self.coordinator = coordinator

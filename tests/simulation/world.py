@@ -151,7 +151,7 @@ class World:
                         and not self.happens(self.scenario.messages_doubled)
                     ):
                         return
-                await asyncio.sleep(0.1)
+                await asyncio.wait(self._errands, timeout=0.5)
 
         self._errands.add(job := self.loop.create_task(work(), context=self.loop.outside))
         job.add_done_callback(self._errands.discard)
@@ -220,7 +220,8 @@ class World:
             self.start_scheduler()
         for job in self.jobs.values():
             self.until_taken(partial(_begun, job), 0.0, lambda: True)
-        await asyncio.wait(self._errands)
+        while self._errands and not self.broken:
+            await asyncio.sleep(0.1)
         for job in self.jobs.values():
             job.start()
         for fault in self._timed:

@@ -65,6 +65,7 @@ def observations_of(job_id: str, sequence: int, frames: Frames) -> Iterator[Fram
             devices=devices if whole else tuple(devices[one] for one in here.tolist()),
             data_seconds=data_seconds if has_input[place][here].any() else None,
             micro_batches=_micro_batches(frame),
+            readings=_readings(frame),
             traffic=_traffic(frame, here),
             **(threads if has_threads else {}),
             **told,
@@ -127,6 +128,14 @@ def _micro_batches(frame: Frames) -> Floats | None:
     run = frame.listed_kept == 0
     named: Floats = np.column_stack((frame.listed_index[run], frame.listed_tokens[run], frame.listed_squares[run]))
     return named
+
+
+def _readings(frame: Frames) -> Floats | None:
+    """Rank, Unix seconds and seconds throttled so far, one row a reading of a host."""
+    if not len(frame.reading_of):
+        return None
+    ranks = frame.members.rank[frame.reading_of]
+    return np.column_stack((ranks, frame.reading_at_unix_seconds, frame.throttled_seconds))
 
 
 def _traffic(frame: Frames, here: Ints) -> TrafficObservation | None:

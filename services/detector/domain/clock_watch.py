@@ -1,8 +1,8 @@
 """Devices of a job whose threads' clocks are known: scanned by what the kernel counts, not by the wall.
 
 The wall time of a rank's own doing holds whatever else its host does; time on a core and time blocked do not. So where
-every rank of a job reports these two, they and their sum convict. What a rank waits for a core is its host's doing, or
-a quota's, and convicts no device.
+every rank of a job reports these two, they and their sum convict. What a rank waits for a core is its host's doing and
+convicts no device, but as far as its control group counts it as throttled by a quota.
 """
 
 from collections.abc import Sequence
@@ -43,6 +43,10 @@ class ClockWatch:
     iterations_per_false_alarm: float = field(metadata=GIVEN)
     expectation: WorkExpectation = field(default_factory=WorkExpectation)
     scan: DeviceScan = field(init=False)
+    # By row of the bank: the newest reading of the host, and the part of the time before it that was throttled.
+    _read_at: Floats = field(default_factory=lambda: np.zeros(0))
+    _throttled_seconds: Floats = field(default_factory=lambda: np.zeros(0))
+    _throttled: Floats = field(default_factory=lambda: np.zeros(0))
     _incarnations: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     _places: tuple[tuple[str, str], ...] = ()
 
@@ -67,6 +71,7 @@ class ClockWatch:
         known = known if usable is None else known & usable
         mine = table.copy()
         mine[SECONDS] = np.where(known, frame.core_seconds, np.nan)
+        self._read(frame, bank)
         if self.expectation.num_learned < _FRAMES_TO_LEARN:
             self.expectation.learn(mine, known, None)
             return []
@@ -75,6 +80,7 @@ class ClockWatch:
         readings = Readings(
             work_seconds=mine[SECONDS],
             blocked_seconds=own - mine[SECONDS],
+            waiting_seconds=np.minimum(frame.queued_seconds, self._throttled[rows] * frame.wall_seconds),
             wall_seconds=own,
         )
         self._seat(readings.clocks, float(np.median(expected[known])) if known.any() else 1.0, bank)
@@ -101,6 +107,22 @@ class ClockWatch:
             self.scan.replace(others, moved=np.array(moved, dtype=np.int64))
         if len(others) or before != len(bank):
             self._incarnations, self._places = bank.incarnation.astype(np.int64), places
+
+    def _read(self, frame: FrameObservation, bank: DeviceBank) -> None:
+        """Takes what came of the hosts with a frame."""
+        more = len(bank) - len(self._read_at)
+        if more > 0:
+            self._read_at = np.append(self._read_at, np.full(more, np.nan))
+            self._throttled_seconds = np.append(self._throttled_seconds, np.zeros(more))
+            self._throttled = np.append(self._throttled, np.zeros(more))
+        for rank, at, seconds in () if frame.readings is None else frame.readings.tolist():
+            row = bank.row_of(int(rank))
+            if row is None:
+                continue
+            took, grown = at - self._read_at[row], seconds - self._throttled_seconds[row]
+            if took > 0 and grown >= 0:
+                self._throttled[row] = min(grown / took, 1.0)
+            self._read_at[row], self._throttled_seconds[row] = at, seconds
 
     def _changed(self, change: SpeedChange, bank: DeviceBank) -> HealthChange:
         row = change.device

@@ -16,7 +16,14 @@ BEGIN = 120
 
 
 def frames_of(
-    *, num_ranks: int = 2, work: float = 1.0, blocked: float = 0.0, queued: float = 0.0, stop: int = 200, seed: int = 0
+    *,
+    num_ranks: int = 2,
+    work: float = 1.0,
+    blocked: float = 0.0,
+    queued: float = 0.0,
+    throttled: float = 0.0,
+    stop: int = 200,
+    seed: int = 0,
 ) -> Iterator[FrameObservation]:
     """A job on shared cores: half of the wall is other people's work; from BEGIN on rank 1 has the fault.
 
@@ -25,6 +32,7 @@ def frames_of(
         work: Times the usual work of the slow rank.
         blocked: Its further blocked seconds, in parts of an iteration's work.
         queued: The same for seconds that it waits for a core.
+        throttled: Part of the time in which a quota throttles it, by its control group.
         stop: Iterations.
         seed: Of all noise.
     """
@@ -43,9 +51,11 @@ def frames_of(
         asleep = np.abs(rng.normal(0.0, 1e-3, num_ranks)) + np.where(sick, blocked * usual, 0.0)
         yield replace(
             frame,
+            readings=np.array([[1.0, frame.iteration, throttled * max(0, frame.iteration - BEGIN)]]),
             core_seconds=frame.compute_seconds,
             queued_seconds=others,
             compute_seconds=frame.compute_seconds + others + asleep,
+            wall_seconds=frame.compute_seconds + others + asleep,
         )
 
 
@@ -59,7 +69,12 @@ def slow_verdicts(frames: Iterator[FrameObservation], detector: JobDetector | No
 @pytest.mark.parametrize("num_ranks", [2, 4, 8])
 @pytest.mark.parametrize(
     ("fault", "clock", "throughput"),
-    [({"work": 1.5}, "work", 1 / 1.5), ({"work": 1.25}, "work", 0.8), ({"blocked": 0.5}, "blocked", 1 / 1.5)],
+    [
+        ({"work": 1.5}, "work", 1 / 1.5),
+        ({"work": 1.25}, "work", 0.8),
+        ({"blocked": 0.5}, "blocked", 1 / 1.5),
+        ({"queued": 4.0, "throttled": 0.9}, "waiting for a core", 0.17),
+    ],
 )
 def test_what_a_rank_does_convicts_it(num_ranks: int, fault: dict[str, float], clock: str, throughput: float) -> None:
     found = slow_verdicts(frames_of(num_ranks=num_ranks, **fault))  # type: ignore[arg-type]
@@ -71,7 +86,7 @@ def test_what_a_rank_does_convicts_it(num_ranks: int, fault: dict[str, float], c
     assert found[-1].throughput == pytest.approx(throughput, abs=0.1)
     of_clocks = {one.name.removesuffix(" against expectation and peers") for one in first.evidence}
     assert clock in of_clocks or "wall" in of_clocks
-    assert ({"work", "blocked"} - {clock}).isdisjoint(of_clocks)
+    assert ({"work", "blocked", "waiting for a core"} - {clock}).isdisjoint(of_clocks)
 
 
 @pytest.mark.parametrize("seed", range(3))

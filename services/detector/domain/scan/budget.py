@@ -2,7 +2,6 @@
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import stdtrit
 
 from evenkeel.services.detector.domain.scan.windows import BLOCKS, LENGTHS
 
@@ -38,12 +37,19 @@ class Budget:
         Args:
             freedoms: Degrees of freedom that those are known with; the last axis is the length of the windows.
         """
-        return np.asarray(-stdtrit(freedoms, self._verdict))
+        return np.asarray(-_quantiles(freedoms, self._verdict))
 
     def of_standing(self, freedoms: Floats) -> Floats:
         """The same for what stands apart from the beginning."""
-        return np.asarray(-stdtrit(freedoms, self._standing))
+        return np.asarray(-_quantiles(freedoms, self._standing))
 
     def of_suspicion(self, freedoms: Floats) -> Floats:
         """The same for a suspicion."""
-        return np.asarray(-stdtrit(freedoms, self._suspicion))
+        return np.asarray(-_quantiles(freedoms, self._suspicion))
+
+
+def _quantiles(freedoms: Floats, shares: Floats | float) -> Floats:
+    # Imported where it is needed: a service is ready before it has loaded this.
+    from scipy.special import stdtrit  # noqa: PLC0415
+
+    return np.asarray(stdtrit(freedoms, shares))
