@@ -151,7 +151,7 @@ class World:
                         and not self.happens(self.scenario.messages_doubled)
                     ):
                         return
-                await asyncio.wait(self._errands, timeout=0.5)
+                await asyncio.sleep(0.1)
 
         self._errands.add(job := self.loop.create_task(work(), context=self.loop.outside))
         job.add_done_callback(self._errands.discard)
@@ -221,7 +221,7 @@ class World:
         for job in self.jobs.values():
             self.until_taken(partial(_begun, job), 0.0, lambda: True)
         while self._errands and not self.broken:
-            await asyncio.sleep(0.1)
+            await asyncio.wait(self._errands, timeout=0.5)
         for job in self.jobs.values():
             job.start()
         for fault in self._timed:
