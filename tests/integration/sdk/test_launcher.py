@@ -238,7 +238,7 @@ def test_an_evicted_rank_leaves_although_its_device_hangs(tmp_path: Path) -> Non
     )
     with Launcher(spec, ModelSpec(blocks=(block, block)), on_exit=lambda *ended: exits.put(ended)) as launcher:
         assert launcher.wait_until_registered(100)
-        (registered,) = ranks.get(timeout=100).processes
+        registered, *_ = ranks.get(timeout=100).processes
         wait_for_ranks(launcher, f"{registered.rank}-0")
         inject.hang(tmp_path, registered.rank)
         with grpc.insecure_channel(registered.address) as channel:
