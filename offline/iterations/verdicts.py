@@ -10,8 +10,9 @@ from evenkeel.offline.iterations.clocks import ClockChoice, RecordedClocks, cloc
 from evenkeel.offline.iterations.file import RecordedIterations
 from evenkeel.services.detector.domain.expectation.forgetting_least_squares import ForgettingLeastSquares
 from evenkeel.services.detector.domain.findings.verdict import Culprit, Evidence, Verdict, VerdictKind, verdict_id
-from evenkeel.services.detector.domain.residual.clocks import WHAT, smallest_scales
+from evenkeel.services.detector.domain.residual.clocks import smallest_scales
 from evenkeel.services.detector.domain.scan.devices import DeviceScan, SpeedChange
+from evenkeel.services.detector.domain.told.words import clock_evidence
 
 Floats = npt.NDArray[np.float64]
 
@@ -84,15 +85,7 @@ class RecordedDevices:
         read = seconds.seconds(change.clock)
         observed = math.nan if read is None else float(read[change.device])
         evidence = (
-            *(
-                Evidence(
-                    name=f"{clock.value} against expectation and peers",
-                    value=ratio,
-                    unit="ratio",
-                    text=f"{ratio:.3f} times healthy work over {change.num_frames} iterations: {WHAT[clock]}",
-                )
-                for clock, ratio in sorted(change.ratios.items(), key=lambda item: -item[1])
-            ),
+            *clock_evidence(change.ratios.items(), change.num_frames),
             Evidence(
                 name="distance from healthy",
                 value=change.distance,

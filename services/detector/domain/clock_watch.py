@@ -5,7 +5,6 @@ every rank of a job reports these two, they and their sum convict. What a rank w
 convicts no device, but as far as its control group counts it as throttled by a quota.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -24,7 +23,6 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
-_FRAMES_TO_LEARN = 3
 # Learned from are entries that are no farther than this from the usual one, log units.
 _REACH = 0.3
 _MOST_NATS = 60.0
@@ -72,7 +70,7 @@ class ClockWatch:
         mine = table.copy()
         mine[SECONDS] = np.where(known, frame.core_seconds, np.nan)
         self._read(frame, bank)
-        if self.expectation.num_learned < _FRAMES_TO_LEARN:
+        if not self.expectation.has_learned:
             self.expectation.learn(mine, known, None)
             return []
         expected, _ = self.expectation.expect(mine)
@@ -101,12 +99,13 @@ class ClockWatch:
             self.scan.grow(len(bank) - self.scan.num_devices)
         before = len(self._incarnations)
         others = np.flatnonzero(bank.incarnation[:before] != self._incarnations)
-        places = _places_of(bank)
+        if not len(others) and before == len(bank):
+            return
+        places = tuple(zip(bank.nodes, bank.devices, strict=True))
         if len(others):
             moved = [one for one in others.tolist() if places[one] != self._places[one] or not places[one][1]]
             self.scan.replace(others, moved=np.array(moved, dtype=np.int64))
-        if len(others) or before != len(bank):
-            self._incarnations, self._places = bank.incarnation.astype(np.int64), places
+        self._incarnations, self._places = bank.incarnation.astype(np.int64), places
 
     def _read(self, frame: FrameObservation, bank: DeviceBank) -> None:
         """Takes what came of the hosts with a frame."""
@@ -141,10 +140,5 @@ class ClockWatch:
             nats=min(0.5 * change.distance**2, _MOST_NATS),
             num_observations=change.num_frames,
             scale=change.scale,
-            ratios=tuple((clock, ratio) for clock, ratio in change.ratios.items()),
+            ratios=tuple(change.ratios.items()),
         )
-
-
-def _places_of(bank: DeviceBank) -> tuple[tuple[str, str], ...]:
-    nodes: Sequence[str] = bank.nodes
-    return tuple(zip(nodes, bank.devices, strict=True))

@@ -20,7 +20,6 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
-_FRAMES_TO_LEARN = 3
 _SKIPPED_AT_START = 2
 _SKIPPED_BY_REPLACEMENT = 1
 
@@ -48,18 +47,13 @@ class ComputeWatch:
         self.clocks = ClockWatch(iterations_per_false_alarm=self.iterations_per_false_alarm)
 
     @property
-    def has_learned(self) -> bool:
-        """Enough frames were learned to expect something of the next one."""
-        return self.expectation.num_learned >= _FRAMES_TO_LEARN
-
-    @property
     def reach(self) -> float:
         """How far from what is usual a healthy entry may be that is learned from, log units of time."""
         return 5 * self.health.noise.scale + 0.1
 
     def locate(self, frame: FrameObservation) -> Ints:
         """The row of each entry of a frame whose processes are not those of the frame before."""
-        started = self.has_learned
+        started = self.expectation.has_learned
         return self.health.bank.locate(
             frame,
             num_to_baseline=BASELINE_AFTER_RESHAPE if started else BASELINE_OBSERVATIONS,
@@ -81,7 +75,7 @@ class ComputeWatch:
         Returns:
             Whose throughput changed, and the expected seconds of each entry, None while that is learned.
         """
-        if not self.has_learned:
+        if not self.expectation.has_learned:
             self.expectation.learn(table, usable, None)
             return [], None
         expected, apart = self.expectation.expect(table)

@@ -32,6 +32,7 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 _FEATURES = ("flops", "square_flops", "micro_batches")
+_FRAMES_TO_LEARN = 3
 _SMALLEST_SHARE = 0.2
 _SHORTEST_SECONDS = 1e-12
 
@@ -51,6 +52,11 @@ class WorkExpectation:
     def num_learned(self) -> float:
         """Frames learned from, less what was forgotten."""
         return self.model.mass
+
+    @property
+    def has_learned(self) -> bool:
+        """Enough frames were learned to expect something of the next one."""
+        return self.num_learned >= _FRAMES_TO_LEARN
 
     def expect(self, table: Floats) -> tuple[Floats, float]:
         """Expected compute seconds of each entry, and how far apart the logs of the observed ones over them are.

@@ -1,6 +1,7 @@
 """Findings in the words of a verdict: ids, confidence, and evidence that a person can check."""
 
 import math
+from collections.abc import Iterable
 
 from evenkeel.services.detector.domain.device_levels import HealthChange
 from evenkeel.services.detector.domain.findings.verdict import Culprit, Evidence, Verdict, VerdictKind, verdict_id
@@ -11,7 +12,7 @@ from evenkeel.services.detector.domain.probes.desk import Accusation
 from evenkeel.services.detector.domain.processes.hang import Hang
 from evenkeel.services.detector.domain.processes.life import ProcessFinding
 from evenkeel.services.detector.domain.profile.profile import RankThroughput
-from evenkeel.services.detector.domain.residual.clocks import WHAT
+from evenkeel.services.detector.domain.residual.clocks import WHAT, Clock
 
 _PRIOR_ODDS = 1e-4
 """Odds that a device changed at a given iteration, before looking at it."""
@@ -63,15 +64,7 @@ def health_verdict(
     ratio = 1 / change.throughput
     work = f"{int(frame.num_micro_batches[entry])} micro-batches of {frame.tokens[entry]:.0f} tokens in all"
     evidence = (
-        *(
-            Evidence(
-                name=f"{clock.value} against expectation and peers",
-                value=of_clock,
-                unit="ratio",
-                text=f"{of_clock:.3f} times healthy work over {count} iterations: {WHAT[clock]}",
-            )
-            for clock, of_clock in sorted(change.ratios, key=lambda item: -item[1])
-        ),
+        *clock_evidence(change.ratios, count),
         Evidence(
             name="compute seconds against expectation and peers",
             value=ratio,
@@ -116,6 +109,24 @@ def health_verdict(
         decided_iteration=frame.iteration,
         decided_at_unix_seconds=frame.closed_at_unix_seconds,
         evidence=evidence,
+    )
+
+
+def clock_evidence(ratios: Iterable[tuple[Clock, float]], num_iterations: int) -> tuple[Evidence, ...]:
+    """What each clock of a slow device says, the one that says most first.
+
+    Args:
+        ratios: Times healthy work, by clock.
+        num_iterations: Iterations that they rest on.
+    """
+    return tuple(
+        Evidence(
+            name=f"{clock.value} against expectation and peers",
+            value=ratio,
+            unit="ratio",
+            text=f"{ratio:.3f} times healthy work over {num_iterations} iterations: {WHAT[clock]}",
+        )
+        for clock, ratio in sorted(ratios, key=lambda item: -item[1])
     )
 
 
