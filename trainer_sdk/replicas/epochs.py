@@ -205,15 +205,16 @@ class Epochs:
         Raises:
             Evicted: A mate is gone, or ``error`` says so.
         """
+        finished = in_order and error is None
         is_victim = error is not None and is_of_a_peer(error) and self.place.size > 1
         self._director.ends()
         try:
             if is_victim:
                 raise Evicted(EXIT_EVICTED)
-            if in_order and error is None:
+            if finished:
                 self._mates.highest(0.0)
         finally:
-            self._director.leave(standing)
+            self._director.leave(standing, finished=finished)
 
     def _agreed_number(self) -> int:
         """The epoch to go over to: the newest that any of the mates is to be in."""

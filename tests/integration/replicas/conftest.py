@@ -29,11 +29,11 @@ def failure_free() -> Report:
 
 
 @pytest.fixture
-def start_torchruns() -> Iterator[Callable[[str, int, int], Torchruns]]:
+def start_torchruns() -> Iterator[Callable[..., Torchruns]]:
     started: list[Torchruns] = []
 
-    def start_some(script: str, num_replicas: int, per_replica: int) -> Torchruns:
-        started.append(Torchruns(script, num_replicas, per_replica))
+    def start_some(script: str, num_replicas: int, per_replica: int, **options: int) -> Torchruns:
+        started.append(Torchruns(script, num_replicas, per_replica, **options))
         return started[-1]
 
     yield start_some

@@ -6,7 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.integration.replicas.torchruns import STEPS, Torchruns, train_alone
+from tests.integration.replicas.torchruns import Torchruns, train_alone
+
+# Enough for those that are started again to load torch, and to come in, before the others have finished.
+NUM_STEPS = 150
 
 pytestmark = pytest.mark.integration
 
@@ -14,8 +17,8 @@ pytestmark = pytest.mark.integration
 def test_a_rank_is_killed_and_then_a_replica_with_its_torchrun_and_store(
     start_torchruns: Callable[..., Torchruns],
 ) -> None:
-    wanted = train_alone("replicas/ddp.py")
-    runs = start_torchruns("replicas/ddp.py", 3, 1)
+    wanted = train_alone("replicas/ddp.py", num_steps=NUM_STEPS)
+    runs = start_torchruns("replicas/ddp.py", 3, 1, num_steps=NUM_STEPS)
     runs.until(lambda: any(step == 10 for _, step, _ in runs.lines))
     os.kill(runs.ranks_of(1)[-1], signal.SIGKILL)
     runs.until(lambda: any(step == 20 for _, step, _ in runs.lines))
@@ -28,7 +31,7 @@ def test_a_rank_is_killed_and_then_a_replica_with_its_torchrun_and_store(
     os.kill(survivor, signal.SIGCONT)
     for each in runs.processes:
         assert each.wait(200) == 0, "".join(runs.output[-40:])
-    runs.until(lambda: {replica for replica, step, _ in runs.lines if step == STEPS} == {0, 1, 2})
+    runs.until(lambda: {replica for replica, step, _ in runs.lines if step == NUM_STEPS} == {0, 1, 2})
     for _, step, loss in runs.lines:
         assert float(loss) == pytest.approx(wanted[step], rel=1e-5)
-    assert [step for replica, step, _ in runs.lines if replica == 2] == list(range(10, STEPS + 1, 10))
+    assert [step for replica, step, _ in runs.lines if replica == 2] == list(range(10, NUM_STEPS + 1, 10))

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from evenkeel.trainer_sdk.replicas.membership import log_director
 from evenkeel.trainer_sdk.replicas.state import TrainingState
 from tests.integration.replicas.crew import NUM_STEPS, Crew, Fate, Report, make_deep_model
 
@@ -115,3 +116,17 @@ def test_a_newcomer_with_a_forgotten_schedule_ends_with_a_line(
     crew.finish()
     assert "give schedules to run.keep" in crew.reports[1].error
     assert crew.reports[0].losses == pytest.approx(failure_free.losses, rel=1e-5)
+
+
+def test_a_newcomer_of_a_finished_job_ends_with_it(
+    start_crew: Callable[..., Crew], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_director, "_BEGIN_ANEW_SECONDS", 0.5)
+    crew = start_crew(2, {1: Fate(moment="backward", step=1)})
+    crew.until(lambda: crew.reports[0].status is not None, "the end of the one that lives")
+    crew.until(lambda: crew.reports[1].status is not None, "the death")
+    assert crew.reports[0].status == 0
+    crew.reports[1] = Report()
+    crew.start(1)
+    crew.finish()
+    assert (crew.reports[1].status, crew.reports[1].losses) == (0, {})

@@ -67,13 +67,13 @@ def children_of(pid: int) -> list[int]:
 class Torchruns(Output):
     """Several torchruns, and what their ranks say."""
 
-    def __init__(self, script: str, num_replicas: int, per_replica: int) -> None:
+    def __init__(self, script: str, num_replicas: int, per_replica: int, *, num_steps: int = STEPS) -> None:
         self._ports = [free_port() for _ in range(num_replicas)]
         self._settings = {
             **os.environ,
             "EVENKEEL_STORE": ",".join(f"127.0.0.1:{port}" for port in self._ports),
             "EVENKEEL_NUM_REPLICAS": str(num_replicas),
-            "STEPS": str(STEPS),
+            "STEPS": str(num_steps),
             "PAUSE": "0.1",
             "OMP_NUM_THREADS": "1",
         }
@@ -120,9 +120,9 @@ class Torchruns(Output):
         self.join()
 
 
-def train_alone(script: str, *options: str) -> dict[int, float]:
+def train_alone(script: str, *options: str, num_steps: int = STEPS) -> dict[int, float]:
     """Losses by step of one process, without pauses; ``options`` are of the interpreter."""
-    settings = {**os.environ, "STEPS": str(STEPS), "PAUSE": "0", "OMP_NUM_THREADS": "1"}
+    settings = {**os.environ, "STEPS": str(num_steps), "PAUSE": "0", "OMP_NUM_THREADS": "1"}
     run = [sys.executable, *options, str(ROOT / "examples" / script)]
     alone = subprocess.run(run, env=settings, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
     return {int(step): float(loss) for step, loss in re.findall(r"replica 0: step (\d+), loss ([\d.]+)", alone.stdout)}

@@ -21,8 +21,8 @@ def ready(replica: int, token: str = "") -> Ready:
     return Ready(replica=replica, token=token or f"t{replica}", lines=("host:1",))
 
 
-def gone(replica: int, token: str = "", standing: str = "") -> Gone:
-    return Gone(replica=replica, token=token or f"t{replica}", why="it ended", standing=standing)
+def gone(replica: int, token: str = "", standing: str = "", *, finished: bool = False) -> Gone:
+    return Gone(replica=replica, token=token or f"t{replica}", why="it ended", standing=standing, finished=finished)
 
 
 def roster_of(num_replicas: int, *entries: Entry) -> Roster:
@@ -188,3 +188,24 @@ def test_an_entry_is_read_as_it_was_written(entries: list[Entry]) -> None:
 def test_what_is_no_entry_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="no entry"):
         entry_from_text(text)
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_the_job_has_finished_when_nobody_trains_and_some_had_come_to_its_end(finished: bool) -> None:
+    roster = roster_of(2, ready(0), ready(1), gone(0, finished=finished))
+    assert not roster.finished, "one still trains"
+    roster.apply(gone(1))
+    assert roster.finished is finished
+    roster.apply(ready(0, "again"))
+    assert roster.finished is finished, "alone it begins nothing"
+    roster.apply(ready(1, "again"))
+    assert not roster.finished
+    assert members(roster) == [(0, "again", True), (1, "again", True)]
+
+
+def test_a_newcomer_that_is_let_in_when_the_others_have_finished_has_nobody_to_ask() -> None:
+    roster = roster_of(2, ready(0), ready(1), gone(1), ready(1, "new"), gone(0, finished=True))
+    assert roster.epoch is not None
+    roster.apply(Again(epoch=roster.epoch.number, why="nobody holds the state", anew=True))
+    assert roster.finished
+    assert roster.epoch is None

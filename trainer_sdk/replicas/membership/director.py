@@ -12,6 +12,10 @@ class Evicted(SystemExit):
     """The others go on without this replica: what it would do now counts nowhere."""
 
 
+class JobFinished(SystemExit):
+    """The others came to the end of their loops without this replica: nothing is left to do."""
+
+
 class Director(Protocol):
     """Tells a rank which epoch to be in. Training thread, except :meth:`interrupted`."""
 
@@ -34,6 +38,7 @@ class Director(Protocol):
 
         Raises:
             Evicted: The others go on without this replica.
+            JobFinished: They have finished, and not enough are there to begin anew.
         """
 
     def epoch(self, number: int) -> Epoch:
@@ -58,8 +63,13 @@ class Director(Protocol):
     def ends(self) -> None:
         """From now on the end of a mate is in order."""
 
-    def leave(self, standing: str) -> None:
-        """This replica goes away in order; blocks for some seconds at most."""
+    def leave(self, standing: str, *, finished: bool) -> None:
+        """This replica goes away in order; blocks for some seconds at most.
+
+        Args:
+            standing: How far it is.
+            finished: Its loop has come to its end.
+        """
 
 
 class AloneDirector:
@@ -100,5 +110,5 @@ class AloneDirector:
     def ends(self) -> None:
         """See :class:`Director`."""
 
-    def leave(self, standing: str) -> None:
+    def leave(self, standing: str, *, finished: bool) -> None:
         """See :class:`Director`."""

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from evenkeel.trainer_sdk.groups.store.ledger import Ledger
 from evenkeel.trainer_sdk.groups.store.rendezvous import Rendezvous
-from evenkeel.trainer_sdk.replicas.membership.director import EXIT_EVICTED, Evicted
+from evenkeel.trainer_sdk.replicas.membership.director import EXIT_EVICTED, Evicted, JobFinished
 from evenkeel.trainer_sdk.replicas.membership.lifelines import Lifelines
 from evenkeel.trainer_sdk.replicas.membership.passage import Passage
 from evenkeel.trainer_sdk.replicas.membership.roster import (
@@ -34,6 +34,8 @@ LOG = "replicas/log"
 
 _TELL_EVERY_SECONDS = 30.0
 _LEAVE_SECONDS = 5.0
+# Who starts the job again on the same stores starts all of its replicas.
+_BEGIN_ANEW_SECONDS = 30.0
 _FENCE_GRACE_SECONDS = 2.0
 _log = logging.getLogger("evenkeel.replicas")
 
@@ -95,6 +97,9 @@ class LogDirector:
                 if self._evicted:
                     self._leave_now()
                 epoch, now = found(), time.monotonic()
+                if epoch is None and self._roster.finished and now - since > _BEGIN_ANEW_SECONDS:
+                    _log.warning("replica %d ends: the job has finished without it", self._replica)
+                    raise JobFinished(0)
                 if epoch is not None or (timeout_seconds is not None and now - since > timeout_seconds):
                     return epoch
                 self._changed.wait(1.0 if timeout_seconds is None else min(1.0, timeout_seconds))
@@ -130,9 +135,10 @@ class LogDirector:
         """See :class:`Director`."""
         self._closed = True
 
-    def leave(self, standing: str) -> None:
+    def leave(self, standing: str, *, finished: bool) -> None:
         """See :class:`Director`."""
-        entry = Gone(replica=self._replica, token=self.token, why="it has finished", standing=standing)
+        why = "it has finished" if finished else "its program ended"
+        entry = Gone(replica=self._replica, token=self.token, why=why, standing=standing, finished=finished)
         writer = threading.Thread(target=self._write, args=(entry,), daemon=True)
         writer.start()
         writer.join(_LEAVE_SECONDS)

@@ -30,13 +30,15 @@ class Gone:
         replica: Number of the replica.
         token: Which processes.
         why: For people.
-        standing: How far it was, where it went in order; else empty.
+        standing: How far it was, where it could say so; else empty.
+        finished: Its loop had come to its end.
     """
 
     replica: int
     token: str
     why: str
     standing: str = ""
+    finished: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +124,7 @@ class Roster:
         epoch: The newest; None while those that are to begin are not all there.
         newest_abrupt: Number of the newest change that waits for no step's end: an epoch, or that there is none.
         gone: Why, by token, for everybody who is gone.
+        finished: Nobody trains, some had come to the end of their loops, and nobody has begun anew since.
     """
 
     def __init__(self, num_replicas: int) -> None:
@@ -135,6 +138,8 @@ class Roster:
         self.epochs: dict[int, Epoch] = {}
         self.newest_abrupt = 0
         self.gone: dict[str, str] = {}
+        self.finished = False
+        self._some_finished = False
 
     def apply(self, entry: Entry) -> None:
         """Take note of the log's next entry; one that says nothing new changes nothing."""
@@ -186,7 +191,7 @@ class Roster:
 
     def _begin(self) -> None:
         if len(self._members) >= self._num_replicas:
-            self._begun = True
+            self._begun, self.finished, self._some_finished = True, False, False
             self._go_on(abrupt=True)
 
     def _went(self, entry: Gone) -> None:
@@ -201,6 +206,7 @@ class Roster:
             self._left.append(entry.standing)
         if not self._begun:
             return
+        self._some_finished |= entry.finished
         if self._members:
             self._go_on(abrupt=True)
         else:  # nobody holds any state: whoever comes now begins anew
@@ -217,6 +223,7 @@ class Roster:
     def _end(self) -> None:
         """Nobody trains: whoever tries to, leaves off, and waits until enough are there to begin."""
         self._begun, self.epoch, self._left = False, None, []
+        self.finished = self._some_finished
         self._number += 1
         self.newest_abrupt = self._number
 
