@@ -128,7 +128,8 @@ def test_only_the_slow_rank_computes_longer_though_all_take_as_long(ranks: Ranks
 def test_a_sleep_in_the_forward_pass_is_blocked_time_and_no_work(ranks: Ranks, kind: str) -> None:
     for sample in ranks.said[SLOW_RANK][kind]["watched"]["samples"]:
         assert sample["cpu"] > 0
-        assert sample["compute"] - sample["cpu"] - sample["queued"] >= 0.1
+        # Differences of three clocks, which are not read in the same moment.
+        assert sample["compute"] - sample["cpu"] - sample["queued"] >= 0.099
 
 
 @pytest.mark.parametrize("kind", ["ddp", "sharded"])
