@@ -48,8 +48,8 @@ class Workload:
         transfer_seconds: Per transfer between stages.
         transfers_in_line: How many of them followed one another in the iterations that they were told from: the more,
             the better are they known; 0 = not told from iterations.
-        exchange_seconds: Tensor collectives of one block of two shards, per micro-batch, forward and backward together;
-            of more shards they take :func:`evenkeel.layouts.traffic.ring_part` of it.
+        exchange_seconds: Tensor collectives of one block of two shards, per micro-batch of mean size, forward and
+            backward together; of more shards they take :func:`evenkeel.layouts.traffic.ring_part` of it.
         gradient_seconds: Exchange of the gradients of a whole model between two devices that hold all of it; of devices
             that hold less, and among more replicas, see :mod:`evenkeel.planning.costs.gradients`. 0 = not known.
         recent: Newest iterations under the layout in force; none where their micro-batches are not known.

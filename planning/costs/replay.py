@@ -159,8 +159,8 @@ class Replay:
         each = [self._prices_of(stage, throughputs) for stage in stages]
         return _Prices(by_op={op: np.array([one[op] for one in each]).T for op in _OPS})
 
-    def _prices_of(self, stage: Stage, throughputs: Mapping[int, float]) -> dict[Op, tuple[float, float, float]]:
-        """Of each operation: seconds per token, seconds per squared length, and seconds whatever the size."""
+    def _prices_of(self, stage: Stage, throughputs: Mapping[int, float]) -> dict[Op, tuple[float, float]]:
+        """Of each operation: seconds per token and per squared length; what collectives carry goes with tokens."""
         workload = self._cost.workload
         speeds = tuple([throughputs.get(rank, 0.0) for rank in stage.ranks])
         if min(speeds) <= 0.0:
@@ -170,13 +170,13 @@ class Replay:
             price = workload.seconds_per_flop * block_slowness(max_width, stage.shares, speeds)
             for place, part in enumerate(parts):
                 sums[place] += (part[stage.stop_block] - part[stage.first_block]) * price
-        exchange = 0.5 * self._cost.exchange_seconds(stage)
-        forward, backward, weight = (sums[0], sums[1]), (sums[2], sums[3]), sums[4]
+        exchange = 0.5 * self._cost.exchange_seconds(stage) / workload.tokens
+        forward, backward, weight = sums[0] + exchange, sums[2] + exchange, sums[4]
         return {
-            Op.FORWARD: (*forward, exchange),
-            Op.BACKWARD: (*backward, exchange),
-            Op.BACKWARD_INPUT: (backward[0] - weight, backward[1], exchange),
-            Op.BACKWARD_WEIGHT: (weight, 0.0, 0.0),
+            Op.FORWARD: (forward, sums[1]),
+            Op.BACKWARD: (backward, sums[3]),
+            Op.BACKWARD_INPUT: (backward - weight, sums[3]),
+            Op.BACKWARD_WEIGHT: (weight, 0.0),
         }
 
 
@@ -199,14 +199,14 @@ def usual_seconds(cost: CostModel, layout: Layout, throughputs: Mapping[int, flo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Prices:
-    """What operations of a stage cost: of each, rows per token, per squared length and fixed; a column a replica."""
+    """What operations of a stage cost: of each, rows per token and per squared length; a column a replica."""
 
     by_op: Mapping[Op, Floats]
 
     def seconds(self, op: Op, tokens: Floats, squares: Floats) -> Floats:
         """By iteration and replica, as the sizes are."""
-        per_token, per_square, fixed = self.by_op[op]
-        seconds: Floats = tokens * per_token + squares * per_square + fixed
+        per_token, per_square = self.by_op[op]
+        seconds: Floats = tokens * per_token + squares * per_square
         return seconds
 
 

@@ -33,7 +33,7 @@ PLAIN = Workload(
     sum_of_squares=SQUARES,
     fixed_seconds=0.01,
     transfer_seconds=0.002,
-    exchange_seconds=0.001,
+    exchange_seconds=0.0003,
 )
 
 
@@ -75,6 +75,13 @@ def iteration(tokens: list[int], *, wall_seconds: float = 1.0) -> RecentIteratio
     )
 
 
+def sized(tokens: float) -> Workload:
+    """The workload with micro-batches of another size: what collectives carry goes with tokens."""
+    scale = tokens / TOKENS
+    exchange_seconds = PLAIN.exchange_seconds * scale
+    return replace(PLAIN, tokens=tokens, sum_of_squares=SQUARES * scale, exchange_seconds=exchange_seconds)
+
+
 def having_run(*iterations: RecentIteration) -> CostModel:
     return CostModel(MODEL, replace(PLAIN, recent=iterations))
 
@@ -94,8 +101,15 @@ def test_micro_batches_that_are_alike_take_what_the_cost_model_says(layout: Layo
 def test_unequal_micro_batches_in_every_order_take_no_less_than_equal_ones(tokens: list[int], layout: Layout) -> None:
     cost = having_run(*[iteration(tokens[start:] + tokens[:start]) for start in range(8)])
     mean = float(np.mean(tokens))
-    alike = CostModel(MODEL, replace(PLAIN, tokens=mean, sum_of_squares=mean * SQUARES / TOKENS))
+    alike = CostModel(MODEL, sized(mean))
     assert Replay(cost).seconds(layout, SPEEDS) >= alike.iteration_seconds(layout, SPEEDS) * (1.0 - 1e-9)
+
+
+@pytest.mark.parametrize("layout", [HOME, UNEVEN])
+def test_collectives_of_large_micro_batches_take_longer(layout: Layout) -> None:
+    cost = having_run(iteration([2 * TOKENS] * 8))
+    larger = CostModel(MODEL, sized(2 * TOKENS))
+    assert Replay(cost).seconds(layout, SPEEDS) == pytest.approx(larger.iteration_seconds(layout, SPEEDS))
 
 
 def test_each_replica_gets_its_own_micro_batches() -> None:
@@ -168,7 +182,7 @@ def test_what_a_few_iterations_say_of_the_scale_is_mixed_with_what_was_known_the
 
 
 @pytest.mark.parametrize("layout", [HOME, SEVERAL], ids=["one stage a rank", "several"])
-@pytest.mark.parametrize("actual_seconds", [0.0, 0.002, 0.005])
+@pytest.mark.parametrize("actual_seconds", [0.0, 0.002, 0.003])
 def test_transfers_take_what_neither_compute_nor_stalls_explain(actual_seconds: float, layout: Layout) -> None:
     tokens = [TOKENS, 3 * TOKENS, *[TOKENS] * 6]
     actual = CostModel(MODEL, replace(PLAIN, transfer_seconds=actual_seconds, recent=(iteration(tokens),)))
