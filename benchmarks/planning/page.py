@@ -7,6 +7,7 @@ under that title (``out/planning/<part>.md``), ``{name}`` a figure out of the pa
 import argparse
 import json
 import re
+import statistics
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from benchmarks.planning.tables import percent, span, table
 TEMPLATE = Path(__file__).with_name("page.md")
 PAGE = Path("docs/benchmarks/planning.md")
 MOST_WORDS = 3000
+_NEAR_BOUND = 1.03
 Row = dict[str, Any]
 
 
@@ -74,9 +76,28 @@ def figures(out: Path) -> dict[str, str]:
         some = [row["speedup"] for row in mixed if (row["setting"]["pipeline"] > 1) == is_piped]
         found[name] = span(some, 2)
     exchanges = json.loads((out / "fidelity_shapes.json").read_text())["exchanges"]
-    errors = [abs(each["gradient_seconds"] / each["gradient_predicted"] - 1.0) for each in exchanges[1:]]
+    errors = [abs(each["gradient_seconds"] / each["gradient_predicted"] - 1.0) for each in exchanges]
     found["gradients_worst"] = percent(max(errors))
-    return found
+    return found | _pipelines(json.loads((out / "pipelines.json").read_text()))
+
+
+def _pipelines(rows: Iterable[Row]) -> dict[str, str]:
+    """What the page says of pipelines, by name."""
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(row["group"], []).append(row)
+    proven, unlimited, memory, speeds = (groups[name] for name in ("proven", "unlimited", "memory", "speeds"))
+    profiled = [*unlimited, *memory, *speeds]
+    ahead = {name: statistics.mean(1.0 - row["over_rules"] for row in groups[name]) for name in ("memory", "speeds")}
+    return {
+        "pipelines_proven": f"{sum(row['is_proven'] for row in proven)} of {len(proven)}",
+        "pipelines_near": f"{sum(row['over_bound'] <= _NEAR_BOUND for row in unlimited)} of {len(unlimited)}",
+        "pipelines_worst": f"{max(row['over_rules'] for row in profiled):.3f}",
+        "pipelines_profiled": f"{len(profiled)}",
+        "pipelines_memory": percent(ahead["memory"]),
+        "pipelines_speeds_bound": f"{statistics.mean(row['over_bound'] for row in speeds):.3f}",
+        "pipelines_speeds": percent(ahead["speeds"]),
+    }
 
 
 def page_of(template: str, out: Path) -> str:
