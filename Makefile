@@ -19,7 +19,7 @@ export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
 COMPILE = $(UV) pip compile --universal --generate-hashes --no-emit-index-url --no-header --python-version 3.11 --quiet
 PYTEST_FLAGS ?=
-BENCHMARKS := kill_to_commit loss_against_reference sdk_cost telemetry_path detection.run detection.kinds detection.prediction \
+BENCHMARKS := engine.kill_to_commit engine.loss_against_reference speed.sdk_cost speed.telemetry_path detection.run detection.kinds detection.prediction \
   detection.communication detection.hangs detection.suspicion_cost detection.page detection.real_series \
   planning faults leadership.takeover leadership.registration replicas
 

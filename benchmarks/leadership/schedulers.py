@@ -12,7 +12,7 @@ from pathlib import Path
 
 import grpc
 
-from benchmarks.planning.small_jobs import gpt
+from benchmarks.planning.solver.small_jobs import gpt
 from benchmarks.speed.live import Servers
 from evenkeel.control.v1 import control_pb2 as control
 from evenkeel.layouts.codec import layout_to_proto, model_to_proto

@@ -33,49 +33,53 @@ class Part:
 SMALL = ("--models", "llama2-7b")
 PARTS = {
     "hundred_thousand": Part(
-        module="hundred_thousand",
+        module="papers.hundred_thousand",
         full=("--days", "0.5"),
         quick=("--days", "0.1", "--stalls", "15"),
     ),
     "recurring": Part(
-        module="recurring", full=("--iterations", "2000"), quick=("--iterations", "300", "--intensities", "heavy")
+        module="papers.recurring",
+        full=("--iterations", "2000"),
+        quick=("--iterations", "300", "--intensities", "heavy"),
     ),
     "baselines": Part(module="baselines", quick=("--traces", "4", *SMALL)),
-    "resihp": Part(module="resihp", full=("--seeds", "2"), quick=("--parts", "table6", *SMALL)),
-    "fig2": Part(module="amplification"),
+    "resihp": Part(module="papers.resihp", full=("--seeds", "2"), quick=("--parts", "table6", *SMALL)),
+    "fig2": Part(module="papers.amplification"),
     "availability": Part(
-        module="availability",
+        module="papers.availability",
         full=("--devices", "8192", "--seeds", "1", "--widths", "32"),
         quick=("--devices", "4096", "--seeds", "1", "--widths", "32"),
     ),
-    "spare_domains": Part(module="spare_domains", quick=("--devices", "4096", "--seeds", "1", "--widths", "32")),
-    "half_lost": Part(module="half_lost", full=("--every", "32"), quick=("--every", "256")),
+    "spare_domains": Part(module="papers.spare_domains", quick=("--devices", "4096", "--seeds", "1", "--widths", "32")),
+    "half_lost": Part(module="papers.half_lost", full=("--every", "32"), quick=("--every", "256")),
     "half_lost_replicas": Part(
-        module="half_lost",
+        module="papers.half_lost",
         full=("--every", "32", "--victims", "replica"),
         quick=("--every", "256", "--victims", "replica"),
     ),
-    "plan_time": Part(module="plan_time", quick=("--states", "10", "--large-states", "2")),
-    "more_capacity": Part(module="more_capacity", full=("--states", "1000"), quick=("--states", "20")),
-    "exact": Part(module="exact", full=("--states", "500"), quick=("--states", "20")),
+    "plan_time": Part(module="solver.plan_time", quick=("--states", "10", "--large-states", "2")),
+    "more_capacity": Part(module="solver.more_capacity", full=("--states", "1000"), quick=("--states", "20")),
+    "exact": Part(module="solver.exact", full=("--states", "500"), quick=("--states", "20")),
     "fidelity": Part(
-        module="fidelity", full=("--parts", "faults", "--pace", "3", "--iterations", "10"), quick=("--iterations", "10")
+        module="live.fidelity",
+        full=("--parts", "faults", "--pace", "3", "--iterations", "10"),
+        quick=("--iterations", "10"),
     ),
     "fidelity_shapes": Part(
-        module="fidelity",
+        module="live.fidelity",
         full=("--parts", "shapes", "--pace", "4", "--iterations", "8", "--link-bytes-per-second", "1e6"),
         quick=("--parts", "shapes", "--iterations", "6"),
     ),
-    "routes": Part(module="routes", quick=("--iterations", "10")),
-    "virtual_stages": Part(module="virtual_stages", quick=("--iterations", "10")),
-    "mix_live": Part(module="mix_live", quick=("--iterations", "8", "--rounds", "2")),
+    "routes": Part(module="live.routes", quick=("--iterations", "10")),
+    "virtual_stages": Part(module="live.virtual_stages", quick=("--iterations", "10")),
+    "mix_live": Part(module="live.mix_live", quick=("--iterations", "8", "--rounds", "2")),
     "sequence_mix": Part(
-        module="sequence_mix",
+        module="solver.sequence_mix",
         full=("--iterations", "25"),
         quick=("--iterations", "5"),
         data_path="sequence_lengths/squad_1_1_histogram.csv",
     ),
-    "pipelines": Part(module="pipelines", full=("--seconds", "30"), quick=("--seconds", "2")),
+    "pipelines": Part(module="solver.pipelines", full=("--seconds", "30"), quick=("--seconds", "2")),
 }
 
 

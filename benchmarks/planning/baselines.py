@@ -18,10 +18,9 @@ from benchmarks.detection.baselines.greyhound import Greyhound
 from benchmarks.detection.baselines.resihp import ResiHP
 from benchmarks.detection.cells import Cell
 from benchmarks.detection.score import score_trace
-from benchmarks.planning import availability, half_lost, hundred_thousand
-from benchmarks.planning.cases import case_of, resihp_cases
-from benchmarks.planning.placements import PLACEMENTS, victims
-from benchmarks.planning.published import (
+from benchmarks.planning.papers import availability, half_lost, hundred_thousand
+from benchmarks.planning.papers.placements import PLACEMENTS, victims
+from benchmarks.planning.papers.published import (
     ALARMS_PER_TRACE,
     FIG_9,
     FIG_10_OVER,
@@ -31,7 +30,8 @@ from benchmarks.planning.published import (
     TABLE_6,
     table_6_fraction,
 )
-from benchmarks.planning.scenarios import Row, fail_slow_rows, fail_stop_rows, mixed_rows
+from benchmarks.planning.papers.scenarios import Row, fail_slow_rows, fail_stop_rows, mixed_rows
+from benchmarks.planning.solver.cases import case_of, resihp_cases
 from benchmarks.planning.tables import span, table, write_json
 from evenkeel.simulator.fleet.faults import Spacing
 from evenkeel.simulator.fleet.topology import Topology

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.planning.baselines import MOST_POINTS
-from benchmarks.planning.scenarios import OURS
+from benchmarks.planning.papers.scenarios import OURS
 from benchmarks.planning.tables import percent, span, table
 
 TEMPLATE = Path(__file__).with_name("page.md")

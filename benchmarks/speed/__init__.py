@@ -1,1 +1,1 @@
-"""Parts of ``benchmarks.telemetry_path``: what ranks send, the services without servers, the services as they run."""
+"""How fast the services are, and what the SDK costs: what ranks send, without servers, and as the services run."""

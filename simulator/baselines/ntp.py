@@ -4,7 +4,7 @@ Source: arXiv 2504.06095. A tensor group with f dead devices runs with n - f equ
 most broken share a replica; the replica's batch shrinks to keep pace, the others take it over. A change is a restart
 from a checkpoint. Deviations: the global batch is kept (fixed-batch variant); the reshard around the gradient exchange
 is not charged (published below 1 %, up to 4 % of backward); slow devices are not acted upon. Power boost
-(NTP-PW) is in ``benchmarks/planning/availability.py``.
+(NTP-PW) is in ``benchmarks/planning/papers/availability.py``.
 """
 
 from evenkeel.layouts.layout import Stage

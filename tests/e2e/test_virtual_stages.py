@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from benchmarks.planning.virtual_stages import interleavable_job
+from benchmarks.planning.live.virtual_stages import interleavable_job
 from evenkeel.cli.main import app
 from evenkeel.stack.stack import Stack
 from evenkeel.trainer_sdk.launcher.inject import slow

@@ -34,7 +34,7 @@ class SimulatedJob:
     """
 
     def __init__(self, world: "World", job_id: str, shape: Shape) -> None:
-        from benchmarks.planning.small_jobs import gpt  # noqa: PLC0415 - compiles on import
+        from benchmarks.planning.solver.small_jobs import gpt  # noqa: PLC0415 - compiles on import
 
         self.world, self.job_id, self.shape, self.random = world, job_id, shape, world.random
         home = uniform_layout(
@@ -101,7 +101,7 @@ class SimulatedJob:
         return self._placed[key]
 
     def profile(self, epoch: int) -> JobProfile:
-        from benchmarks.planning.small_jobs import WORKLOAD  # noqa: PLC0415 - compiles on import
+        from benchmarks.planning.solver.small_jobs import WORKLOAD  # noqa: PLC0415 - compiles on import
 
         seconds = self.shape.iteration_seconds
         return JobProfile(

@@ -1,4 +1,4 @@
-"""What the job of :mod:`benchmarks.planning.fidelity` goes through: faults and layouts for them, and other shapes."""
+"""What the job of :mod:`~benchmarks.planning.live.fidelity` goes through: faults with their layouts, other shapes."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -13,7 +13,7 @@ import pytest_asyncio
 from prometheus_client import CollectorRegistry
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from benchmarks.planning.small_jobs import WORKLOAD, gpt
+from benchmarks.planning.solver.small_jobs import WORKLOAD, gpt
 from evenkeel.history.records import CulpritRecord, JobRecord, PlanStatus, RankRecord, RestartRecord, VerdictRecord
 from evenkeel.history.vocabulary import VerdictKind
 from evenkeel.layouts.layout import Layout, uniform_layout

@@ -16,7 +16,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from benchmarks.planning.small_jobs import gpt
+from benchmarks.planning.solver.small_jobs import gpt
 from evenkeel.contracts.topics import BATCHES, PLANS, PROFILES, VERDICTS
 from evenkeel.detector.v1 import detector_pb2
 from evenkeel.layouts.codec import layout_to_proto, model_to_proto

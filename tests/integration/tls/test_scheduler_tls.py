@@ -9,7 +9,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from benchmarks.planning.small_jobs import gpt
+from benchmarks.planning.solver.small_jobs import gpt
 from evenkeel.cli.fleet_client import FleetClient
 from evenkeel.contracts.topics import PROFILES, VERDICTS
 from evenkeel.detector.v1 import detector_pb2

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 from hypothesis import strategies as st
 
-from benchmarks.planning.small_jobs import WORKLOAD, gpt
+from benchmarks.planning.solver.small_jobs import WORKLOAD, gpt
 from evenkeel.layouts.layout import Layout, uniform_layout
 from evenkeel.layouts.mix import mix_for
 from evenkeel.planning.costs.cost_model import CostModel

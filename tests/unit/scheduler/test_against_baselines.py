@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from benchmarks.planning.small_jobs import WORKLOAD, gpt
+from benchmarks.planning.solver.small_jobs import WORKLOAD, gpt
 from evenkeel.layouts.layout import uniform_layout
 from evenkeel.planning.costs.cost_model import CostModel
 from evenkeel.planning.costs.risks import RISK_MARGIN, judged_seconds

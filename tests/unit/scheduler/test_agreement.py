@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.planning.small_jobs import gpt
+from benchmarks.planning.solver.small_jobs import gpt
 from evenkeel.layouts.layout import uniform_layout
 from evenkeel.layouts.rank_state import RankPhase, RankState
 from evenkeel.planning.repair import repaired

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.planning.exact import Enumeration, model_with_activations, state_of
-from benchmarks.planning.more_capacity import WORKLOAD
-from benchmarks.planning.more_capacity import state_of as random_state
+from benchmarks.planning.solver.exact import Enumeration, model_with_activations, state_of
+from benchmarks.planning.solver.more_capacity import WORKLOAD
+from benchmarks.planning.solver.more_capacity import state_of as random_state
 from evenkeel.layouts.layout import Replica, Stage, uniform_layout
 from evenkeel.layouts.mix import mix_for
 from evenkeel.planning.costs.cost_model import CostModel

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.planning.small_jobs import gpt
+from benchmarks.planning.solver.small_jobs import gpt
 from evenkeel.history.vocabulary import PlanMode
 from evenkeel.layouts.layout import uniform_layout
 from evenkeel.layouts.rank_state import RankPhase, RankState

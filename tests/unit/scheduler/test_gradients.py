@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.planning.cases import resihp_cases
-from benchmarks.planning.small_jobs import WORKLOAD, gpt
+from benchmarks.planning.solver.cases import resihp_cases
+from benchmarks.planning.solver.small_jobs import WORKLOAD, gpt
 from evenkeel.layouts.layout import Layout
 from evenkeel.layouts.traffic import ring_part
 from evenkeel.planning.costs.cost_model import CostModel

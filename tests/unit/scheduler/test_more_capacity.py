@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.planning.more_capacity import compared
+from benchmarks.planning.solver.more_capacity import compared
 from evenkeel.layouts.layout import uniform_layout
 from evenkeel.planning.costs.risks import has_wide_stage, judged_seconds
 from evenkeel.planning.costs.usual_shape import UsualShape, usual_shape

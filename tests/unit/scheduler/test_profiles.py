@@ -3,7 +3,7 @@ from datetime import timedelta
 
 import pytest
 
-from benchmarks.planning.small_jobs import WORKLOAD
+from benchmarks.planning.solver.small_jobs import WORKLOAD
 from evenkeel.layouts.interleaved import interleaved_orders
 from evenkeel.layouts.layout import Layout, Replica, Stage
 from evenkeel.planning.costs.cost_model import CostModel

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 
-from benchmarks.planning.exact import Enumeration, gap_of
-from benchmarks.planning.exact import state_of as small_state
+from benchmarks.planning.solver.exact import Enumeration, gap_of
+from benchmarks.planning.solver.exact import state_of as small_state
 from evenkeel.layouts.layout import uniform_layout
 from evenkeel.planning.costs.links import SlowLink
 from evenkeel.planning.costs.risks import crowding, judged_seconds

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.planning.small_jobs import gpt
+from benchmarks.planning.solver.small_jobs import gpt
 from evenkeel.layouts.instructions import Instruction, Op
 from evenkeel.layouts.interleaved import interleaved_orders
 from evenkeel.layouts.layout import Layout, Replica, Stage, uniform_layout

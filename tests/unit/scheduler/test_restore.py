@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from benchmarks.planning.small_jobs import gpt
+from benchmarks.planning.solver.small_jobs import gpt
 from evenkeel.layouts.layout import uniform_layout
 from evenkeel.layouts.rank_state import EarlierState, KeptCopy, RankPhase, RankState, StandIn
 from evenkeel.services.scheduler.dispatch.agreement import NothingLeftError, recovery_decision

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.planning.small_jobs import gpt
+from benchmarks.planning.solver.small_jobs import gpt
 from evenkeel.layouts.instructions import Op
 from evenkeel.layouts.layout import Layout, uniform_layout
 from evenkeel.layouts.mix import mix_for

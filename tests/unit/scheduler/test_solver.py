@@ -6,8 +6,8 @@ import pytest
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
-from benchmarks.planning.cases import case_of
-from benchmarks.planning.small_jobs import WORKLOAD
+from benchmarks.planning.solver.cases import case_of
+from benchmarks.planning.solver.small_jobs import WORKLOAD
 from evenkeel.layouts.layout import uniform_layout
 from evenkeel.layouts.mix import mix_for
 from evenkeel.layouts.model import BlockCost, ModelSpec

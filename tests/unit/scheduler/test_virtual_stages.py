@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.planning.small_jobs import WORKLOAD, gpt
+from benchmarks.planning.solver.small_jobs import WORKLOAD, gpt
 from evenkeel.layouts.instructions import Op
 from evenkeel.layouts.interleaved import interleaved_orders
 from evenkeel.layouts.layout import Layout, Replica, Stage, uniform_layout

@@ -2,9 +2,9 @@ import subprocess
 import sys
 
 _SCRIPT = """
-from benchmarks.planning.plan_time import FLEETS, random_state
+from benchmarks.planning.solver.plan_time import FLEETS, random_state
 from evenkeel.pipelines.search import balance, changes, climb, dispatch, improve, tables
-from benchmarks.planning.exact import state_of
+from benchmarks.planning.solver.exact import state_of
 from evenkeel.planning.exact import cell_table, every_replica, group_deal, pipeline_bound
 from evenkeel.planning.levers.balance import split_search
 from evenkeel.planning.pipelined import makespan

@@ -6,8 +6,8 @@ from itertools import combinations, pairwise, product
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.planning.exact import HEADS, model_with_activations, whole_shares
-from benchmarks.planning.small_jobs import WORKLOAD
+from benchmarks.planning.solver.exact import HEADS, model_with_activations, whole_shares
+from benchmarks.planning.solver.small_jobs import WORKLOAD
 from evenkeel.layouts.layout import Replica, Stage, uniform_layout
 from evenkeel.planning.costs.cost_model import CostModel
 from evenkeel.planning.costs.memory import replica_peaks

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.planning.cases import large_case
+from benchmarks.planning.solver.cases import large_case
 from evenkeel.simulator.baselines import STRATEGIES
 from evenkeel.simulator.fleet.comparison import run_scenario
 from evenkeel.simulator.fleet.conditions import Conditions, noise_factors, replica_seconds

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.planning.baselines import Check
-from benchmarks.planning.placements import PLACEMENTS, deaths, victims
+from benchmarks.planning.papers.placements import PLACEMENTS, deaths, victims
 from evenkeel.layouts.layout import uniform_layout
 from evenkeel.simulator.fleet.topology import Topology
 

@@ -1,11 +1,11 @@
 import numpy as np
 import pytest
 
-from benchmarks.planning.amplification import busy_seconds, waiting
-from benchmarks.planning.availability import dropped, healthy_seconds, job, nonuniform, packed, widths_after
-from benchmarks.planning.cases import case_of
-from benchmarks.planning.half_lost import course
-from benchmarks.planning.spare_domains import lost
+from benchmarks.planning.papers.amplification import busy_seconds, waiting
+from benchmarks.planning.papers.availability import dropped, healthy_seconds, job, nonuniform, packed, widths_after
+from benchmarks.planning.papers.half_lost import course
+from benchmarks.planning.papers.spare_domains import lost
+from benchmarks.planning.solver.cases import case_of
 from evenkeel.simulator.fleet.operation import operation_of, operation_seconds
 
 

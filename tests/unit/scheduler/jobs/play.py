@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
-from benchmarks.planning.small_jobs import WORKLOAD, gpt
+from benchmarks.planning.solver.small_jobs import WORKLOAD, gpt
 from evenkeel.history.records import CulpritRecord, JobRecord, PlanEventRecord, PlanRecord, RankRecord, VerdictRecord
 from evenkeel.history.vocabulary import PlanState
 from evenkeel.layouts.layout import uniform_layout

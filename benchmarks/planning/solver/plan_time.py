@@ -1,4 +1,4 @@
-"""How long a plan takes: ``python -m benchmarks.planning.plan_time``.
+"""How long a plan takes: ``python -m benchmarks.planning.solver.plan_time``.
 
 Fleets of 64 to 100,000 devices, and one of 64 with 8,000 micro-batches, each one job with a layout in force, in random
 states: some devices dead, some slow, with speeds of their own, so that hardly two ill replicas are alike; with
@@ -15,7 +15,7 @@ import time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from benchmarks.planning.cases import Case, case_of
+from benchmarks.planning.solver.cases import Case, case_of
 from evenkeel.layouts.schedules import SCHEDULES
 from evenkeel.planning.costs.cost_model import block_slowness
 from evenkeel.planning.levers.balance.tensor_width import best_widths

@@ -1,4 +1,4 @@
-"""What the groups of a step vote cost, in one group and in levels: ``python -m benchmarks.vote_groups``.
+"""What the groups of a step vote cost, in one group and in levels: ``python -m benchmarks.engine.vote_groups``.
 
 Real processes on gloo and one store. For each number of ranks, flat and narrower votes take turns: all ranks meet,
 build the vote's groups, and vote. A time is that of the slowest rank; the table has medians, and ratios to the flat

@@ -1,4 +1,4 @@
-"""Half of 512 devices die one by one: ``python -m benchmarks.planning.half_lost``.
+"""Half of 512 devices die one by one: ``python -m benchmarks.planning.papers.half_lost``.
 
 ReCoVer's job (arXiv 2605.11215): LLaMA 7B, TP 4, PP 2, 64 replicas of 128 micro-batches, on 512 devices; nobody comes
 back. It kills whole replicas (``--victims replica``), where it gives nothing up; single devices all over the job are
@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.planning.cases import Case, case_of
-from benchmarks.planning.placements import PLACEMENTS, victims
+from benchmarks.planning.papers.placements import PLACEMENTS, victims
+from benchmarks.planning.solver.cases import Case, case_of
 from benchmarks.planning.tables import percent, table, write_json
 from evenkeel.simulator.baselines import STRATEGIES
 from evenkeel.simulator.fleet.operation import Operation, operation_of, operation_seconds

@@ -1,4 +1,4 @@
-"""What deciding on an interrupted iteration costs each rank of a large job: ``python -m benchmarks.salvage_planning``.
+"""Deciding on an interrupted iteration, for each rank of a large job: ``python -m benchmarks.engine.salvage_planning``.
 
 A model of 126 blocks under TP 8 x PP 16 (2 x 2 for 8 ranks) and however many replicas; all pipelines are full when a
 rank dies. Its stage goes on with one shard less, or, in the second case, its replica's stages are cut anew too. The

@@ -1,6 +1,6 @@
 """What the clocks of a watched loop say of two real DDP ranks: of work, sleep, stops, a quota and a busy machine.
 
-``python -m benchmarks.clocks`` trains two ranks a case, as a user would (``run.watch``), and prints a table, then JSON.
+``python -m benchmarks.speed.clocks`` trains two ranks a case, as a user would (``run.watch``); prints a table and JSON.
 Per case: rank 1's forward and backward by the wall clock, divided into time on a core, waiting for one and blocked
 (mean ms, standard deviation in brackets), and the standard deviation of the log difference between the two ranks by
 the wall clock and by time on a core. The quota needs control groups (version 1 or 2) that may be written to.
@@ -134,7 +134,7 @@ def _start(folder: Path, name: str, rank: int, port: int, num_iterations: int) -
         "MASTER_PORT": str(port),
         "TORCHELASTIC_USE_AGENT_STORE": "True",
     }
-    program = f"from benchmarks.clocks import rank_of_a_case as r; r({str(folder)!r}, {name!r}, {num_iterations})"
+    program = f"from benchmarks.speed.clocks import rank_of_a_case as r; r({str(folder)!r}, {name!r}, {num_iterations})"
     return subprocess.Popen([sys.executable, "-c", program], env=environment)
 
 

@@ -1,8 +1,8 @@
 """Both services on a fifth of a core while a hundred jobs tell of their iterations, then on all cores there are.
 
-``python -m benchmarks.starved`` starts a Kafka, a PostgreSQL and the services of its own, and prints a table, then
-JSON: whether any record was read twice, how often partitions were dealt out, how long catching up took, and how many
-of the ranks that fell ill were named. Needs control groups (version 1 or 2) that may be written to.
+``python -m benchmarks.speed.starved`` starts a Kafka, a PostgreSQL and the services of its own, and prints a table
+and JSON: whether any record was read twice, how often partitions were dealt out, how long catching up took, and how
+many of the ranks that fell ill were named. Needs control groups (version 1 or 2) that may be written to.
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """How many rank-samples a second telemetry and detector take in, and how that grows with the number of ranks.
 
-``python -m benchmarks.telemetry_path`` prints a table and one line of JSON. Per job size:
+``python -m benchmarks.speed.telemetry_path`` prints a table and one line of JSON. Per job size:
 
 - ``detector``: the pure detector, frames as arrays, per second of CPU time (one core): frames one by one, and in
   blocks, as the service takes what is there already;

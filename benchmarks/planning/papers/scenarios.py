@@ -1,6 +1,6 @@
 """The published scenarios, each run for every system on the same faults; rows are plain data.
 
-What no paper says is the same for everybody and named: whom failures hit (:mod:`benchmarks.planning.placements`), and
+What no paper says is the same for everybody and named: whom failures hit (:mod:`.placements`), and
 the *stall*, seconds from a death until everybody trains again (verdict, groups, restart, catch-up), without the bytes
 that a system moves.
 """
@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
 
-from benchmarks.planning.cases import Case, throughput_for_residual
-from benchmarks.planning.placements import deaths
-from benchmarks.planning.published import INTERVALS_SECONDS, SEVERITIES
+from benchmarks.planning.papers.placements import deaths
+from benchmarks.planning.papers.published import INTERVALS_SECONDS, SEVERITIES
+from benchmarks.planning.solver.cases import Case, throughput_for_residual
 from evenkeel.planning.costs.price import TransitionCosts
 from evenkeel.simulator.baselines import STRATEGIES
 from evenkeel.simulator.fleet.detection import DetectorModel

@@ -1,4 +1,4 @@
-"""How many spare scale-up domains a job needs: ``python -m benchmarks.planning.spare_domains``.
+"""How many spare scale-up domains a job needs: ``python -m benchmarks.planning.papers.spare_domains``.
 
 NTP's second question (arXiv 2504.06095): with the batch fixed and devices dead, how many domains must be kept beyond
 the job's own for nothing to be lost? Published, 32 K devices in domains of 32: dropping 90, NTP 16. A spare replica
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.planning.availability import (
+from benchmarks.planning.papers.availability import (
     FRACTIONS,
     NUM_DEVICES,
     PIPELINE,

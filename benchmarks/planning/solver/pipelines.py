@@ -1,10 +1,10 @@
 """Pipeline cases: published figures, the OctoPipe rules, our generator and the lower bound, case by case.
 
-Run ``python -m benchmarks.planning.pipelines [--seconds S] [--json FILE] [--only TEXT]``; prints Markdown tables. Each
-case gets S seconds of processor time on one thread (2.5 S from 8 devices on), so that a busy machine changes how long
-a run takes and not what it finds; tiny and SlackPipe cases are then proven. ``--schedules N`` gives each that many
-schedules instead, and finds the same again with the same ``--seed``. Unequal speeds
-are the same profiled models with one device at half speed, or two at 0.8 and 0.6.
+Run ``python -m benchmarks.planning.solver.pipelines``; prints Markdown tables. Each case gets S seconds of processor
+time on one thread (2.5 S from 8 devices on), so that a busy machine changes how long a run takes and not what it
+finds; tiny and SlackPipe cases are then proven. ``--schedules N`` gives each that many schedules instead, and finds
+the same again with the same ``--seed``. Unequal speeds are the same profiled models with one device at half speed, or
+two at 0.8 and 0.6.
 """
 
 import argparse

@@ -1,8 +1,8 @@
-"""Several stages a rank, live: ``python -m benchmarks.planning.virtual_stages``.
+"""Several stages a rank, live: ``python -m benchmarks.planning.live.virtual_stages``.
 
 A job of PP 4 (gloo, emulated devices) with few micro-batches runs under the best layout for an engine that has one
 stage a rank, then under the best one with several: healthy, and with a slow device. Predictions and measurements are
-those of :mod:`benchmarks.planning.fidelity`: what the scheduler knew before each plan, and what it measured. What the
+those of :mod:`~benchmarks.planning.live.fidelity`: what the scheduler knew before each plan, what it measured. What the
 detector says of the run is told too: a device that is slow is to be named, and nothing else.
 """
 
@@ -11,12 +11,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from benchmarks.planning.best_layout import best_layout
 from benchmarks.planning.live.engine_run import run
+from benchmarks.planning.live.pipelined_job import pipelined_job
 from benchmarks.planning.live.predictions import batches_told, rows_of
+from benchmarks.planning.live.routes import HEADER, cells_of
 from benchmarks.planning.live.steps import HEALTHY, Step
-from benchmarks.planning.pipelined_job import pipelined_job
-from benchmarks.planning.routes import HEADER, cells_of
+from benchmarks.planning.solver.best_layout import best_layout
 from benchmarks.planning.tables import table, write_json
 from evenkeel.demo.job import MainJob
 from evenkeel.offline.samples_stream import observations_of

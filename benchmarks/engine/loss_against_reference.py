@@ -1,4 +1,4 @@
-"""The demo's scenario against the failure-free run: ``python -m benchmarks.loss_against_reference``.
+"""The demo's scenario against the failure-free run: ``python -m benchmarks.engine.loss_against_reference``.
 
 Plays the whole script (slow device, recovery, death, replacement, services killed) in float32 and again in float64, and
 prints the largest relative difference of any iteration's loss. If only rounding differs, float64 is nine orders better.

@@ -1,4 +1,4 @@
-"""The cost model against the engine: ``python -m benchmarks.planning.fidelity``.
+"""The cost model against the engine: ``python -m benchmarks.planning.live.fidelity``.
 
 The demo's job (TP 2 x PP 2 x DP 2, gloo, emulated devices) runs healthy. *Faults*: some devices become slow or go; the
 solver's layout for them is applied; they recover; the full shape is applied again; and so on. *Shapes*: nothing breaks,

@@ -1,4 +1,4 @@
-"""Long-tailed lengths, nothing broken: ``python -m benchmarks.planning.sequence_mix HISTOGRAM.csv``.
+"""Long-tailed lengths, nothing broken: ``python -m benchmarks.planning.solver.sequence_mix HISTOGRAM.csv``.
 
 Documents are drawn from a histogram of lengths (columns ``length_tokens, count``) and packed into micro-batches in the
 order in which they come, until the next one does not fit; then the same documents of each iteration are dealt out by

@@ -1,4 +1,4 @@
-"""What copies on peers and checkpoints cost a healthy job: ``python -m benchmarks.copies_cost``.
+"""What copies on peers and checkpoints cost a healthy job: ``python -m benchmarks.engine.copies_cost``.
 
 The example job (TP 2 x PP 2, one replica: every rank is copied twice) with and without copies, a run of each kind in
 turn. Prints the median iteration of each kind and the bytes that a copy has; JSON goes to ``--out``.
@@ -54,7 +54,7 @@ def iteration_seconds(model: dict[str, int], config: dict[str, Any], num_iterati
             config = {**config, "checkpoint": {**checkpoint, "directory": f"{folder}/checkpoints"}}
         spec = JobSpec(
             job_id="copies-cost",
-            entry_point="benchmarks.copies_cost:rank",
+            entry_point="benchmarks.engine.copies_cost:rank",
             layout=LAYOUT,
             run_dir=Path(folder),
             device_kind=DeviceKind.CPU,

@@ -1,4 +1,4 @@
-"""From kill -9 to the next committed optimizer step: ``python -m benchmarks.kill_to_commit``.
+"""From kill -9 to the next committed optimizer step: ``python -m benchmarks.engine.kill_to_commit``.
 
 The demo's job on the demo's stack: 8 ranks (TP 2 x PP 2 x DP 2) on emulated devices, killed at random moments of an
 iteration, every position in turn, rank 0 included; each time a replacement joins before the next kill. Prints a line

@@ -1,6 +1,6 @@
 """What the SDK costs the training thread per iteration, with Kafka up, down and stuck.
 
-``python -m benchmarks.sdk_cost`` starts a Kafka of its own and prints a table, then JSON. Two kinds of callers: a plain
+``python -m benchmarks.speed.sdk_cost`` starts a Kafka of its own and prints a table and JSON. Callers: a plain
 loop (``run.iteration`` with three compute segments and a rank controller), and the elastic engine (every segment and
 wait that its clock is told of, and its sample). Only the SDK's calls are timed; in between the thread computes, as a
 trainer does.

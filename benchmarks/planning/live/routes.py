@@ -1,8 +1,8 @@
-"""Stages of micro-batches on other replicas, live: ``python -m benchmarks.planning.routes``.
+"""Stages of micro-batches on other replicas, live: ``python -m benchmarks.planning.live.routes``.
 
 A job of PP 2 x DP 2 (gloo, emulated devices) has slow devices. It runs under the solver's best layout for a job whose
 engine runs no routes, then under the best one with routes, the devices as slow as before. Predictions and measurements
-are those of :mod:`benchmarks.planning.fidelity`: what the scheduler knew before each plan, and what it measured.
+are those of :mod:`benchmarks.planning.live.fidelity`: what the scheduler knew before each plan, and what it measured.
 """
 
 import argparse
@@ -10,11 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from benchmarks.planning.best_layout import best_layout
 from benchmarks.planning.live.engine_run import run
+from benchmarks.planning.live.pipelined_job import pipelined_job
 from benchmarks.planning.live.predictions import Row, rows_of
 from benchmarks.planning.live.steps import HEALTHY, Step
-from benchmarks.planning.pipelined_job import pipelined_job
+from benchmarks.planning.solver.best_layout import best_layout
 from benchmarks.planning.tables import table, write_json
 from evenkeel.demo.job import MainJob
 from evenkeel.planning.costs.cost_model import ASSUMED_WORKLOAD

@@ -1,4 +1,4 @@
-"""98,304 devices that fail every 18 minutes: ``python -m benchmarks.planning.hundred_thousand``.
+"""98,304 devices that fail every 18 minutes: ``python -m benchmarks.planning.papers.hundred_thousand``.
 
 FT-HSDP (arXiv 2602.00277) publishes 80 % effective time there, 44 % for a synchronous job: the first table is these,
 with their own constants, to check the re-implementations. The second has every system on equal terms: from a death to
@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from benchmarks.planning.scenarios import STALLS_SECONDS
+from benchmarks.planning.papers.scenarios import STALLS_SECONDS
 from benchmarks.planning.tables import percent, table, write_json
 from evenkeel.layouts.layout import Layout, uniform_layout
 from evenkeel.planning.costs.cost_model import CostModel, Workload

@@ -1,4 +1,4 @@
-"""Whether more healthy capacity ever makes a plan slower: ``python -m benchmarks.planning.more_capacity``.
+"""Whether more healthy capacity ever makes a plan slower: ``python -m benchmarks.planning.solver.more_capacity``.
 
 Random jobs of up to 27 ranks in random states, half of them under a layout that was planned for an earlier state. Each
 is planned twice, with a rank in a worse and in a better condition, and the two plans are compared as the solver judges
@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from benchmarks.planning.small_jobs import WORKLOAD, gpt
+from benchmarks.planning.solver.small_jobs import WORKLOAD, gpt
 from benchmarks.planning.tables import percent, table, write_json
 from evenkeel.layouts.layout import Layout, uniform_layout
 from evenkeel.layouts.mix import mix_for

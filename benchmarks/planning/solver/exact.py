@@ -1,4 +1,4 @@
-"""Plans beside the best layout there is, found by looking at all: ``python -m benchmarks.planning.exact``.
+"""Plans beside the best layout there is, found by looking at all: ``python -m benchmarks.planning.solver.exact``.
 
 Random jobs of up to eight devices and six layers in random states, memory limits known, 1F1B. All layouts are looked
 at that have no more replicas than the full shape: any devices side by side in any order, any cut of the heads,
@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.planning.small_jobs import WORKLOAD, gpt
+from benchmarks.planning.solver.small_jobs import WORKLOAD, gpt
 from benchmarks.planning.tables import percent, table, write_json
 from evenkeel.layouts.layout import Replica, Stage, uniform_layout
 from evenkeel.layouts.model import ModelSpec

@@ -1,4 +1,4 @@
-"""A sequence mix on the engine, nothing broken: ``python -m benchmarks.planning.mix_live``.
+"""A sequence mix on the engine, nothing broken: ``python -m benchmarks.planning.live.mix_live``.
 
 A job of PP 4 x DP 2 (gloo, emulated devices: real compute, paced) trains on documents of log-normal lengths, stretch by
 stretch in turn as they were drawn and dealt out by the mix. Beside what was measured stands the longest path through
@@ -12,8 +12,8 @@ from pathlib import Path
 from statistics import fmean
 
 from benchmarks.planning.live.engine_run import Segment, run
+from benchmarks.planning.live.pipelined_job import pipelined_job
 from benchmarks.planning.live.steps import HEALTHY, Step
-from benchmarks.planning.pipelined_job import pipelined_job
 from benchmarks.planning.tables import table, write_json
 from evenkeel.demo.job import MainJob
 from evenkeel.layouts.layout import Layout

@@ -1,4 +1,4 @@
-"""One device at half speed, and whom it makes wait: ``python -m benchmarks.planning.amplification``.
+"""One device at half speed, and whom it makes wait: ``python -m benchmarks.planning.papers.amplification``.
 
 ResiHP's Fig. 2 (arXiv 2605.06374): LLaMA-2 13B, TP 4, DP 2, PP 4. Extra idle time of the devices that wait, in units of
 what the slow device itself takes longer: in its tensor group, in its replica, in the whole job (each set holds the one
@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from benchmarks.planning.cases import Case, resihp_cases
+from benchmarks.planning.solver.cases import Case, resihp_cases
 from benchmarks.planning.tables import table, write_json
 from evenkeel.layouts.cut import cut
 from evenkeel.simulator.baselines import STRATEGIES

@@ -1,4 +1,4 @@
-"""256 devices, failures that recur and are repaired, 10,000 iterations: ``python -m benchmarks.planning.recurring``.
+"""256 devices, failures that recur and are repaired: ``python -m benchmarks.planning.papers.recurring``.
 
 ResiHP's large run (arXiv 2605.06374): LLaMA-2 70B, TP 4, DP 4, PP 16; there it was 1.11 x strengthened Oobleck. The
 detector is ours as measured, for all systems. Failures are devices that die or slow down, nodes that go silent, and
@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.planning.cases import Case, large_case
+from benchmarks.planning.solver.cases import Case, large_case
 from benchmarks.planning.tables import percent, table, write_json
 from evenkeel.simulator.baselines import STRATEGIES
 from evenkeel.simulator.fleet.detection import measured_detector

@@ -1,4 +1,4 @@
-"""ResiHP's scenarios, every system on the same faults: ``python -m benchmarks.planning.resihp``.
+"""ResiHP's scenarios, every system on the same faults: ``python -m benchmarks.planning.papers.resihp``.
 
 Prints tables (Markdown) and writes JSON; a cell of a table is the range over the six jobs, the JSON file has each.
 Everything is simulated; what the simulation leaves out is in ``docs/simulator.md``. Rows that the JSON file has already
@@ -12,10 +12,9 @@ from functools import partial
 from itertools import product
 from pathlib import Path
 
-from benchmarks.planning.cases import resihp_cases
-from benchmarks.planning.placements import PLACEMENTS
-from benchmarks.planning.published import FIG_9, INTERVALS_SECONDS, SEVERITIES
-from benchmarks.planning.scenarios import (
+from benchmarks.planning.papers.placements import PLACEMENTS
+from benchmarks.planning.papers.published import FIG_9, INTERVALS_SECONDS, SEVERITIES
+from benchmarks.planning.papers.scenarios import (
     FAIL_SLOW,
     FAIL_STOP,
     MIXED,
@@ -26,6 +25,7 @@ from benchmarks.planning.scenarios import (
     fail_stop_rows,
     mixed_rows,
 )
+from benchmarks.planning.solver.cases import resihp_cases
 from benchmarks.planning.tables import span, table, write_json
 
 PARTS = ("table6", "stalls", "fig9", "fig10")

@@ -1,4 +1,4 @@
-"""Throughput lost against the part of devices that is dead: ``python -m benchmarks.planning.availability``.
+"""Throughput lost against the part of devices that is dead: ``python -m benchmarks.planning.papers.availability``.
 
 NTP's question (arXiv 2504.06095): a tensor group is a scale-up domain of 32 or 64 devices; when one dies, what is lost?
 Published, 32 K devices in domains of 32, a 480B model, 16 M tokens: up to 4e-3 dead, dropping loses 12 % at most, NTP

@@ -1,0 +1,1 @@
+"""What repairs cost a running engine."""

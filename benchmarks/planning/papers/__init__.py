@@ -1,0 +1,1 @@
+"""Published systems and ours on the same faults, paper by paper."""

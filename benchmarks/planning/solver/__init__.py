@@ -1,0 +1,1 @@
+"""The planner by itself: its time, its optimum, its pipelines."""
