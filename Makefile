@@ -68,10 +68,10 @@ lint: setup ## Style, types, import rules, contracts; generated code and migrati
 	cd protos && buf lint
 	python protos/breaking.py
 	python protos/generate.py --check
-	python -m evenkeel.cli.settings_page --check
-	python -m evenkeel.cli.topics_page --check
-	python -m evenkeel.cli.metrics_page --check
-	python -m evenkeel.stack.migrations_check
+	python -m evenkeel.cli.pages.settings --check
+	python -m evenkeel.cli.pages.topics --check
+	python -m evenkeel.cli.pages.metrics --check
+	python -m evenkeel.stack.postgres.migrations_check
 
 format: setup ## Format the code and sort the imports
 	ruff check --fix .
@@ -79,9 +79,9 @@ format: setup ## Format the code and sort the imports
 
 generate: setup ## Generate protos/gen from protos/evenkeel, docs/settings.md, docs/topics.md and docs/metrics.md
 	python protos/generate.py
-	python -m evenkeel.cli.settings_page
-	python -m evenkeel.cli.topics_page
-	python -m evenkeel.cli.metrics_page
+	python -m evenkeel.cli.pages.settings
+	python -m evenkeel.cli.pages.topics
+	python -m evenkeel.cli.pages.metrics
 
 lock: $(UV) ## Compile requirements/*.lock from pyproject.toml; pins stay where they still fit
 	$(COMPILE) pyproject.toml --all-extras --group dev --output-file requirements/dev.lock

@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from evenkeel.attribution.heavy_stages import heavy_stages
-from evenkeel.attribution.links import by_slowness, links_of, slow_links
+from evenkeel.attribution.causes.heavy_stages import heavy_stages
+from evenkeel.attribution.causes.links import by_slowness, links_of, slow_links
+from evenkeel.attribution.causes.pauses import pauses
+from evenkeel.attribution.causes.sequences import sequence_factors
+from evenkeel.attribution.causes.slow_workers import slow_workers
+from evenkeel.attribution.graph.replay import Replay
+from evenkeel.attribution.graph.turns import fitting_replay
 from evenkeel.attribution.operations import COMPUTE, LOCAL, Operations, OperationType
-from evenkeel.attribution.pauses import pauses
 from evenkeel.attribution.questions import EXPLAINS, STRAGGLING, Questions, Step, Suspect
-from evenkeel.attribution.replay import Replay
-from evenkeel.attribution.sequences import sequence_factors
-from evenkeel.attribution.slow_workers import slow_workers
-from evenkeel.attribution.turns import fitting_replay
 
 SLOWEST_WORKERS = 0.03
 """Part of the workers, slowest first, that are made ideal to see what single workers explain (the paper's)."""
@@ -70,7 +70,7 @@ class Attribution:
         by_operation: Suspects by kind of operation, worst first.
         by_rank: Suspects by worker, by global rank, worst first; of more than 512 workers the 64 that compute longest
             beside the others of their stage.
-        by_link: Suspects by link (see :mod:`evenkeel.attribution.links`): the 16 whose transfers take longest, worst
+        by_link: Suspects by link (see :mod:`.causes.links`): the 16 whose transfers take longest, worst
             first.
         causes: What explains at least half of a slowdown of 10 % or more: "slow_workers", "last_stage", "heavy_stage"
             (another than the last), "communication", "pauses" (computations that now and then take twice as long),

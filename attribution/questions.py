@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from evenkeel.attribution.replay import Replay
+from evenkeel.attribution.graph.replay import Replay
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]

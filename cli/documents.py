@@ -1,4 +1,4 @@
-"""Reads JSON files that people wrote, and says in one line what is wrong with one that cannot be read."""
+"""Files that a command reads, ``-`` for standard input; what is wrong with a JSON file is said in one line."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping
@@ -8,7 +8,14 @@ from typing import Any
 import typer
 
 from evenkeel.cli.errors import CommandError, ExitStatus
-from evenkeel.cli.output import show_json
+from evenkeel.cli.terminal.output import show_json
+
+STANDARD_INPUT = Path("/dev/stdin")
+
+
+def readable(path: Path) -> Path:
+    """The file to read for an argument."""
+    return STANDARD_INPUT if path == Path("-") else path
 
 
 def read_json(path: Path, page: str) -> Any:

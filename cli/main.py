@@ -13,34 +13,46 @@ import typer.core
 import typer.main
 
 from evenkeel.cli.errors import CommandError, ExitStatus
-from evenkeel.cli.output import OutputFormat, say
 from evenkeel.cli.session import DEFAULT_STACK, Session
+from evenkeel.cli.terminal.output import OutputFormat, say
 from evenkeel.stack.errors import ServerAwayError, StackError, StackNameError
 
 # Where each command is, and its line in the list: nothing of it is loaded before it is called.
 COMMANDS = {
-    "doctor": ("evenkeel.cli.doctor:doctor", "Say what this machine lacks to run Evenkeel, and how to get it."),
+    "doctor": ("evenkeel.cli.machine.doctor:doctor", "Say what this machine lacks to run Evenkeel, and how to get it."),
     "demo": (
-        "evenkeel.cli.demo:demo",
+        "evenkeel.cli.machine.demo:demo",
         "Run the main job through its failures on a stack of its own, and write a report.",
     ),
-    "stack": ("evenkeel.cli.stack:app", "The local Kafka, PostgreSQL and services."),
-    "run": ("evenkeel.cli.run:run", "Run a training job: one process for each rank, started again when one dies."),
-    "launch": ("evenkeel.cli.run:launch", "Run a script as replicas, some on each host; one that dies is replaced."),
-    "inject": ("evenkeel.cli.inject:app", "Faults into a job that runs on this machine."),
-    "jobs": ("evenkeel.cli.jobs:app", "What the fleet trains."),
-    "incidents": ("evenkeel.cli.incidents:app", "Failures, from first verdict to resolution."),
-    "verdicts": ("evenkeel.cli.verdicts:app", "What the detector found, with its evidence."),
-    "plans": ("evenkeel.cli.plans:app", "What was done about failures, and why."),
-    "why": ("evenkeel.cli.why:why", "Say what explains a job's slowdown now: rank, stage, operation or sequences."),
-    "record": ("evenkeel.cli.record:record_job", "Write what Kafka still holds of a job into a file."),
-    "replay": ("evenkeel.cli.replay:replay_recording", "Run the detector over a recorded job."),
-    "analyze": ("evenkeel.cli.analyze:analyze_recording", "Say what made a recorded job slow."),
-    "plan": ("evenkeel.cli.plan:plan", "Say what would be done in a state that a file describes, and why."),
-    "schedule": ("evenkeel.cli.schedule:schedule", "Find the partition, placement and F/B/W order of a pipeline."),
-    "simulate": ("evenkeel.cli.simulate:simulate", "Simulate a failing fleet and compare ways to train on it."),
-    "topics": ("evenkeel.cli.topics:app", "The Kafka topics."),
-    "db": ("evenkeel.cli.db:app", "The history's database."),
+    "stack": ("evenkeel.cli.machine.stack:app", "The local Kafka, PostgreSQL and services."),
+    "run": (
+        "evenkeel.cli.machine.run:run",
+        "Run a training job: one process for each rank, started again when one dies.",
+    ),
+    "launch": (
+        "evenkeel.cli.machine.run:launch",
+        "Run a script as replicas, some on each host; one that dies is replaced.",
+    ),
+    "inject": ("evenkeel.cli.machine.inject:app", "Faults into a job that runs on this machine."),
+    "jobs": ("evenkeel.cli.fleet.jobs:app", "What the fleet trains."),
+    "incidents": ("evenkeel.cli.fleet.incidents:app", "Failures, from first verdict to resolution."),
+    "verdicts": ("evenkeel.cli.fleet.verdicts:app", "What the detector found, with its evidence."),
+    "plans": ("evenkeel.cli.fleet.plans:app", "What was done about failures, and why."),
+    "why": (
+        "evenkeel.cli.recorded.why:why",
+        "Say what explains a job's slowdown now: rank, stage, operation or sequences.",
+    ),
+    "record": ("evenkeel.cli.recorded.record:record_job", "Write what Kafka still holds of a job into a file."),
+    "replay": ("evenkeel.cli.recorded.replay:replay_recording", "Run the detector over a recorded job."),
+    "analyze": ("evenkeel.cli.recorded.analyze:analyze_recording", "Say what made a recorded job slow."),
+    "plan": ("evenkeel.cli.what_if.plan:plan", "Say what would be done in a state that a file describes, and why."),
+    "schedule": (
+        "evenkeel.cli.what_if.schedule:schedule",
+        "Find the partition, placement and F/B/W order of a pipeline.",
+    ),
+    "simulate": ("evenkeel.cli.what_if.simulate:simulate", "Simulate a failing fleet and compare ways to train on it."),
+    "topics": ("evenkeel.cli.machine.topics:app", "The Kafka topics."),
+    "db": ("evenkeel.cli.machine.db:app", "The history's database."),
 }
 
 

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from evenkeel.cli.errors import CommandError, ExitStatus
-from evenkeel.cli.output import OutputFormat
+from evenkeel.cli.terminal.output import OutputFormat
 from evenkeel.stack.addresses import wrong_address
 from evenkeel.stack.paths import stack_names
 from evenkeel.stack.state import Phase, read_state

@@ -12,8 +12,8 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from evenkeel.demo.run_log import PlanSeen
-from evenkeel.demo.snapshot import RankNow, Snapshot, plan_line, verdict_line
+from evenkeel.demo.observed.run_log import PlanSeen
+from evenkeel.demo.observed.snapshot import RankNow, Snapshot, plan_line, verdict_line
 
 BAR_WIDTH = 26
 NUM_EVENTS = 12

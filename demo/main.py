@@ -20,12 +20,12 @@ from types import FrameType
 
 from rich.console import Console
 
-from evenkeel.demo.expectations import Expectation, expectations_of
-from evenkeel.demo.lateness import ON_TIME, lateness
 from evenkeel.demo.live import choose_view
-from evenkeel.demo.observations import Observations
+from evenkeel.demo.observed.lateness import ON_TIME, lateness
+from evenkeel.demo.observed.observations import Observations
 from evenkeel.demo.performance import perform
-from evenkeel.demo.summary import Summary, summarise
+from evenkeel.demo.report.expectations import Expectation, expectations_of
+from evenkeel.demo.report.summary import Summary, summarise
 from evenkeel.stack.errors import StackError
 from evenkeel.stack.stack import Stack
 
@@ -101,8 +101,8 @@ def _write(
     seconds: float,
 ) -> None:
     # Late: the plotting library is not needed while the job runs, and costs a second of a core.
-    from evenkeel.demo import pictures  # noqa: PLC0415
-    from evenkeel.demo.report import render_report  # noqa: PLC0415
+    from evenkeel.demo.report import pictures  # noqa: PLC0415
+    from evenkeel.demo.report.page import render_report  # noqa: PLC0415
 
     images = [
         (

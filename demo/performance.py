@@ -13,17 +13,17 @@ from pathlib import Path
 
 import psycopg
 
-from evenkeel.demo.director import Director
-from evenkeel.demo.history_reader import read_decided, read_history
-from evenkeel.demo.job import MainJob, main_job
 from evenkeel.demo.live import View
-from evenkeel.demo.observations import HistoryFacts, Observations
-from evenkeel.demo.recorder import recording
+from evenkeel.demo.observed.history_reader import read_decided, read_history
+from evenkeel.demo.observed.observations import HistoryFacts, Observations
+from evenkeel.demo.observed.recorder import recording
+from evenkeel.demo.observed.run_log import RunLog
+from evenkeel.demo.observed.snapshot import SnapshotMaker
 from evenkeel.demo.reference import Reference, reference_run
-from evenkeel.demo.run_log import RunLog
-from evenkeel.demo.scenario import LONG_DOCUMENTS, Step, choose_cast, script
-from evenkeel.demo.snapshot import SnapshotMaker
-from evenkeel.demo.stage_hands import StageHands
+from evenkeel.demo.script.director import Director
+from evenkeel.demo.script.job import MainJob, main_job
+from evenkeel.demo.script.scenario import LONG_DOCUMENTS, Step, choose_cast, script
+from evenkeel.demo.script.stage_hands import StageHands
 from evenkeel.stack.stack import Stack
 from evenkeel.trainer_sdk.elastic.config import config_to_json
 from evenkeel.trainer_sdk.launcher.description.job_spec import JobSpec

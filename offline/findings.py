@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from evenkeel.offline.skipped import Skipped
+from evenkeel.offline.tables.skipped import Skipped
 from evenkeel.services.detector.domain.findings.verdict import Verdict
 from evenkeel.services.detector.domain.series.finding import SeriesVerdict
 

@@ -13,14 +13,14 @@ from evenkeel.offline.formats import RecordingFormat
 from evenkeel.offline.iterations.clocks import ClockChoice
 from evenkeel.offline.iterations.file import read_iterations
 from evenkeel.offline.iterations.verdicts import RecordedDevices
-from evenkeel.offline.operations_file import read_operations
-from evenkeel.offline.operations_frames import frames_of
-from evenkeel.offline.operations_traffic import traffic_of
-from evenkeel.offline.samples_file import plain_bytes
-from evenkeel.offline.samples_order import ordered_messages
-from evenkeel.offline.samples_stream import observations_of
+from evenkeel.offline.operations.file import read_operations
+from evenkeel.offline.operations.frames import frames_of
+from evenkeel.offline.operations.step_seconds import step_seconds
+from evenkeel.offline.operations.traffic import traffic_of
+from evenkeel.offline.samples.file import plain_bytes
+from evenkeel.offline.samples.order import ordered_messages
+from evenkeel.offline.samples.stream import observations_of
 from evenkeel.offline.series_file import read_series
-from evenkeel.offline.step_seconds import step_seconds
 from evenkeel.services.detector.domain.findings.verdict import Verdict, VerdictKind
 from evenkeel.services.detector.domain.frames.observation import FrameObservation, Observation
 from evenkeel.services.detector.domain.job import JobDetector

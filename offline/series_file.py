@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from evenkeel.offline.csv_columns import Column
 from evenkeel.offline.errors import RecordingError
-from evenkeel.offline.tables import Table, read_table
+from evenkeel.offline.tables.csv_columns import Column
+from evenkeel.offline.tables.tables import Table, read_table
 from evenkeel.services.detector.domain.series.finding import Iteration
 
 NEEDED = ("iteration", "seconds")

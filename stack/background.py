@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from evenkeel.stack.errors import StackError, log_tail
 from evenkeel.stack.paths import stack_folder
-from evenkeel.stack.pids import end_processes, is_alive, start_mark
+from evenkeel.stack.processes.pids import end_processes, is_alive, start_mark
 from evenkeel.stack.state import Phase, StackState, is_owned, read_state, remove_state, state_path
 
 START_TIMEOUT_SECONDS = 600.0

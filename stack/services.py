@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from evenkeel.stack.addresses import Addresses
-from evenkeel.stack.ports import LOOPBACK
+from evenkeel.stack.processes.ports import LOOPBACK
 
 # In the order of the data: each one's input is there before it starts, and it stops before its input does.
 SERVICE_NAMES = ("telemetry", "detector", "scheduler")

@@ -19,20 +19,20 @@ from types import TracebackType
 from typing import IO, Self
 
 from evenkeel.stack.addresses import Addresses, wrong_address
-from evenkeel.stack.databases import upgrade_database
 from evenkeel.stack.errors import StackError
-from evenkeel.stack.kafka import Kafka
-from evenkeel.stack.keeper import Keeper
-from evenkeel.stack.locks import try_lock
+from evenkeel.stack.kafka.node import Kafka
+from evenkeel.stack.kafka.topics import apply_topics
 from evenkeel.stack.paths import stack_folder
-from evenkeel.stack.pids import is_alive
-from evenkeel.stack.ports import LOOPBACK, free_ports
-from evenkeel.stack.postgres import Postgres
+from evenkeel.stack.postgres.databases import upgrade_database
+from evenkeel.stack.postgres.server import Postgres
+from evenkeel.stack.processes.keeper import Keeper
+from evenkeel.stack.processes.locks import try_lock
+from evenkeel.stack.processes.pids import is_alive
+from evenkeel.stack.processes.ports import LOOPBACK, free_ports
+from evenkeel.stack.processes.supervisor import Supervisor
+from evenkeel.stack.processes.watchdog import Watchdog
 from evenkeel.stack.services import SERVICE_NAMES, process_names, service_process
 from evenkeel.stack.state import Phase, StackState, lock_path, process_state, read_state, remove_state, write_state
-from evenkeel.stack.supervisor import Supervisor
-from evenkeel.stack.topics import apply_topics
-from evenkeel.stack.watchdog import Watchdog
 
 # Whoever looks at the state takes the lock for a moment.
 LOCK_TIMEOUT_SECONDS = 1.0

@@ -12,9 +12,9 @@ from enum import StrEnum
 from pathlib import Path
 
 from evenkeel.stack.addresses import Addresses
-from evenkeel.stack.locks import try_lock
 from evenkeel.stack.paths import stack_folder
-from evenkeel.stack.pids import start_mark
+from evenkeel.stack.processes.locks import try_lock
+from evenkeel.stack.processes.pids import start_mark
 
 
 class Phase(StrEnum):
@@ -33,7 +33,7 @@ class ProcessState:
 
     Attributes:
         process_id: Its id.
-        mark: When it started, see :func:`evenkeel.stack.pids.start_mark`.
+        mark: When it started, see :func:`evenkeel.stack.processes.pids.start_mark`.
         restarts: How often it was started again.
     """
 

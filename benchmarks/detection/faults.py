@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, ClassVar
 
-from evenkeel.demo.conditions import Moment
-from evenkeel.demo.run_log import VerdictSeen
+from evenkeel.demo.observed.run_log import VerdictSeen
+from evenkeel.demo.script.conditions import Moment
 from evenkeel.history.vocabulary import VerdictKind
 
 

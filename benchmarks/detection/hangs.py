@@ -19,7 +19,7 @@ import numpy as np
 from benchmarks.detection.score import at_least_percent
 from evenkeel.contracts.columns import HAS_FLOPS, ITERATION, PRESENT, tell_process
 from evenkeel.layouts.layout import Layout, uniform_layout
-from evenkeel.offline.samples_stream import observations_of
+from evenkeel.offline.samples.stream import observations_of
 from evenkeel.services.detector.domain.findings.verdict import Verdict, VerdictKind
 from evenkeel.services.detector.domain.job import JobDetector
 from evenkeel.telemetry.v2.batch_pb2 import Batch

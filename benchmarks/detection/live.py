@@ -17,11 +17,11 @@ from pathlib import Path
 
 from benchmarks.detection.faults import AFTERMATH_SECONDS, Fault, Finding, draw_faults, finding_of
 from benchmarks.detection.live_report import LIVE, LiveReport, in_words
-from evenkeel.demo.conditions import IterationsPassed, IterationsUnderNewEpoch, Moment, ShapeReached
-from evenkeel.demo.job import MainJob, main_job
+from evenkeel.demo.observed.recorder import recording
+from evenkeel.demo.observed.run_log import RunLog, VerdictSeen
 from evenkeel.demo.performance import job_spec
-from evenkeel.demo.recorder import recording
-from evenkeel.demo.run_log import RunLog, VerdictSeen
+from evenkeel.demo.script.conditions import IterationsPassed, IterationsUnderNewEpoch, Moment, ShapeReached
+from evenkeel.demo.script.job import MainJob, main_job
 from evenkeel.history.vocabulary import VerdictKind
 from evenkeel.stack.stack import Stack
 from evenkeel.trainer_sdk.launcher import inject

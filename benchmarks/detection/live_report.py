@@ -10,7 +10,7 @@ from typing import Any
 
 from benchmarks.detection.faults import ADVICE, AFTERMATH_SECONDS, FaultKind, Finding, false_alarms
 from benchmarks.detection.score import at_least_percent
-from evenkeel.demo.run_log import VerdictSeen
+from evenkeel.demo.observed.run_log import VerdictSeen
 
 LIVE = Path("out/benchmarks/live_faults.json")
 _NO_FAULT = "no fault"

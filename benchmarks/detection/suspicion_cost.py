@@ -27,7 +27,7 @@ from statistics import median
 import numpy as np
 
 from benchmarks.detection.probed_rank import CONTROLLER_TOKEN
-from evenkeel.demo.job import ITERATION_SECONDS, MainJob, main_job
+from evenkeel.demo.script.job import ITERATION_SECONDS, MainJob, main_job
 from evenkeel.services.detector.domain.links.watch import PROBE_SECONDS
 from evenkeel.services.detector.domain.probes.desk import matrix_size_for
 from evenkeel.services.scheduler.adapters.rank_client import RankClient

@@ -16,15 +16,15 @@ from statistics import mean, median
 
 from rich.console import Console
 
-from evenkeel.demo.conditions import IterationReached, IterationsUnderNewEpoch, ShapeReached, VerdictGiven
-from evenkeel.demo.job import ITERATION_SECONDS
 from evenkeel.demo.live import choose_view
-from evenkeel.demo.observations import Observations
+from evenkeel.demo.observed.observations import Observations
+from evenkeel.demo.observed.timeline import CommittedIteration
+from evenkeel.demo.observed.truths import TruthKind
 from evenkeel.demo.performance import perform
-from evenkeel.demo.scenario import LONG_DOCUMENTS, Act, Step
-from evenkeel.demo.summary import phases_of, resuming_iteration
-from evenkeel.demo.timeline import CommittedIteration
-from evenkeel.demo.truths import TruthKind
+from evenkeel.demo.report.summary import phases_of, resuming_iteration
+from evenkeel.demo.script.conditions import IterationReached, IterationsUnderNewEpoch, ShapeReached, VerdictGiven
+from evenkeel.demo.script.job import ITERATION_SECONDS
+from evenkeel.demo.script.scenario import LONG_DOCUMENTS, Act, Step
 from evenkeel.history.vocabulary import PlanState, VerdictKind
 from evenkeel.stack.stack import Stack
 

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from evenkeel.demo.live import choose_view
 from evenkeel.demo.performance import perform
-from evenkeel.demo.summary import loss_differences, samples_lost, samples_repeated
+from evenkeel.demo.report.summary import loss_differences, samples_lost, samples_repeated
 from evenkeel.stack.stack import Stack
 
 

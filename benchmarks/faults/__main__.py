@@ -17,7 +17,7 @@ from statistics import median
 
 from benchmarks.faults.cells import cases, grid
 from benchmarks.faults.live import Outcome, run
-from evenkeel.demo.expectations import LOSS_TOLERANCE
+from evenkeel.demo.report.expectations import LOSS_TOLERANCE
 from evenkeel.stack.stack import Stack
 
 

@@ -14,16 +14,16 @@ from statistics import median
 import psycopg
 
 from benchmarks.faults.cells import FROZEN_SECONDS, Cell, Fault
-from evenkeel.demo.conditions import Moment, ShapeReached
-from evenkeel.demo.job import main_job
-from evenkeel.demo.observations import Observations
+from evenkeel.demo.observed.observations import Observations
+from evenkeel.demo.observed.recorder import recording
+from evenkeel.demo.observed.run_log import RunLog
+from evenkeel.demo.observed.timeline import CommittedIteration
 from evenkeel.demo.performance import job_spec
-from evenkeel.demo.recorder import recording
 from evenkeel.demo.reference import reference_run
-from evenkeel.demo.run_log import RunLog
-from evenkeel.demo.summary import loss_differences, samples_lost, samples_repeated
-from evenkeel.demo.timeline import CommittedIteration
-from evenkeel.stack.faults import frozen
+from evenkeel.demo.report.summary import loss_differences, samples_lost, samples_repeated
+from evenkeel.demo.script.conditions import Moment, ShapeReached
+from evenkeel.demo.script.job import main_job
+from evenkeel.stack.processes.faults import frozen
 from evenkeel.stack.services import fleet_address_of, is_healthy
 from evenkeel.stack.stack import Stack
 from evenkeel.trainer_sdk.launcher import inject

@@ -21,12 +21,12 @@ from benchmarks.speed.jobs import SyntheticJob
 from evenkeel.contracts.headers import record_headers
 from evenkeel.contracts.topics import BATCHES, PROFILES, VERDICTS
 from evenkeel.detector.v1 import detector_pb2
-from evenkeel.stack.databases import upgrade_database
-from evenkeel.stack.kafka import Kafka
+from evenkeel.stack.kafka.node import Kafka
+from evenkeel.stack.kafka.topics import apply_topics
 from evenkeel.stack.paths import stack_folder
-from evenkeel.stack.postgres import Postgres
-from evenkeel.stack.topics import apply_topics
-from evenkeel.stack.watchdog import Watchdog
+from evenkeel.stack.postgres.databases import upgrade_database
+from evenkeel.stack.postgres.server import Postgres
+from evenkeel.stack.processes.watchdog import Watchdog
 
 _MODULES = ("evenkeel.services.telemetry", "evenkeel.services.detector")
 _STANDSTILL_SECONDS = 45.0

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 import torch
 
 from benchmarks.speed.live import servers
-from evenkeel.demo.job import NUM_MICRO_BATCHES, main_job
+from evenkeel.demo.script.job import NUM_MICRO_BATCHES, main_job
 from evenkeel.layouts.layout import uniform_layout
 from evenkeel.trainer_sdk.control.mailbox import Mailbox
 from evenkeel.trainer_sdk.control.server import ControlServer

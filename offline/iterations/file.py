@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from evenkeel.offline.errors import RecordingError
-from evenkeel.offline.tables import Table, read_table
+from evenkeel.offline.tables.tables import Table, read_table
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

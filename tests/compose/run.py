@@ -21,9 +21,9 @@ from typing import TypeVar
 import grpc
 import psycopg
 
-from evenkeel.cli.fleet_client import FleetClient
+from evenkeel.cli.fleet.client import FleetClient
 from evenkeel.scheduler.v1 import scheduler_pb2
-from evenkeel.stack.ports import LOOPBACK, free_ports
+from evenkeel.stack.processes.ports import LOOPBACK, free_ports
 from evenkeel.trainer_sdk.launcher.inject import slow
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -9,12 +9,12 @@ from collections.abc import Iterator
 import pytest
 from rich.console import Console
 
-from evenkeel.demo.expectations import expectations_of
-from evenkeel.demo.lateness import ON_TIME, lateness_during
 from evenkeel.demo.live import choose_view
-from evenkeel.demo.observations import Observations
+from evenkeel.demo.observed.lateness import ON_TIME, lateness_during
+from evenkeel.demo.observed.observations import Observations
 from evenkeel.demo.performance import perform
-from evenkeel.demo.summary import loss_differences
+from evenkeel.demo.report.expectations import expectations_of
+from evenkeel.demo.report.summary import loss_differences
 from evenkeel.stack.stack import Stack
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(2400)]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from evenkeel.stack.faults import frozen
+from evenkeel.stack.processes.faults import frozen
 from evenkeel.stack.services import SERVICE_NAMES, is_healthy
 from evenkeel.stack.stack import Stack
 from evenkeel.trainer_sdk.elastic.model.model import model_spec_of

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.planning.live.steps import GONE, HEALTHY, Step
-from evenkeel.demo.job import MainJob
+from evenkeel.demo.script.job import MainJob
 from evenkeel.trainer_sdk.devices.emulated_device import EmulatedDevice
 from evenkeel.trainer_sdk.devices.links import EmulatedLinks, Links
 from evenkeel.trainer_sdk.devices.speeds import SpeedTable

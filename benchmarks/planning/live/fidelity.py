@@ -21,7 +21,7 @@ from benchmarks.planning.live.exchanges import Exchange, exchanges_of
 from benchmarks.planning.live.predictions import Row, rows_of
 from benchmarks.planning.live.steps import PARTS
 from benchmarks.planning.tables import percent, table, write_json
-from evenkeel.demo.job import main_job
+from evenkeel.demo.script.job import main_job
 
 _NEAR = (0.03, 0.05)
 

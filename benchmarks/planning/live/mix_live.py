@@ -15,7 +15,7 @@ from benchmarks.planning.live.engine_run import Segment, run
 from benchmarks.planning.live.pipelined_job import pipelined_job
 from benchmarks.planning.live.steps import HEALTHY, Step
 from benchmarks.planning.tables import table, write_json
-from evenkeel.demo.job import MainJob
+from evenkeel.demo.script.job import MainJob
 from evenkeel.layouts.layout import Layout
 from evenkeel.layouts.mix import mix_for
 from evenkeel.planning.costs.cost_model import CostModel, Workload

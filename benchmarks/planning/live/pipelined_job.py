@@ -1,6 +1,6 @@
 """A job without tensor parallelism for the live benchmarks: the model in equal stages, on emulated devices. Pure."""
 
-from evenkeel.demo.job import MainJob
+from evenkeel.demo.script.job import MainJob
 from evenkeel.layouts.layout import uniform_layout
 from evenkeel.trainer_sdk.elastic.config import ModelConfig, TrainingConfig, WorkloadConfig
 from evenkeel.trainer_sdk.elastic.model.model import model_spec

@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from benchmarks.planning.live.engine_run import Segment
-from evenkeel.demo.job import MainJob
+from evenkeel.demo.script.job import MainJob
 from evenkeel.history.records import JobRecord
 from evenkeel.history.vocabulary import PlanMode
-from evenkeel.offline.samples_stream import observations_of
+from evenkeel.offline.samples.stream import observations_of
 from evenkeel.planning.costs.calibration import for_equal_work
 from evenkeel.planning.costs.cost_model import CostModel
 from evenkeel.planning.costs.replay import usual_seconds

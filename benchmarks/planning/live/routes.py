@@ -16,7 +16,7 @@ from benchmarks.planning.live.predictions import Row, rows_of
 from benchmarks.planning.live.steps import HEALTHY, Step
 from benchmarks.planning.solver.best_layout import best_layout
 from benchmarks.planning.tables import table, write_json
-from evenkeel.demo.job import MainJob
+from evenkeel.demo.script.job import MainJob
 from evenkeel.planning.costs.cost_model import ASSUMED_WORKLOAD
 
 CASES: Mapping[str, Mapping[int, float]] = {

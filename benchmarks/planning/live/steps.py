@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, islice
 
-from evenkeel.demo.job import MainJob
+from evenkeel.demo.script.job import MainJob
 from evenkeel.layouts.layout import Layout, Replica, Stage
 from evenkeel.planning.costs.cost_model import ASSUMED_WORKLOAD, CostModel
 from evenkeel.planning.search.solver import solve

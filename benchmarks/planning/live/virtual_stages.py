@@ -18,8 +18,8 @@ from benchmarks.planning.live.routes import HEADER, cells_of
 from benchmarks.planning.live.steps import HEALTHY, Step
 from benchmarks.planning.solver.best_layout import best_layout
 from benchmarks.planning.tables import table, write_json
-from evenkeel.demo.job import MainJob
-from evenkeel.offline.samples_stream import observations_of
+from evenkeel.demo.script.job import MainJob
+from evenkeel.offline.samples.stream import observations_of
 from evenkeel.planning.costs.cost_model import Workload
 from evenkeel.services.detector.domain.findings.verdict import Verdict
 from evenkeel.services.detector.domain.job import JobDetector

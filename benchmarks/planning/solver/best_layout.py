@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from evenkeel.demo.job import MainJob
+from evenkeel.demo.script.job import MainJob
 from evenkeel.layouts.layout import Layout
 from evenkeel.planning.costs.cost_model import CostModel, Workload
 from evenkeel.planning.search.solver import solve

@@ -14,7 +14,7 @@ import pytest
 
 from evenkeel.cli.errors import ExitStatus
 from evenkeel.stack.paths import stack_folder
-from evenkeel.stack.pids import is_alive
+from evenkeel.stack.processes.pids import is_alive
 from evenkeel.stack.state import Phase, read_state
 
 pytestmark = pytest.mark.integration
@@ -74,7 +74,9 @@ def test_a_stack_whose_owner_was_killed_is_reported_dead_and_its_next_start_or_d
     assert evenkeel("stack", "up", "--servers", "--name", stack_name).returncode == ExitStatus.OK
     state = read_state(stack_name)
     assert state is not None
-    (watchdog_id,) = [each for each in children_of(state.owner_id) if b"evenkeel.stack._watch" in command_of(each)]
+    (watchdog_id,) = [
+        each for each in children_of(state.owner_id) if b"evenkeel.stack.processes._watch" in command_of(each)
+    ]
     for process_id in (watchdog_id, state.owner_id):
         os.kill(process_id, signal.SIGKILL)
     assert evenkeel("stack", "status", "--name", stack_name).returncode == ExitStatus.UNHEALTHY

@@ -9,8 +9,8 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from evenkeel.services.common.database import DATABASE_AWAY, create_engine
-from evenkeel.stack.faults import frozen
-from evenkeel.stack.postgres import Postgres
+from evenkeel.stack.postgres.server import Postgres
+from evenkeel.stack.processes.faults import frozen
 
 pytestmark = [pytest.mark.integration, pytest.mark.asyncio]
 

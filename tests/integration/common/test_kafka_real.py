@@ -21,7 +21,7 @@ from evenkeel.services.common.kafka import (
 from evenkeel.services.common.kafka.ports import Consumer, Producer
 from evenkeel.services.common.metrics import KafkaMetrics
 from evenkeel.services.common.worker import Worker
-from evenkeel.stack.topics import WantedTopic, apply_topics
+from evenkeel.stack.kafka.topics import WantedTopic, apply_topics
 from tests.fakes.kafka_contract import GROUP, Collector, KafkaContract, numbers, read_all, reading, write
 
 SESSION_SECONDS = 6.0

@@ -3,7 +3,7 @@ import asyncio
 import psycopg
 import pytest
 
-from evenkeel.demo.history_reader import QUESTIONS, read_history
+from evenkeel.demo.observed.history_reader import QUESTIONS, read_history
 from evenkeel.history.vocabulary import PlanState
 from evenkeel.services.common.database import create_engine
 from tests.integration.history.seed import seed

@@ -9,8 +9,8 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from evenkeel.contracts.columns import HAS_LOSS, ITERATION, LISTED, PRESENT, tell_process
 from evenkeel.contracts.topics import BATCHES, PLANS, PROFILES, VERDICTS
-from evenkeel.demo.recorder import recording
-from evenkeel.demo.run_log import RunLog
+from evenkeel.demo.observed.recorder import recording
+from evenkeel.demo.observed.run_log import RunLog
 from evenkeel.detector.v1 import detector_pb2
 from evenkeel.history.vocabulary import PlanState, VerdictKind
 from evenkeel.layouts.codec import layout_to_proto

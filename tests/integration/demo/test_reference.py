@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from evenkeel.demo.job import main_job
 from evenkeel.demo.reference import Reference, _start, reference_run
+from evenkeel.demo.script.job import main_job
 
 pytestmark = [
     pytest.mark.integration,

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 from evenkeel.cli.errors import CommandError
 from evenkeel.cli.main import app
 from evenkeel.contracts.topics import FRAMES
-from evenkeel.offline.samples_file import read_messages
+from evenkeel.offline.samples.file import read_messages
 from evenkeel.telemetry.v2 import frames_pb2 as pb
 
 pytestmark = pytest.mark.integration

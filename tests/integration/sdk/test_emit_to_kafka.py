@@ -17,7 +17,7 @@ import evenkeel
 from evenkeel.contracts.mac import job_key, verified
 from evenkeel.contracts.topics import BATCHES
 from evenkeel.layouts.layout import uniform_layout
-from evenkeel.stack.kafka import Kafka
+from evenkeel.stack.kafka.node import Kafka
 from evenkeel.telemetry.v2 import batch_pb2 as pb
 from evenkeel.telemetry.v2 import process_pb2
 from evenkeel.trainer_sdk.emit.batch import Source

@@ -11,12 +11,12 @@ import pytest
 
 from evenkeel.stack import stack as module
 from evenkeel.stack.errors import StackError
-from evenkeel.stack.keeper import Keeper
-from evenkeel.stack.pids import is_alive
-from evenkeel.stack.process import ManagedProcess
+from evenkeel.stack.processes.keeper import Keeper
+from evenkeel.stack.processes.pids import is_alive
+from evenkeel.stack.processes.process import ManagedProcess
+from evenkeel.stack.processes.watchdog import Watchdog
 from evenkeel.stack.stack import Stack
 from evenkeel.stack.state import Phase, StackState, read_state, state_path, write_state
-from evenkeel.stack.watchdog import Watchdog
 
 pytestmark = pytest.mark.integration
 

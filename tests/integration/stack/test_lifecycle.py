@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from evenkeel.stack.pids import is_alive
-from evenkeel.stack.ports import free_ports
+from evenkeel.stack.processes.pids import is_alive
+from evenkeel.stack.processes.ports import free_ports
+from evenkeel.stack.processes.supervisor import Supervisor
+from evenkeel.stack.processes.watchdog import Watchdog
 from evenkeel.stack.services import ServiceProcess, is_healthy
-from evenkeel.stack.supervisor import Supervisor
-from evenkeel.stack.watchdog import Watchdog
 
 pytestmark = pytest.mark.integration
 
@@ -30,8 +30,8 @@ http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
 OWNER = """
 import signal, sys
 from pathlib import Path
-from evenkeel.stack.process import ManagedProcess
-from evenkeel.stack.watchdog import Watchdog
+from evenkeel.stack.processes.process import ManagedProcess
+from evenkeel.stack.processes.watchdog import Watchdog
 watchdog = Watchdog()
 watchdog.start()
 for number in range(2):

@@ -15,11 +15,11 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
 from evenkeel.contracts.topics import BATCHES, PROFILES, TOPICS
-from evenkeel.stack.databases import create_database, drop_database, unique_database_name
+from evenkeel.stack.kafka.topics import WantedTopic, apply_topics, check_topics, wanted_topics
 from evenkeel.stack.paths import stack_folder
-from evenkeel.stack.postgres import Postgres
-from evenkeel.stack.topics import WantedTopic, apply_topics, check_topics, wanted_topics
-from evenkeel.stack.watchdog import Watchdog
+from evenkeel.stack.postgres.databases import create_database, drop_database, unique_database_name
+from evenkeel.stack.postgres.server import Postgres
+from evenkeel.stack.processes.watchdog import Watchdog
 
 pytestmark = pytest.mark.integration
 
@@ -71,8 +71,8 @@ async def test_a_record_comes_back_with_its_key(kafka_bootstrap: str) -> None:
 MAKES_A_CLUSTER = """
 import sys
 from pathlib import Path
-from evenkeel.stack.postgres import Postgres
-from evenkeel.stack.watchdog import Watchdog
+from evenkeel.stack.postgres.server import Postgres
+from evenkeel.stack.processes.watchdog import Watchdog
 Postgres(Path(sys.argv[1]), Watchdog()).start()
 """
 

@@ -5,7 +5,7 @@ import socket
 import pytest
 
 from evenkeel.stack import stack as module
-from evenkeel.stack.ports import LOOPBACK, free_ports
+from evenkeel.stack.processes.ports import LOOPBACK, free_ports
 from evenkeel.stack.services import is_healthy
 from evenkeel.stack.stack import Stack
 

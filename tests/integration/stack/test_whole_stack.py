@@ -14,12 +14,12 @@ import pytest
 
 from evenkeel.cli.errors import ExitStatus
 from evenkeel.stack.errors import StackError
-from evenkeel.stack.kafka import answers as kafka_answers
-from evenkeel.stack.pids import is_alive
-from evenkeel.stack.postgres import answers as postgres_answers
+from evenkeel.stack.kafka.node import answers as kafka_answers
+from evenkeel.stack.kafka.topics import apply_topics
+from evenkeel.stack.postgres.server import answers as postgres_answers
+from evenkeel.stack.processes.pids import is_alive
 from evenkeel.stack.services import SERVICE_NAMES, fleet_address_of, is_healthy, process_names
 from evenkeel.stack.stack import Stack
-from evenkeel.stack.topics import apply_topics
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 

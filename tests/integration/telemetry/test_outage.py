@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from evenkeel.stack.kafka import Kafka
-from evenkeel.stack.postgres import Postgres
-from evenkeel.stack.topics import apply_topics
-from evenkeel.stack.watchdog import Watchdog
+from evenkeel.stack.kafka.node import Kafka
+from evenkeel.stack.kafka.topics import apply_topics
+from evenkeel.stack.postgres.server import Postgres
+from evenkeel.stack.processes.watchdog import Watchdog
 from tests.integration.telemetry.service import Service, observations_of, ranks_in, ranks_of
 
 pytestmark = pytest.mark.integration

@@ -10,7 +10,7 @@ import grpc
 import pytest
 
 from benchmarks.planning.solver.small_jobs import gpt
-from evenkeel.cli.fleet_client import FleetClient
+from evenkeel.cli.fleet.client import FleetClient
 from evenkeel.contracts.topics import PROFILES, VERDICTS
 from evenkeel.detector.v1 import detector_pb2
 from evenkeel.layouts.codec import layout_to_proto, model_to_proto

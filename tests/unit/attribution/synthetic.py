@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
+from evenkeel.attribution.graph.replay import Replay
 from evenkeel.attribution.operations import Operations
-from evenkeel.attribution.replay import Replay
 
 
 def replayed_with(operations: Operations, factors: npt.NDArray[np.float64]) -> Operations:

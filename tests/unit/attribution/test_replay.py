@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evenkeel.attribution import OperationError, Operations, analyze
-from evenkeel.attribution.replay import Replay
+from evenkeel.attribution.graph.replay import Replay
 from tests.unit.attribution.synthetic import pipeline, replayed_with
 
 shapes = st.tuples(st.integers(1, 3), st.integers(1, 4), st.integers(1, 6), st.integers(0, 10_000))

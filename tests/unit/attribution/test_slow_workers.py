@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from evenkeel.attribution import Operations
-from evenkeel.attribution.slow_workers import slow_workers
+from evenkeel.attribution.causes.slow_workers import slow_workers
 
 
 def computed(

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from benchmarks.detection.faults import Fault, FaultKind, Finding, draw_faults, false_alarms, finding_of
 from benchmarks.detection.live_report import LiveReport
-from evenkeel.demo.conditions import Moment
-from evenkeel.demo.run_log import CulpritSeen, VerdictSeen
+from evenkeel.demo.observed.run_log import CulpritSeen, VerdictSeen
+from evenkeel.demo.script.conditions import Moment
 from evenkeel.history.vocabulary import VerdictKind
 
 BEGAN = Moment(at=100.0, iteration=40, epoch=0)

@@ -17,7 +17,7 @@ from evenkeel.cli.main import COMMANDS as ROOT_COMMANDS
 from evenkeel.cli.main import app, load_command, main
 from evenkeel.stack import paths
 from evenkeel.stack.addresses import Addresses
-from evenkeel.stack.locks import try_lock
+from evenkeel.stack.processes.locks import try_lock
 from evenkeel.stack.state import Phase, StackState, lock_path, write_state
 
 
@@ -241,7 +241,7 @@ def test_doctor_reports_each_check_as_json() -> None:
 
 def test_doctor_says_how_to_get_java_where_there_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr("evenkeel.stack.java.find_spec", lambda _: None)
+    monkeypatch.setattr("evenkeel.stack.kafka.java.find_spec", lambda _: None)
     result = CliRunner().invoke(app, ["doctor"])
     assert result.exit_code == ExitStatus.UNHEALTHY
     assert "openjdk-17-jre-headless" in result.stdout

@@ -3,8 +3,8 @@
 import json
 from datetime import UTC, datetime
 
-from evenkeel.cli.messages import incident_row, job_row, layout_text, plan_row, standing_row, verdict_row
-from evenkeel.cli.watch_lines import WatchLines
+from evenkeel.cli.fleet.messages import incident_row, job_row, layout_text, plan_row, standing_row, verdict_row
+from evenkeel.cli.terminal.watch_lines import WatchLines
 from evenkeel.common.v1.layout_pb2 import Layout, Replica, Stage
 from evenkeel.detector.v1.detector_pb2 import VERDICT_KIND_COMPUTE_SLOW, Culprit, Verdict
 from evenkeel.scheduler.v1.scheduler_pb2 import (

@@ -2,7 +2,7 @@ from itertools import count
 
 import pytest
 
-from evenkeel.cli.newest import newest
+from evenkeel.cli.terminal.newest import newest
 
 
 def test_a_list_that_goes_on_is_cut_says_so_and_is_not_read_further(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from evenkeel.cli.output import OutputFormat, show_rows
+from evenkeel.cli.terminal.output import OutputFormat, show_rows
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from typer.testing import CliRunner
 
 from evenkeel.cli.errors import CommandError, ExitStatus
 from evenkeel.cli.main import app
-from evenkeel.cli.plan_file import StateError, question_from_document
-from evenkeel.cli.plan_schema import STATE_SCHEMA
+from evenkeel.cli.what_if.plan_file import StateError, question_from_document
+from evenkeel.cli.what_if.plan_schema import STATE_SCHEMA
 from evenkeel.history.documents import layout_from_document
 from evenkeel.layouts.json_schema import complaint
 

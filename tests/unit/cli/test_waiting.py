@@ -4,7 +4,7 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 
-from evenkeel.cli.waiting import Waiting
+from evenkeel.cli.terminal.waiting import Waiting
 from evenkeel.offline.findings import Summary
 from evenkeel.offline.formats import RecordingFormat
 from evenkeel.offline.replay import replay

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import grpc
 import pytest
 
-from evenkeel.cli.fleet_client import FleetClient
+from evenkeel.cli.fleet.client import FleetClient
 from evenkeel.scheduler.v1 import scheduler_pb2 as pb
 from evenkeel.scheduler.v1 import scheduler_pb2_grpc
 

@@ -1,6 +1,6 @@
 """Whoever watches a job reads each thing once."""
 
-from evenkeel.cli.watch_lines import WatchLines
+from evenkeel.cli.terminal.watch_lines import WatchLines
 from evenkeel.layouts.codec import layout_to_proto
 from evenkeel.layouts.layout import uniform_layout
 from evenkeel.scheduler.v1 import scheduler_pb2 as pb

@@ -4,9 +4,8 @@ import random
 from collections import Counter
 from dataclasses import dataclass, field
 
-from evenkeel.demo.conditions import Moment
-from evenkeel.demo.observations import HistoryFacts, Observations, QueryResult, RollupWindow, StepOutcome
-from evenkeel.demo.run_log import (
+from evenkeel.demo.observed.observations import HistoryFacts, Observations, QueryResult, RollupWindow, StepOutcome
+from evenkeel.demo.observed.run_log import (
     ActionSeen,
     AlternativeSeen,
     CulpritSeen,
@@ -17,8 +16,9 @@ from evenkeel.demo.run_log import (
     RunLog,
     VerdictSeen,
 )
-from evenkeel.demo.scenario import LONG_DOCUMENTS, Cast, script
-from evenkeel.demo.truths import Truth, TruthKind
+from evenkeel.demo.observed.truths import Truth, TruthKind
+from evenkeel.demo.script.conditions import Moment
+from evenkeel.demo.script.scenario import LONG_DOCUMENTS, Cast, script
 from evenkeel.history.vocabulary import PlanState, VerdictKind
 from evenkeel.layouts.layout import Layout, uniform_layout
 from evenkeel.layouts.model import BlockCost, ModelSpec

@@ -2,10 +2,10 @@ import asyncio
 
 import pytest
 
-from evenkeel.demo.conditions import IterationsPassed, PlanReached, VerdictGiven
-from evenkeel.demo.director import Director
-from evenkeel.demo.scenario import Act, Step, choose_cast, script
-from evenkeel.demo.truths import TruthKind
+from evenkeel.demo.observed.truths import TruthKind
+from evenkeel.demo.script.conditions import IterationsPassed, PlanReached, VerdictGiven
+from evenkeel.demo.script.director import Director
+from evenkeel.demo.script.scenario import Act, Step, choose_cast, script
 from evenkeel.history.vocabulary import PlanState, VerdictKind
 from tests.unit.demo.synthetic_run import Run
 

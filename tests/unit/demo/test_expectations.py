@@ -3,10 +3,10 @@ from dataclasses import replace
 
 import pytest
 
-from evenkeel.demo.expectations import expectations_of
-from evenkeel.demo.observations import Observations
-from evenkeel.demo.run_log import ProcessSeen
-from evenkeel.demo.truths import TruthKind
+from evenkeel.demo.observed.observations import Observations
+from evenkeel.demo.observed.run_log import ProcessSeen
+from evenkeel.demo.observed.truths import TruthKind
+from evenkeel.demo.report.expectations import expectations_of
 from evenkeel.history.vocabulary import VerdictKind
 from tests.unit.demo.synthetic_run import Run, whole_run
 

@@ -2,10 +2,10 @@ import math
 
 import pytest
 
-from evenkeel.demo.expectations import expectations_of
-from evenkeel.demo.lateness import ON_TIME, lateness, lateness_during
-from evenkeel.demo.summary import false_verdicts
-from evenkeel.demo.truths import TruthKind
+from evenkeel.demo.observed.lateness import ON_TIME, lateness, lateness_during
+from evenkeel.demo.observed.truths import TruthKind
+from evenkeel.demo.report.expectations import expectations_of
+from evenkeel.demo.report.summary import false_verdicts
 from evenkeel.history.vocabulary import VerdictKind
 from tests.unit.demo.synthetic_run import Run, whole_run
 

@@ -5,8 +5,8 @@ import pytest
 from rich.console import Console
 
 from evenkeel.demo.live import PlainView, ScreenView, choose_view
-from evenkeel.demo.snapshot import Snapshot, SnapshotMaker
-from evenkeel.demo.truths import TruthKind
+from evenkeel.demo.observed.snapshot import Snapshot, SnapshotMaker
+from evenkeel.demo.observed.truths import TruthKind
 from tests.unit.demo.synthetic_run import LAYOUT, MODEL, Run, whole_run
 
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from evenkeel.demo.expectations import expectations_of
 from evenkeel.demo.main import EXIT_NOT_HELD, _clear, _write, main
-from evenkeel.demo.summary import summarise
+from evenkeel.demo.report.expectations import expectations_of
+from evenkeel.demo.report.summary import summarise
 from tests.unit.demo.synthetic_run import whole_run
 
 

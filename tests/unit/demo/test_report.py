@@ -3,11 +3,11 @@ from html.parser import HTMLParser
 
 import pytest
 
-from evenkeel.demo import pictures
-from evenkeel.demo.expectations import expectations_of
-from evenkeel.demo.observations import Observations
-from evenkeel.demo.report import render_report
-from evenkeel.demo.summary import summarise
+from evenkeel.demo.observed.observations import Observations
+from evenkeel.demo.report import pictures
+from evenkeel.demo.report.expectations import expectations_of
+from evenkeel.demo.report.page import render_report
+from evenkeel.demo.report.summary import summarise
 from tests.unit.demo.synthetic_run import Run, whole_run
 
 VOID = {"meta", "img", "br", "link", "input"}

@@ -3,10 +3,10 @@ from dataclasses import replace
 
 import pytest
 
-from evenkeel.demo.run_log import MicroBatchSeen, RankSample
-from evenkeel.demo.summary import summarise
-from evenkeel.demo.timeline import CommittedIteration, committed_iterations, healthy_pace, relative_throughput
-from evenkeel.demo.truths import TruthKind
+from evenkeel.demo.observed.run_log import MicroBatchSeen, RankSample
+from evenkeel.demo.observed.timeline import CommittedIteration, committed_iterations, healthy_pace, relative_throughput
+from evenkeel.demo.observed.truths import TruthKind
+from evenkeel.demo.report.summary import summarise
 from evenkeel.history.vocabulary import VerdictKind
 from tests.unit.demo.synthetic_run import LAYOUT, MODEL, NUM_MICRO_BATCHES, Run, whole_run
 

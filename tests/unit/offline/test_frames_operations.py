@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from benchmarks.detection.kinds import kind_trace
 from benchmarks.detection.traces import Trace, make_trace
 from evenkeel.attribution import analyze
-from evenkeel.cli.why import answer
+from evenkeel.cli.recorded.why import answer
 from evenkeel.contracts.frames import Frames, frames_of, members_of
 from evenkeel.layouts.instructions import Instruction, Op
 from evenkeel.layouts.layout import Layout, Replica, Stage, uniform_layout
@@ -20,8 +20,8 @@ from evenkeel.layouts.orders import Turn
 from evenkeel.layouts.routes import Route
 from evenkeel.layouts.timeline import timeline_of
 from evenkeel.offline.errors import RecordingError
-from evenkeel.offline.frames_operations import operations_of, slowest_shards
-from evenkeel.offline.job_shape import JobShape
+from evenkeel.offline.operations.measured import operations_of, slowest_shards
+from evenkeel.offline.samples.job_shape import JobShape
 from evenkeel.simulator.afflictions import Affliction
 from tests.unit.layouts.strategies import ordered_replicas
 

@@ -13,7 +13,7 @@ from evenkeel.attribution import Operations, analyze
 from evenkeel.cli.errors import CommandError
 from evenkeel.cli.main import app
 from evenkeel.offline.errors import RecordingError
-from evenkeel.offline.operations_file import read_operations
+from evenkeel.offline.operations.file import read_operations
 from tests.unit.attribution.synthetic import pipeline, replayed_with
 
 Table = dict[str, np.ndarray]

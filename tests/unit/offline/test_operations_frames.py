@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from evenkeel.attribution import Operations
-from evenkeel.offline.operations_frames import frames_of
+from evenkeel.offline.operations.frames import frames_of
 from evenkeel.services.detector.domain.findings.verdict import Verdict
 from evenkeel.services.detector.domain.job import JobDetector
 from tests.unit.attribution.synthetic import pipeline, replayed_with

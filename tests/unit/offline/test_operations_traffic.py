@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from evenkeel.attribution import Operations
-from evenkeel.offline.operations_frames import frames_of
-from evenkeel.offline.operations_traffic import traffic_of
+from evenkeel.offline.operations.frames import frames_of
+from evenkeel.offline.operations.traffic import traffic_of
 from evenkeel.services.detector.domain.findings.verdict import Verdict, VerdictKind
 from evenkeel.services.detector.domain.job import JobDetector
 from tests.unit.attribution.synthetic import pipeline, replayed_with

@@ -16,8 +16,8 @@ from evenkeel.contracts.frames import frames_of, members_of, read_frames, write_
 from evenkeel.contracts.mac import JobKey, signed
 from evenkeel.offline.errors import RecordingError
 from evenkeel.offline.formats import RecordingFormat
-from evenkeel.offline.operations_file import read_operations
-from evenkeel.offline.samples_file import BATCH_LINE, OBSERVATION_LINE, read_messages, write_messages
+from evenkeel.offline.operations.file import read_operations
+from evenkeel.offline.samples.file import BATCH_LINE, OBSERVATION_LINE, read_messages, write_messages
 from evenkeel.services.detector.domain.findings.verdict import VerdictKind
 from evenkeel.simulator.live.rank_batches import batch_of
 from evenkeel.telemetry.v2 import batch_pb2, frames_pb2

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from evenkeel.offline.formats import RecordingFormat
-from evenkeel.offline.samples_file import BATCH_LINE, OBSERVATION_LINE
+from evenkeel.offline.samples.file import BATCH_LINE, OBSERVATION_LINE
 from tests.unit.offline.replaying import run
 from tests.unit.offline.test_replay import frames, records, samples_file
 

@@ -4,7 +4,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from evenkeel.offline.stage_work import StageWork, stage_work
+from evenkeel.offline.operations.stage_work import StageWork, stage_work
 
 _STEPS = np.arange(100, 170)
 _NUM = len(_STEPS)

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from evenkeel.stack import kafka_jars as module
 from evenkeel.stack.errors import StackError
-from evenkeel.stack.kafka_jars import Jar, kafka_jars, kafka_version, locked_jars
+from evenkeel.stack.kafka import jars as module
+from evenkeel.stack.kafka.jars import Jar, kafka_jars, kafka_version, locked_jars
 
 CONTENT = b"a jar"
 JAR = Jar(group="org.example", name="kafka_2.13", version="4.1.0", digest=hashlib.sha256(CONTENT).hexdigest())

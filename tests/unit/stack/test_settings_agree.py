@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from evenkeel.cli.settings_page import (
+from evenkeel.cli.pages.settings import (
     CLIENT_SETTINGS,
     COMPOSE_SETTINGS,
     PREFIX,
@@ -15,7 +15,7 @@ from evenkeel.cli.settings_page import (
     service_settings,
     settings_class,
 )
-from evenkeel.stack.kafka_jars import kafka_version
+from evenkeel.stack.kafka.jars import kafka_version
 from evenkeel.stack.services import SERVICE_NAMES, process_names
 
 ROOT = Path(__file__).resolve().parents[3]

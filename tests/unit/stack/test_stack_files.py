@@ -11,10 +11,10 @@ import pytest
 from evenkeel.stack import paths
 from evenkeel.stack.addresses import Addresses
 from evenkeel.stack.errors import StackError, log_tail
-from evenkeel.stack.locks import try_lock
 from evenkeel.stack.paths import stack_folder
-from evenkeel.stack.pids import is_alive, start_mark
-from evenkeel.stack.ports import free_ports, is_listening
+from evenkeel.stack.processes.locks import try_lock
+from evenkeel.stack.processes.pids import is_alive, start_mark
+from evenkeel.stack.processes.ports import free_ports, is_listening
 from evenkeel.stack.services import SERVICE_NAMES, process_names, service_process
 from evenkeel.stack.state import (
     Phase,

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evenkeel.contracts.topics import BATCHES, PROFILES, TOPICS
-from evenkeel.stack.topics import WantedTopic, drift, wanted_topics
+from evenkeel.stack.kafka.topics import WantedTopic, drift, wanted_topics
 
 WANTED = wanted_topics()
 PARTITIONS = {topic.name: topic.num_partitions or 12 for topic in WANTED}

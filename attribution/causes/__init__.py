@@ -1,0 +1,1 @@
+"""What can explain a slowdown: a cause a file."""

@@ -1,0 +1,1 @@
+"""What a recording has wrong, put right before it is asked."""

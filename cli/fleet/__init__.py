@@ -1,0 +1,1 @@
+"""Commands that ask the fleet API: jobs, incidents, verdicts, plans."""

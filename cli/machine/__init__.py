@@ -1,0 +1,1 @@
+"""Commands of this machine: its stack, its jobs, what it lacks."""

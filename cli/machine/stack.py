@@ -1,0 +1,122 @@
+"""``evenkeel stack``: the local Kafka, PostgreSQL and services."""
+
+import shlex
+from typing import Annotated, Any
+
+import typer
+
+from evenkeel.cli.errors import CommandError, ExitStatus
+from evenkeel.cli.session import DEFAULT_STACK, OutputOption, output_of
+from evenkeel.cli.terminal.output import OutputFormat, say, show_json, show_rows
+from evenkeel.stack.background import running_stack, start_in_background, stop_in_background
+from evenkeel.stack.paths import stack_names
+from evenkeel.stack.processes.pids import start_mark
+from evenkeel.stack.processes.ports import LOOPBACK
+from evenkeel.stack.services import fleet_address_of, is_healthy
+from evenkeel.stack.state import Phase, StackState, read_state
+
+app = typer.Typer(help="The local Kafka, PostgreSQL and services.", no_args_is_help=True)
+
+NameOption = Annotated[str, typer.Option("--name", help="Name of the stack; several may run side by side.")]
+COLUMNS = {
+    "stack": "STACK",
+    "part": "PART",
+    "state": "STATE",
+    "address": "ADDRESS",
+    "metrics": "METRICS",
+    "pid": "PID",
+    "restarts": "RESTARTS",
+}
+
+
+@app.command()
+def up(
+    context: typer.Context,
+    name: NameOption = DEFAULT_STACK,
+    servers: Annotated[bool, typer.Option("--servers", help="Only Kafka and PostgreSQL, no services.")] = False,
+    instances: Annotated[
+        int, typer.Option("--instances", min=1, max=9, help="Processes of each service; the others take over at once.")
+    ] = 2,
+    output: OutputOption = None,
+) -> None:
+    """Start the stack in the background, migrated and with its topics, and say how to reach it.
+
+    One that runs already is left as it is, and the same is said of it.
+
+    Example: eval "$(evenkeel stack up)"
+    """
+    running = running_stack(name, with_services=not servers)
+    state = running or start_in_background(name, num_instances=0 if servers else instances, say=say)
+    settings = state.addresses.environment()
+    if output_of(context, output) is OutputFormat.JSON:
+        show_json({"name": name, "environment": settings})
+        return
+    say(f"The stack {name!r} runs{' already' if running else ''}; stop it with: evenkeel stack down --name {name}")
+    for key, value in settings.items():
+        print(f"export {key}={shlex.quote(value)}")
+
+
+@app.command()
+def down(name: NameOption = DEFAULT_STACK) -> None:
+    """Stop the stack; its data stays for the next start.
+
+    Example: evenkeel stack down
+    """
+    stopped = stop_in_background(name)
+    say(f"The stack {name!r} is stopped." if stopped else f"The stack {name!r} does not run.")
+
+
+@app.command()
+def status(
+    context: typer.Context,
+    name: Annotated[str | None, typer.Option("--name", help="Only this stack.")] = None,
+    output: OutputOption = None,
+) -> None:
+    """Show what runs. Exit status 3 when a stack does not run or a part of one is not well.
+
+    Example: evenkeel stack status
+    """
+    states = [state for state in map(read_state, [name] if name else stack_names()) if state is not None]
+    if not states:
+        raise CommandError(
+            f"the stack {name!r} does not run" if name else "no stack runs",
+            next_step="evenkeel stack up",
+            status=ExitStatus.UNHEALTHY,
+        )
+    rows = [row for state in states for row in _rows(state)]
+    show_rows(rows, COLUMNS, output_of(context, output))
+    for state in states:
+        if state.error:
+            say(f"{state.name}: {state.error}")
+    if any(row["state"] not in ("running", "healthy") for row in rows):
+        raise typer.Exit(ExitStatus.UNHEALTHY)
+
+
+def _rows(state: StackState) -> list[dict[str, Any]]:
+    """One row for the stack and one for each of its processes."""
+    rows: list[dict[str, Any]] = [
+        {"stack": state.name, "part": "owner", "state": state.phase.value, "pid": state.owner_id}
+    ]
+    addresses = {
+        "kafka": state.addresses.kafka_bootstrap_servers,
+        # Without user and password: this is for the eye.
+        "postgres": state.addresses.database_url.rpartition("@")[2],
+    }
+    for part, process in state.processes.items():
+        alive = state.phase is not Phase.FAILED and start_mark(process.process_id) == process.mark
+        condition = "running" if alive else "dead"
+        port, is_scheduler = state.addresses.metrics_ports.get(part), part.partition("-")[0] == "scheduler"
+        if alive and port is not None:
+            condition = "healthy" if is_healthy(port) else "unhealthy"
+        rows.append(
+            {
+                "stack": state.name,
+                "part": part,
+                "state": condition,
+                "address": fleet_address_of(part, state.addresses) if is_scheduler else addresses.get(part, ""),
+                "metrics": "" if port is None else f"{LOOPBACK}:{port}",
+                "pid": process.process_id,
+                "restarts": process.restarts,
+            }
+        )
+    return rows

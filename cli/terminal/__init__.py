@@ -1,0 +1,1 @@
+"""How rows and waiting are shown."""

@@ -1,0 +1,1 @@
+"""Commands that answer what would be: plans, pipelines, fleets."""

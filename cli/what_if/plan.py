@@ -1,0 +1,125 @@
+"""``evenkeel plan``: what the planner would do in a state that a file describes. Nothing is touched."""
+
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from evenkeel.cli.documents import read_json, readable, schema_option
+from evenkeel.cli.errors import CommandError, ExitStatus
+from evenkeel.cli.session import OutputOption, output_of
+from evenkeel.cli.terminal.output import OutputFormat, say, show_json, show_rows
+from evenkeel.cli.what_if.plan_file import StateError, WrittenQuestion, question_from_document
+from evenkeel.cli.what_if.plan_schema import STATE_SCHEMA
+from evenkeel.history.documents import layout_to_document
+from evenkeel.planning.search.solver import solve
+from evenkeel.planning.solution import NoPlanError, Solution
+from evenkeel.services.scheduler.plans.decision import Decision, decide
+
+COLUMNS = {"what": "WHAT", "seconds": "SECONDS", "of_bound_percent": "% OF BOUND", "reason": "WHY"}
+
+
+def plan(
+    context: typer.Context,
+    state_file: Annotated[Path, typer.Argument(metavar="STATE.json", help="The state (docs/planning.md).")],
+    output: OutputOption = None,
+    _schema: Annotated[bool, schema_option(lambda: STATE_SCHEMA)] = False,
+) -> None:
+    """Solve a state that a file describes and say what would be done, what lost, and why. A dry run.
+
+    Example: evenkeel plan examples/plan_state.json
+    """
+    question = _read(readable(state_file))
+    begin = time.perf_counter()
+    try:
+        solution = solve(question.situation)
+    except NoPlanError as error:
+        raise CommandError(f"no plan: {error}") from error
+    solve_seconds = time.perf_counter() - begin
+    forced = bool(question.situation.dead)
+    decision = decide(question.rule, solution, forced=forced, num_flips=question.num_flips)
+    if output_of(context, output) is OutputFormat.JSON:
+        show_json(_document(question, solution, decision, solve_seconds))
+        return
+    show_rows(_rows(question, solution), COLUMNS, OutputFormat.TABLE)
+    say(solution.reason)
+    say(f"{decision.choice.value}: {decision.reason}")
+    for number, replica in enumerate(solution.layout.replicas):
+        stages = " | ".join(
+            f"{stage.first_block}-{stage.stop_block - 1}: "
+            + " ".join(f"{rank}x{share}" for rank, share in zip(stage.ranks, stage.shares, strict=True))
+            for stage in replica.stages
+        )
+        say(f"replica {number}, {replica.num_micro_batches} micro-batches: {stages}")
+    for route in solution.layout.routes:
+        say(f"micro-batch {route.micro_batch}, stage {route.stage}: on replica {route.replica}")
+
+
+def _read(path: Path) -> WrittenQuestion:
+    try:
+        return question_from_document(read_json(path, "docs/planning.md"))
+    except StateError as error:
+        raise CommandError(
+            f"{path}: {error}", next_step="docs/planning.md shows a state", status=ExitStatus.USAGE
+        ) from error
+
+
+def _rows(question: WrittenQuestion, solution: Solution) -> list[dict[str, Any]]:
+    def of_bound(seconds: float) -> float | None:
+        return 100.0 * solution.bound_seconds / seconds if seconds else None
+
+    chosen = " + ".join(action.lever for action in solution.actions) or "do nothing"
+    rows = [{"what": "bound", "seconds": solution.bound_seconds, "of_bound_percent": 100.0, "reason": ""}]
+    rows.append(
+        {
+            "what": chosen,
+            "seconds": solution.predicted_seconds,
+            "of_bound_percent": of_bound(solution.predicted_seconds),
+            "reason": "; ".join(action.description for action in solution.actions),
+        }
+    )
+    rows += [
+        {
+            "what": other.name,
+            "seconds": other.predicted_seconds,
+            "of_bound_percent": of_bound(other.predicted_seconds),
+            "reason": other.reason,
+        }
+        for other in solution.alternatives
+    ]
+    return rows
+
+
+def _document(
+    question: WrittenQuestion, solution: Solution, decision: Decision, solve_seconds: float
+) -> dict[str, Any]:
+    return {
+        "decision": {
+            "choice": decision.choice.value,
+            "reason": decision.reason,
+            "gain_seconds": decision.gain_seconds,
+            "cost_seconds": decision.cost_seconds,
+            "horizon_seconds": decision.horizon_seconds,
+        },
+        "changes": solution.changes,
+        "predicted_seconds": solution.predicted_seconds,
+        "idle_seconds": solution.idle_seconds or None,
+        "bound_seconds": solution.bound_seconds,
+        "proportional_bound": solution.proportional_bound,
+        "gap_to_bound": solution.predicted_seconds / solution.bound_seconds - 1.0,
+        "moved_bytes": solution.price.moved_bytes,
+        "pause_seconds": solution.price.pause_seconds,
+        "num_changed": solution.price.num_changed,
+        "dead": list(question.situation.dead),
+        "actions": [
+            {"lever": a.lever, "description": a.description, "gain_seconds": a.gain_seconds} for a in solution.actions
+        ],
+        "alternatives": [
+            {"name": a.name, "predicted_seconds": a.predicted_seconds, "reason": a.reason}
+            for a in solution.alternatives
+        ],
+        "reason": solution.reason,
+        "layout": layout_to_document(solution.layout),
+        "solve_seconds": solve_seconds,
+    }

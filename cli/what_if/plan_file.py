@@ -1,0 +1,174 @@
+"""A question to the planner written down: what ``evenkeel plan`` reads, in the form of :data:`STATE_SCHEMA`.
+
+The schema says what may stand where; the rest is said here: numbers that must go together, and what a layout must be.
+Every error says where in the document it is and what is allowed there.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, TypeVar
+
+from evenkeel.cli.what_if.plan_schema import MOST_BLOCKS, MOST_RANKS, STATE_SCHEMA
+from evenkeel.history.documents import layout_from_document
+from evenkeel.layouts.json_schema import complaint
+from evenkeel.layouts.layout import Layout, uniform_layout
+from evenkeel.layouts.mix import mix_for
+from evenkeel.layouts.model import BlockCost, ModelSpec
+from evenkeel.layouts.schedules import schedules_named
+from evenkeel.planning.costs.cost_model import ASSUMED_WORKLOAD, CostModel, Workload
+from evenkeel.planning.costs.price import TransitionCosts
+from evenkeel.planning.costs.recent import RecentIteration
+from evenkeel.planning.situation import Situation
+from evenkeel.services.scheduler.plans.decision import DecisionRule
+
+_T = TypeVar("_T", Workload, TransitionCosts, DecisionRule, BlockCost)
+
+
+class StateError(ValueError):
+    """The document cannot be used; the message says where and what to change."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class WrittenQuestion:
+    """A question with the rule by which its answer is weighed.
+
+    Attributes:
+        situation: The question.
+        rule: When a plan pays.
+        num_flips: How often the culprits changed between slow and healthy lately.
+    """
+
+    situation: Situation
+    rule: DecisionRule
+    num_flips: int
+
+
+def question_from_document(document: object) -> WrittenQuestion:
+    """The question in a parsed JSON document.
+
+    Raises:
+        StateError: Something is missing, unknown or out of range.
+    """
+    flaw = complaint(STATE_SCHEMA, document)
+    if flaw:
+        raise StateError(flaw)
+    assert isinstance(document, Mapping)
+    state: Mapping[str, Any] = document
+    model = _model(state["model"])
+    workload = _workload(state["workload"]) if "workload" in state else ASSUMED_WORKLOAD
+    if not sum(block.forward_flops(workload.tokens, workload.sum_of_squares) for block in model.blocks) > 0.0:
+        raise StateError("model.blocks: none of them computes anything; give one of them forward_flops_per_token")
+    layout = _layout(state["layout"], "layout", model)
+    home = _layout(state["home"], "home", model) if "home" in state else layout
+    sizes = {len(one.tokens) for one in workload.recent} - {layout.num_micro_batches}
+    if sizes:
+        raise StateError(f"workload.recent: {sizes.pop()} micro-batches, the layout has {layout.num_micro_batches}")
+    throughputs = _throughputs(state.get("throughputs", {}), home, layout)
+    live = frozenset(throughputs)
+    try:
+        situation = Situation(
+            layout=layout,
+            home=home,
+            throughputs=throughputs,
+            cost=CostModel(model, workload, float(state.get("correction", 1.0))),
+            holders=live & frozenset(layout.ranks),
+            transition=_filled(TransitionCosts, state.get("transition", {}), "transition"),
+            device_bytes=state.get("device_bytes"),
+        )
+    except ValueError as error:
+        raise StateError(str(error)) from error
+    return WrittenQuestion(
+        situation=situation,
+        rule=_filled(DecisionRule, state.get("rule", {}), "rule"),
+        num_flips=int(state.get("flips", 0)),
+    )
+
+
+def _filled(kind: type[_T], given: Mapping[str, Any], path: str) -> _T:
+    """A dataclass of numbers from an object with some of its fields."""
+    whole = {field.name for field in fields(kind) if field.type is int}
+    try:
+        return kind(**{name: int(each) if name in whole else float(each) for name, each in given.items()})  # type: ignore[arg-type]
+    except ValueError as error:
+        raise StateError(f"{path}: {error}") from error
+
+
+def _workload(given: Mapping[str, Any]) -> Workload:
+    iterations = [_iteration(each, f"workload.recent[{index}]") for index, each in enumerate(given.get("recent", ()))]
+    workload = _filled(Workload, {name: each for name, each in given.items() if name != "recent"}, "workload")
+    try:
+        return replace(workload, recent=tuple(iterations))
+    except ValueError as error:
+        raise StateError(f"workload.recent: {error}") from error
+
+
+def _iteration(given: Mapping[str, Any], path: str) -> RecentIteration:
+    try:
+        return RecentIteration(
+            wall_seconds=float(given["wall_seconds"]),
+            tokens=tuple(map(int, given["tokens"])),
+            sums_of_squares=tuple(map(int, given["sums_of_squares"])),
+        )
+    except ValueError as error:
+        raise StateError(f"{path}: {error}") from error
+
+
+def _model(model: Mapping[str, Any]) -> ModelSpec:
+    blocks: list[BlockCost] = []
+    for index, each in enumerate(model["blocks"]):
+        cost = {name: value for name, value in each.items() if name != "count"}
+        blocks += [_filled(BlockCost, cost, f"model.blocks[{index}]")] * int(each.get("count", 1))
+        if len(blocks) > MOST_BLOCKS:
+            raise StateError(f"model.blocks: more than {MOST_BLOCKS} blocks")
+    return ModelSpec(blocks=tuple(blocks), activation_bytes_per_token=int(model.get("activation_bytes_per_token", 0)))
+
+
+def _layout(value: Mapping[str, Any], path: str, model: ModelSpec) -> Layout:
+    """A layout document as the history keeps it, or the degrees of a uniform one."""
+    given: dict[str, Any] = _whole_numbers(value)
+    try:
+        if "replicas" in given:
+            layout = layout_from_document({"schedule": "1f1b", "standbys": [], **given})
+        else:
+            layout = _uniform(given, model)
+    except (TypeError, ValueError) as error:
+        raise StateError(f"{path}: {error}") from error
+    if layout.num_blocks != len(model.blocks):
+        raise StateError(f"{path}: it has {layout.num_blocks} blocks, the model {len(model.blocks)}")
+    return layout
+
+
+def _uniform(given: dict[str, Any], model: ModelSpec) -> Layout:
+    mix, num_standbys = given.pop("mix", False), given.pop("standbys", 0)
+    schedules = schedules_named(given.pop("schedules", False))
+    can = {name: given.pop(name, False) for name in ("routable", "interleavable")}
+    num_ranks = given["tensor"] * given["pipeline"] * given["data"]
+    if num_ranks + num_standbys > MOST_RANKS:
+        raise ValueError(f"{num_ranks + num_standbys} ranks and standbys: at most {MOST_RANKS}")
+    layout = uniform_layout(**{"num_blocks": len(model.blocks), **given})
+    standbys = tuple(range(num_ranks, num_ranks + num_standbys))
+    layout = replace(layout, standbys=standbys, schedules=schedules, **can)
+    if mix is False:
+        return layout
+    quotas = [replica.num_micro_batches for replica in layout.replicas]
+    largest = {} if mix is True else {"max_scale": float(mix)}
+    return replace(layout, mix=mix_for(model, quotas, num_stages=len(layout.replicas[0].stages), **largest))
+
+
+def _whole_numbers(value: Any) -> Any:
+    """The same with 2.0 written as 2, which means the same in JSON."""
+    if isinstance(value, Mapping):
+        return {name: _whole_numbers(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_whole_numbers(each) for each in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _throughputs(value: Mapping[str, float], home: Layout, layout: Layout) -> dict[int, float]:
+    """Speed of every live rank; who is not named is healthy, and 0 means dead."""
+    ranks = {str(rank): rank for rank in sorted({*home.ranks, *home.standbys, *layout.ranks, *layout.standbys})}
+    unknown = [name for name in value if name not in ranks]
+    if unknown:
+        raise StateError(f"throughputs: no rank {unknown[0]!r}; the layouts have 0 to {max(ranks.values())}")
+    speeds = {rank: float(value.get(name, 1.0)) for name, rank in ranks.items()}
+    return {rank: speed for rank, speed in speeds.items() if speed > 0.0}

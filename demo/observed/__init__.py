@@ -1,0 +1,1 @@
+"""What an outside observer saw of the job, and what was really done."""

@@ -1,0 +1,1 @@
+"""Recordings of operations, and frames made of them."""

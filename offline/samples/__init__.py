@@ -1,0 +1,1 @@
+"""Recorded topics, and observations made of them."""

@@ -1,0 +1,1 @@
+"""Columns from CSV and parquet files."""

@@ -1,0 +1,1 @@
+"""The local Kafka: its jars, its Java, one node, its topics."""

@@ -1,0 +1,1 @@
+"""The local PostgreSQL and its databases."""
