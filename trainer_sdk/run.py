@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from evenkeel.trainer_sdk.control.mailbox import Mailbox
     from evenkeel.trainer_sdk.replicas.loop import Replicas
-    from evenkeel.trainer_sdk.replicas.state import Kept
+    from evenkeel.trainer_sdk.replicas.state.training_state import Kept
 
 _PUBLISH_INTERVAL_SECONDS = 0.5  # nobody acts on a plain loop's step count; it is there to be looked at
 

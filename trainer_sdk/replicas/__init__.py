@@ -17,7 +17,7 @@ from evenkeel.trainer_sdk.replicas.membership.log_director import LogDirector, n
 from evenkeel.trainer_sdk.replicas.membership.patience import Patience
 from evenkeel.trainer_sdk.replicas.membership.plans import Plans
 from evenkeel.trainer_sdk.replicas.place import Mates, Place
-from evenkeel.trainer_sdk.replicas.state import Kept, TrainingState
+from evenkeel.trainer_sdk.replicas.state.training_state import Kept, TrainingState
 
 if TYPE_CHECKING:
     from evenkeel.trainer_sdk.control.mailbox import Mailbox

@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from evenkeel.trainer_sdk.emit.farewell import ending_error
 from evenkeel.trainer_sdk.groups.errors import Interrupted, PeerLost
 from evenkeel.trainer_sdk.replicas.buckets import Buckets, local
-from evenkeel.trainer_sdk.replicas.catch_up import CatchUp
 from evenkeel.trainer_sdk.replicas.epochs import Epochs
 from evenkeel.trainer_sdk.replicas.samples import noise_seed
 from evenkeel.trainer_sdk.replicas.shares import (
@@ -25,7 +24,8 @@ from evenkeel.trainer_sdk.replicas.shares import (
     standing_from_text,
     standing_to_text,
 )
-from evenkeel.trainer_sdk.replicas.state import TrainingState
+from evenkeel.trainer_sdk.replicas.state.catch_up import CatchUp
+from evenkeel.trainer_sdk.replicas.state.training_state import TrainingState
 from evenkeel.trainer_sdk.replicas.vote import Outcome, Said, ballot
 
 Batches = Callable[[int, int], Any]

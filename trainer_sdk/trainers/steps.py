@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from evenkeel.trainer_sdk.api import start
 
 if TYPE_CHECKING:
-    from evenkeel.trainer_sdk.replicas.state import Kept
+    from evenkeel.trainer_sdk.replicas.state.training_state import Kept
 
 
 class TrainerSteps:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from evenkeel.trainer_sdk.replicas.membership import log_director
-from evenkeel.trainer_sdk.replicas.state import TrainingState
+from evenkeel.trainer_sdk.replicas.state.training_state import TrainingState
 from tests.integration.replicas.crew import NUM_STEPS, Crew, Fate, Report, make_deep_model
 
 pytestmark = pytest.mark.integration
@@ -41,7 +41,8 @@ def test_a_replica_comes_back(start_crew: Callable[..., Crew], failure_free: Rep
 
 @pytest.fixture
 def slowly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One unit a step at most."""
+    """One unit a step at most, and most parameters in two pieces."""
+    monkeypatch.setattr(TrainingState.__init__, "__defaults__", (512,))
     pack = TrainingState.pack
 
     def pack_slowly(self: TrainingState, unit: int) -> object:

@@ -1,7 +1,6 @@
 """A group beside the work: there once it is built, freed whenever it is given up."""
 
 import threading
-from collections.abc import Callable
 
 from evenkeel.trainer_sdk.groups.building.side_group import SideGroup
 from evenkeel.trainer_sdk.groups.group import Group
@@ -22,10 +21,6 @@ class Yard:
         self.came.set()
 
 
-def until(condition: Callable[[], object], what: str) -> None:
-    Waiter(lambda: False).until(condition, DEADLINE_SECONDS, what)
-
-
 def group() -> Group:
     return Group("probe", (0, 1), 0, None, Waiter(lambda: False))
 
@@ -33,7 +28,7 @@ def group() -> Group:
 def test_it_is_there_once_it_is_built_and_freed_when_it_is_given_up() -> None:
     built, yard = group(), Yard()
     side = SideGroup(lambda: built, yard)
-    until(lambda: side.group is built, "the group")
+    assert side.wait() is built
     assert (side.error, yard.abandoned) == ("", [])
     side.give_up()
     assert side.group is None
@@ -53,7 +48,7 @@ def test_given_up_while_it_is_built_it_is_freed_when_it_is_there() -> None:
     go.set()
     assert yard.came.wait(DEADLINE_SECONDS)
     assert yard.abandoned == [built]
-    assert side.group is None
+    assert side.group is side.wait() is None
 
 
 def test_a_member_who_does_not_come_is_an_error_and_no_group() -> None:
@@ -61,7 +56,7 @@ def test_a_member_who_does_not_come_is_an_error_and_no_group() -> None:
         raise RuntimeError("wait timeout")
 
     side = SideGroup(connect, yard := Yard())
-    until(lambda: side.error, "the error")
+    assert side.wait() is None
     assert (side.error, side.group) == ("wait timeout", None)
     side.give_up()
     assert not yard.abandoned

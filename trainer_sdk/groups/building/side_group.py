@@ -10,7 +10,7 @@ from evenkeel.trainer_sdk.groups.group import Group
 
 
 class SideGroup:
-    """A group in the making, then a group. Training thread only, which never waits for it.
+    """A group in the making, then a group. Training thread, which never waits for it, but for :meth:`wait`.
 
     Args:
         connect: Builds the group; blocks, on a helper thread. Raises RuntimeError when a member does not come.
@@ -26,6 +26,7 @@ class SideGroup:
         self._lock = threading.Lock()
         self._group: Group | None = None
         self._given_up = False
+        self._ended = threading.Event()
         self.error = ""
         threading.Thread(target=self._build, name="evenkeel-side-group", daemon=True).start()
 
@@ -34,8 +35,14 @@ class SideGroup:
         """The group, once it is there."""
         return self._group
 
+    def wait(self) -> Group | None:
+        """Wait on a helper thread until it is there; None where it never will be, or was given up."""
+        self._ended.wait()
+        return self._group
+
     def give_up(self) -> None:
         """Nobody needs it any more; also while it is being built. Returns at once."""
+        self._ended.set()
         with self._lock:
             self._given_up = True
             group, self._group = self._group, None
@@ -47,9 +54,11 @@ class SideGroup:
             group = self._connect()
         except RuntimeError as error:  # what torch raises for a store or a peer that does not answer
             self.error = str(error) or type(error).__name__
+            self._ended.set()
             return
         with self._lock:
             if not self._given_up:
                 self._group = group
+                self._ended.set()
                 return
         self._abandon((group,))

@@ -1,0 +1,113 @@
+"""A newcomer that gets the state in pieces, over steps of both, ends with the same bits as its donor."""
+
+from collections.abc import Callable, Iterable, Sequence
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn, optim
+
+from evenkeel.trainer_sdk.replicas.state.packing import space
+from evenkeel.trainer_sdk.replicas.state.pieces import cut
+from evenkeel.trainer_sdk.replicas.state.training_state import Received, TrainingState
+
+PIECE_BYTES = 100
+Make = Callable[[Iterable[Tensor]], optim.Optimizer]
+OPTIMIZERS: dict[str, Make] = {
+    "sgd": lambda parameters: optim.SGD(parameters, lr=0.1),
+    "momentum": lambda parameters: optim.SGD(parameters, lr=0.1, momentum=0.9),
+    "adam": lambda parameters: optim.AdamW(parameters, lr=0.1, amsgrad=True),
+    "nadam": lambda parameters: optim.NAdam(parameters, lr=0.1),
+    "asgd": lambda parameters: optim.ASGD(parameters, lr=0.1),
+    "adafactor": lambda parameters: optim.Adafactor(parameters, lr=0.1),
+    "muon": lambda parameters: optim.Muon(parameters, lr=0.1),
+}
+
+
+class Side:
+    """A replica's model and optimizer, without an exchange."""
+
+    def __init__(self, make: Make, seed: int) -> None:
+        torch.manual_seed(seed)
+        self.model = nn.Sequential(nn.Linear(7, 9, bias=False), nn.Linear(9, 7, bias=False))
+        self.state = TrainingState(self.model, (), PIECE_BYTES)
+        self.optimizer = make(self.model.parameters())
+
+    def step(self, number: int) -> None:
+        """With the gradients of a step, the same on both sides."""
+        generator = torch.Generator().manual_seed(number)
+        for each in self.model.parameters():
+            each.grad = torch.randn(each.shape, generator=generator)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+
+def sent(donor: Side, newcomer: Side, units: range, step: int) -> list[Received]:
+    arrived = []
+    for unit in units:
+        text, tensors = donor.state.pack(unit)
+        places = space(text, torch.device("cpu"))
+        for place, tensor in zip(places, tensors, strict=True):
+            place.copy_(tensor)
+        arrived.append(newcomer.state.receive(unit, step, text, places))
+    return arrived
+
+
+def caught_up(make: Make, counts: Sequence[int], early: int = 0, steps_before: int = 2) -> tuple[Side, Side]:
+    """Both sides after the newcomer got so many units in each step, of which some came a step ahead of its own."""
+    donor, newcomer = Side(make, 0), Side(make, 1)
+    newcomer.state.forget()
+    for step in range(steps_before):
+        donor.step(step)
+    waiting: list[Received] = []
+    num_sent, step = 0, steps_before
+    for count in [*counts, donor.state.num_units]:
+        units = range(num_sent, min(num_sent + count, donor.state.num_units))
+        num_sent = units.stop
+        waiting = newcomer.state.install(waiting + sent(donor, newcomer, units, step), step)
+        donor.step(step)
+        ahead = range(num_sent, min(num_sent + early, donor.state.num_units))
+        num_sent = ahead.stop
+        waiting += sent(donor, newcomer, ahead, step + 1)  # before the newcomer has stepped
+        newcomer.step(step)
+        step += 1
+    newcomer.state.install(waiting, step)
+    return donor, newcomer
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+@settings(max_examples=15, deadline=None)
+@given(counts=st.lists(st.integers(0, 4), max_size=6), early=st.integers(0, 2), steps_before=st.integers(0, 2))
+def test_the_same_bits_however_the_pieces_fall_on_steps(
+    name: str, counts: list[int], early: int, steps_before: int
+) -> None:
+    donor, newcomer = caught_up(OPTIMIZERS[name], counts, early, steps_before)
+    for step in (20, 21):
+        donor.step(step)
+        newcomer.step(step)
+    assert newcomer.state.num_held == newcomer.state.num_units
+    for theirs, mine in zip(donor.model.parameters(), newcomer.model.parameters(), strict=True):
+        assert torch.equal(theirs, mine)
+        assert donor.optimizer.state[theirs].keys() == newcomer.optimizer.state[mine].keys()
+        for key, value in donor.optimizer.state[theirs].items():
+            assert torch.equal(torch.as_tensor(value), torch.as_tensor(newcomer.optimizer.state[mine][key])), key
+
+
+def test_no_piece_is_larger_than_asked_where_elements_are_stepped_by_themselves() -> None:
+    donor = Side(OPTIMIZERS["adam"], 0)
+    donor.step(0)
+    for unit in range(1, donor.state.num_units - 1):
+        _, (value, *states) = donor.state.pack(unit)
+        assert 0 < value.numel() <= PIECE_BYTES
+        assert all(each.numel() <= PIECE_BYTES for each in states)
+
+
+@given(shapes=st.lists(st.lists(st.integers(0, 9), max_size=3), max_size=4), piece_bytes=st.integers(1, 64))
+def test_pieces_cover_every_element_once(shapes: list[list[int]], piece_bytes: int) -> None:
+    parameters = [torch.zeros(shape) for shape in shapes]
+    pieces = list(cut(parameters, piece_bytes))
+    for place, parameter in enumerate(parameters):
+        mine = [each for each in pieces if each.parameter == place]
+        assert [index for each in mine for index in range(each.start, each.stop)] == list(range(parameter.numel()))
+        assert [each.is_last for each in mine] == [False] * (len(mine) - 1) + [True]

@@ -1,0 +1,1 @@
+"""The training state of a replica, and how a newcomer gets it while the others train."""

@@ -1,0 +1,89 @@
+"""A newcomer receives the state from a donor, and installs what a step may use."""
+
+import threading
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from evenkeel.trainer_sdk.groups.building.side_group import SideGroup
+from evenkeel.trainer_sdk.groups.errors import Interrupted, PeerLost
+from evenkeel.trainer_sdk.groups.group import Group
+from evenkeel.trainer_sdk.replicas.state.packing import space
+from evenkeel.trainer_sdk.replicas.state.training_state import Received, TrainingState
+
+_LOOK_SECONDS = 0.02
+_HEAD = 3  # unit, step, bytes of the text
+
+
+class Newcomer:
+    """Receives the state from a donor, and installs what a step may use.
+
+    Args:
+        side: The group of both.
+        donor: The donor's rank.
+        state: What to receive into.
+        device: Where tensors live.
+        received: What an earlier donor has sent and is not installed.
+    """
+
+    def __init__(
+        self, side: SideGroup, donor: int, state: TrainingState, device: torch.device, received: Sequence[Received]
+    ) -> None:
+        self._side = side
+        self._donor = donor
+        self._state = state
+        self._device = device
+        self._changed = threading.Condition()
+        self._received = list(received)
+        self._num_received = state.num_held + len(self._received)
+        self._is_over = False
+        threading.Thread(target=self._run, name="evenkeel-newcomer", daemon=True).start()
+
+    def install(self, step: int, num_sent: int | None) -> None:
+        """Make everything valid that was sent before the vote of a step; returns when it is there.
+
+        Args:
+            step: The step whose vote has passed, and whose gradients have not been used.
+            num_sent: How many units that is; None when it is not known, and what is there has to do.
+        """
+        with self._changed:
+            while num_sent is not None and self._num_received < num_sent and not self._is_over:
+                self._changed.wait(_LOOK_SECONDS)
+            self._received = self._state.install(self._received, step)
+
+    def give_up(self) -> list[Received]:
+        """The epoch is over; returns at once, with what has arrived whole."""
+        with self._changed:
+            self._is_over = True
+            self._changed.notify_all()
+            received, self._received = self._received, []
+        self._side.give_up()
+        return received
+
+    def _run(self) -> None:
+        group = self._side.wait()
+        try:
+            while group is not None and not self._is_over and self._num_received < self._state.num_units:
+                head = torch.zeros(_HEAD, dtype=torch.int64, device=self._device)
+                self._take(group, head)
+                unit, step, size = head.tolist()
+                words = torch.empty(size, dtype=torch.uint8, device=self._device)
+                self._take(group, words)
+                text = words.cpu().numpy().tobytes().decode()
+                tensors = space(text, self._device)
+                for tensor in tensors:
+                    self._take(group, tensor)
+                with self._changed:
+                    if not self._is_over:
+                        self._received.append(self._state.receive(unit, step, text, tensors))
+                        self._num_received += 1
+                        self._changed.notify_all()
+        except (Interrupted, PeerLost):
+            pass
+        with self._changed:
+            self._is_over = True
+            self._changed.notify_all()
+
+    def _take(self, group: Group, tensor: Tensor) -> None:
+        group.start_broadcast(tensor, self._donor).wait()
