@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import Any, ClassVar, Generic, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -15,6 +15,8 @@ class Compiled(Generic[P, R]):
     from any thread.
     """
 
+    _is_interpreted: ClassVar[bool] = False
+
     def __init__(self, function: Callable[P, R]) -> None:
         functools.update_wrapper(self, function)
         self.py_func = function
@@ -25,7 +27,9 @@ class Compiled(Generic[P, R]):
 
     @functools.cached_property
     def dispatcher(self) -> Callable[P, R]:
-        """What numba makes of the function."""
+        """What numba makes of the function; itself in a process that interprets."""
+        if Compiled._is_interpreted:
+            return self.py_func
         from evenkeel.numeric.machine_code import dispatcher_of  # noqa: PLC0415 - numba, see above
 
         return dispatcher_of(self.py_func)
@@ -34,6 +38,14 @@ class Compiled(Generic[P, R]):
     def signatures(self) -> list[Any]:
         """Combinations of types that it was compiled or loaded for."""
         return list(getattr(self.__dict__.get("dispatcher"), "signatures", ()))
+
+    @staticmethod
+    def interpret() -> None:
+        """Have this process run the Python source of all functions that it has not called yet, and never load numba.
+
+        For one that asks little of them and must be small and up at once.
+        """
+        Compiled._is_interpreted = True
 
 
 def compiled(function: Callable[P, R]) -> Compiled[P, R]:

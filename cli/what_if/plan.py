@@ -10,12 +10,13 @@ from evenkeel.cli.documents import read_json, readable, schema_option
 from evenkeel.cli.errors import CommandError, ExitStatus
 from evenkeel.cli.session import OutputOption, output_of
 from evenkeel.cli.terminal.output import OutputFormat, say, show_json, show_rows
-from evenkeel.cli.what_if.plan_file import StateError, WrittenQuestion, question_from_document
-from evenkeel.cli.what_if.plan_schema import STATE_SCHEMA
-from evenkeel.history.documents import layout_to_document
+from evenkeel.planning.documents.answer import answer_to_document
+from evenkeel.planning.documents.question import StateError, question_from_document
+from evenkeel.planning.documents.schema import STATE_SCHEMA
 from evenkeel.planning.search.solver import solve
+from evenkeel.planning.situation import Situation
 from evenkeel.planning.solution import NoPlanError, Solution
-from evenkeel.services.scheduler.plans.decision import Decision, decide
+from evenkeel.services.scheduler.plans.decision import Decision, DecisionRule, decide
 
 COLUMNS = {"what": "WHAT", "seconds": "SECONDS", "of_bound_percent": "% OF BOUND", "reason": "WHY"}
 
@@ -30,19 +31,25 @@ def plan(
 
     Example: evenkeel plan examples/plan_state.json
     """
-    question = _read(readable(state_file))
+    document = read_json(readable(state_file), "docs/planning.md")
+    try:
+        situation = question_from_document(document)
+    except StateError as error:
+        raise CommandError(
+            f"{state_file}: {error}", next_step="docs/planning.md shows a state", status=ExitStatus.USAGE
+        ) from error
     begin = time.perf_counter()
     try:
-        solution = solve(question.situation)
+        solution = solve(situation)
     except NoPlanError as error:
         raise CommandError(f"no plan: {error}") from error
     solve_seconds = time.perf_counter() - begin
-    forced = bool(question.situation.dead)
-    decision = decide(question.rule, solution, forced=forced, num_flips=question.num_flips)
+    rule = DecisionRule(**{name: float(each) for name, each in document.get("rule", {}).items()})
+    decision = decide(rule, solution, forced=bool(situation.dead), num_flips=int(document.get("flips", 0)))
     if output_of(context, output) is OutputFormat.JSON:
-        show_json(_document(question, solution, decision, solve_seconds))
+        show_json(_document(situation, solution, decision, solve_seconds))
         return
-    show_rows(_rows(question, solution), COLUMNS, OutputFormat.TABLE)
+    show_rows(_rows(solution), COLUMNS, OutputFormat.TABLE)
     say(solution.reason)
     say(f"{decision.choice.value}: {decision.reason}")
     for number, replica in enumerate(solution.layout.replicas):
@@ -56,16 +63,7 @@ def plan(
         say(f"micro-batch {route.micro_batch}, stage {route.stage}: on replica {route.replica}")
 
 
-def _read(path: Path) -> WrittenQuestion:
-    try:
-        return question_from_document(read_json(path, "docs/planning.md"))
-    except StateError as error:
-        raise CommandError(
-            f"{path}: {error}", next_step="docs/planning.md shows a state", status=ExitStatus.USAGE
-        ) from error
-
-
-def _rows(question: WrittenQuestion, solution: Solution) -> list[dict[str, Any]]:
+def _rows(solution: Solution) -> list[dict[str, Any]]:
     def of_bound(seconds: float) -> float | None:
         return 100.0 * solution.bound_seconds / seconds if seconds else None
 
@@ -91,9 +89,7 @@ def _rows(question: WrittenQuestion, solution: Solution) -> list[dict[str, Any]]
     return rows
 
 
-def _document(
-    question: WrittenQuestion, solution: Solution, decision: Decision, solve_seconds: float
-) -> dict[str, Any]:
+def _document(situation: Situation, solution: Solution, decision: Decision, solve_seconds: float) -> dict[str, Any]:
     return {
         "decision": {
             "choice": decision.choice.value,
@@ -102,24 +98,9 @@ def _document(
             "cost_seconds": decision.cost_seconds,
             "horizon_seconds": decision.horizon_seconds,
         },
-        "changes": solution.changes,
-        "predicted_seconds": solution.predicted_seconds,
+        **answer_to_document(solution),
         "idle_seconds": solution.idle_seconds or None,
-        "bound_seconds": solution.bound_seconds,
-        "proportional_bound": solution.proportional_bound,
         "gap_to_bound": solution.predicted_seconds / solution.bound_seconds - 1.0,
-        "moved_bytes": solution.price.moved_bytes,
-        "pause_seconds": solution.price.pause_seconds,
-        "num_changed": solution.price.num_changed,
-        "dead": list(question.situation.dead),
-        "actions": [
-            {"lever": a.lever, "description": a.description, "gain_seconds": a.gain_seconds} for a in solution.actions
-        ],
-        "alternatives": [
-            {"name": a.name, "predicted_seconds": a.predicted_seconds, "reason": a.reason}
-            for a in solution.alternatives
-        ],
-        "reason": solution.reason,
-        "layout": layout_to_document(solution.layout),
+        "dead": list(situation.dead),
         "solve_seconds": solve_seconds,
     }

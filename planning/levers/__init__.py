@@ -18,9 +18,11 @@ from evenkeel.planning.levers.sequence_mix import SequenceMix
 from evenkeel.planning.levers.standby import Standby
 from evenkeel.planning.levers.virtual_stages import VirtualStages
 
+MEMBERS: tuple[Lever, ...] = (DropDead(), Rejoin())
+"""Those that only say who takes part."""
+
 STRUCTURAL: tuple[Lever, ...] = (
-    DropDead(),
-    Rejoin(),
+    *MEMBERS,
     Regroup(),
     MoveRanks(),
     PairStages(),
@@ -39,4 +41,4 @@ TUNING: tuple[Lever, ...] = (
 )
 REGISTRY: dict[str, Lever] = {lever.name: lever for lever in (*STRUCTURAL, Rearrange(), *TUNING)}
 
-__all__ = ["REGISTRY", "STRUCTURAL", "TUNING", "Lever"]
+__all__ = ["MEMBERS", "REGISTRY", "STRUCTURAL", "TUNING", "Lever"]

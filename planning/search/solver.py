@@ -19,6 +19,7 @@ from dataclasses import replace
 from evenkeel.planning.candidate import Candidate
 from evenkeel.planning.costs.price import Price
 from evenkeel.planning.costs.risks import has_wide_stage
+from evenkeel.planning.levers import MEMBERS
 from evenkeel.planning.pipelined.virtual import bare
 from evenkeel.planning.repair import with_standbys
 from evenkeel.planning.search.answer import answer
@@ -49,6 +50,24 @@ def solve(situation: Situation) -> Solution:
     weighed = search.candidates
     told = [_trusting(situation, candidate) for candidate in weighed]
     return answer(situation, search.tuner, told[weighed.index(chosen)], price, told)
+
+
+def solve_at_once(situation: Situation) -> Solution:
+    """The best of what the levers that only count members lead to, as they leave it: no search and nothing tuned.
+
+    For when nobody answers :func:`solve`: it needs no machine code, and asks about a handful of layouts.
+
+    Raises:
+        NoPlanError: Nothing can be made of the live ranks, or nothing of what can fits the devices' memory.
+    """
+    search = Search(situation.wary)
+    search.structures = structures(situation.wary, levers=MEMBERS)
+    _need_some(search)
+    for names, layout in search.structures:
+        search.add(names, layout, layout)
+    price, chosen = _fitting(search)
+    told = [_trusting(situation, candidate) for candidate in search.candidates]
+    return answer(situation, search.tuner, told[search.candidates.index(chosen)], price, told)
 
 
 def _stepped(wary: Situation, known: Candidate | None = None) -> tuple[Search, Price, Candidate]:
@@ -96,11 +115,7 @@ def _weigh(search: Search, more: Sequence[Structure] = ()) -> None:
     """
     situation = search.situation
     search.structures = structures(situation, more)
-    if not search.structures:
-        raise NoPlanError(
-            f"ranks {list(situation.dead)} are dead and the {len(situation.throughputs)} live ranks do not make one "
-            "complete replica; start replacements and let them register"
-        )
+    _need_some(search)
     if not situation.dead:
         idle = with_standbys(situation.layout, situation.throughputs.keys())
         search.add((), bare(idle), idle)
@@ -127,15 +142,33 @@ def _chosen(search: Search, below: Iterable[Candidate]) -> tuple[Price, Candidat
     for one in below:
         search.take(one)
     search.tune_less()
+    price, chosen = _fitting(search)
+    if search.is_small and search.deal_anew(chosen):
+        # What moves little can be a better start than what is fastest.
+        search.tune_less()
+        price, chosen = search.choose()
+    return price, chosen
+
+
+def _need_some(search: Search) -> None:
+    situation = search.situation
+    if not search.structures:
+        raise NoPlanError(
+            f"ranks {list(situation.dead)} are dead and the {len(situation.throughputs)} live ranks do not make one "
+            "complete replica; start replacements and let them register"
+        )
+
+
+def _fitting(search: Search) -> tuple[Price, Candidate]:
+    """What :meth:`Search.choose` chooses.
+
+    Raises:
+        NoPlanError: Nothing fits the devices' memory.
+    """
     if search.fastest.excess_bytes:
         least = min(candidate.excess_bytes for candidate in search.candidates)
         raise NoPlanError(
             f"no layout of the {len(search.situation.throughputs)} live ranks fits the devices' memory: some device "
             f"lacks {least / 1e9:.2f} GB under the best of them; start replacements and let them register"
         )
-    price, chosen = search.choose()
-    if search.is_small and search.deal_anew(chosen):
-        # What moves little can be a better start than what is fastest.
-        search.tune_less()
-        price, chosen = search.choose()
-    return price, chosen
+    return search.choose()

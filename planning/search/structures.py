@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from evenkeel.layouts.layout import Layout
 from evenkeel.planning.candidate import SCHEDULE, Candidate, same
-from evenkeel.planning.levers import REGISTRY, STRUCTURAL
+from evenkeel.planning.levers import REGISTRY, STRUCTURAL, Lever
 from evenkeel.planning.pipelined.virtual import bare
 from evenkeel.planning.repair import with_standbys
 from evenkeel.planning.situation import Situation
@@ -17,13 +17,16 @@ _DEALERS = ("placement", "standby")
 _MOVERS = frozenset(("move_ranks", "placement", "depths"))
 
 
-def structures(situation: Situation, more: Sequence[Structure] = ()) -> list[Structure]:
+def structures(
+    situation: Situation, more: Sequence[Structure] = (), levers: Sequence[Lever] = STRUCTURAL
+) -> list[Structure]:
     """Structures to tune, with the structural levers that led to each; the layout in force first, if it lives.
 
     Args:
         situation: The question.
         more: Structures of the same question with more ranks that have no place in the full shape either; where no
             memory limit is known, no lever but standbys heeds those.
+        levers: Who is asked, in this order.
     """
     live = situation.throughputs.keys()
     current = bare(situation.layout)
@@ -35,7 +38,7 @@ def structures(situation: Situation, more: Sequence[Structure] = ()) -> list[Str
 
     if not situation.dead:
         add((), with_standbys(current, live))
-    for lever in STRUCTURAL:
+    for lever in levers:
         if more and lever.name != "standby":
             for names, layout in more:
                 if names == (lever.name,):

@@ -4,10 +4,8 @@ import asyncio
 import socket
 import uuid
 
-import structlog
-
+from evenkeel.numeric.compiled import Compiled
 from evenkeel.planning.costs.price import TransitionCosts
-from evenkeel.planning.warm_up import warm_up
 from evenkeel.services.common.backoff import Reachability, persist
 from evenkeel.services.common.database import DATABASE_AWAY, create_engine
 from evenkeel.services.common.health import Health, health_server, ready_file
@@ -25,6 +23,7 @@ from evenkeel.services.scheduler.adapters.fleet_api_server import FleetServer, T
 from evenkeel.services.scheduler.adapters.intake import Intake
 from evenkeel.services.scheduler.adapters.job_events import JobEvents
 from evenkeel.services.scheduler.adapters.lease import Lease
+from evenkeel.services.scheduler.adapters.planner_process import PlannerProcess
 from evenkeel.services.scheduler.adapters.rank_tls import RankTls
 from evenkeel.services.scheduler.adapters.store import Store
 from evenkeel.services.scheduler.adapters.store_outbox import OutboxPublisher
@@ -33,8 +32,6 @@ from evenkeel.services.scheduler.plans.decision import DecisionRule
 from evenkeel.services.scheduler.serving.coordinator import Coordinator
 from evenkeel.services.scheduler.serving.parts import Parts
 from evenkeel.services.scheduler.settings import SchedulerSettings
-
-_log = structlog.get_logger(__name__)
 
 SERVICE = "scheduler"
 GROUP = "evenkeel-scheduler"
@@ -64,6 +61,7 @@ async def serve(settings: SchedulerSettings) -> None:
     lease = Lease(engine, holder, reachability=postgres, on_leader=stand_by)
     store = Store(engine, reachability=postgres, fence=lease.fence)
     rank_tls = RankTls.from_settings(settings)
+    planner = PlannerProcess(deadline_seconds=settings.plan_deadline_seconds)
     try:
         async with (
             health_server(health, registry, host=settings.metrics_host, port=settings.metrics_port) as metrics_port,
@@ -73,6 +71,7 @@ async def serve(settings: SchedulerSettings) -> None:
                 Parts(
                     store=store,
                     metrics=SchedulerMetrics(registry),
+                    planner=planner,
                     spawn=group.create_task,
                     rule=DecisionRule(horizon_seconds=settings.plan_horizon_seconds, min_gain=settings.plan_min_gain),
                     transition=TransitionCosts(
@@ -99,7 +98,7 @@ async def serve(settings: SchedulerSettings) -> None:
                 ) as fleet,
                 ready_file(settings.ready_file, metrics_port=metrics_port, grpc_port=fleet.port),
             ):
-                group.create_task(_warm_up())
+                group.create_task(planner.run())
                 await lease.acquire(_address_of(settings, fleet.port))
                 group.create_task(lease.keep())
                 health.report("partitions", ready=False, detail="loads the history")
@@ -135,11 +134,6 @@ async def serve(settings: SchedulerSettings) -> None:
         await engine.dispose()
 
 
-async def _warm_up() -> None:
-    """Has the planner ready before it is asked; nobody waits for it."""
-    _log.info("the planner is warm", seconds=round(await asyncio.to_thread(warm_up), 3))
-
-
 def _address_of(settings: SchedulerSettings, port: int) -> str:
     """Where others find this process's fleet API."""
     host = settings.fleet_address.rpartition(":")[0]
@@ -161,4 +155,6 @@ def _tls(settings: SchedulerSettings) -> TlsFiles | None:
 def main() -> int:
     """Read the settings, run the service; the exit code."""
     settings = load_settings(SchedulerSettings)
+    # What it predicts itself is little: numba would take it a second of CPU and a hundred megabytes.
+    Compiled.interpret()
     return run_service(SERVICE, settings, lambda: serve(settings))

@@ -14,6 +14,7 @@ class SchedulerMetrics:
         "jobs",
         "jobs_in_state",
         "phase_seconds",
+        "planner_failures",
         "plans",
         "probe_seconds",
         "probes",
@@ -42,6 +43,11 @@ class SchedulerMetrics:
         )
         self.decisions = Counter(
             "evenkeel_scheduler_decisions", "Plans weighed, by outcome", ("choice",), registry=registry
+        )
+        self.planner_failures = Counter(
+            "evenkeel_scheduler_planner_failures",
+            "Questions that the planner's process did not answer: it ended, took too long or tripped over them",
+            registry=registry,
         )
         self.solve_seconds = Histogram(
             "evenkeel_scheduler_solve_seconds", "Time to solve a plan", buckets=_SECONDS_BUCKETS, registry=registry

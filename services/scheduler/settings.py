@@ -31,6 +31,14 @@ class SchedulerSettings(ServiceSettings, DatabaseSettings, FleetApiSettings, Ran
         description="how long the first of a job's processes may take to register; then the job counts as stuck",
         examples=["120"],
     )
+    plan_deadline_seconds: float = Field(
+        default=10.0,
+        gt=0.0,
+        le=3600.0,
+        description="how long the planner may take; after that those that are left go on as they are, and it is begun "
+        "anew",
+        examples=["10"],
+    )
     plan_group_seconds: float = Field(
         default=0.1, ge=0.0, le=600.0, description="time to build an epoch's process groups", examples=["0.1"]
     )

@@ -12,6 +12,7 @@ from evenkeel.services.scheduler.domain.suspicion import ProbeOutcome
 from evenkeel.services.scheduler.metrics import SchedulerMetrics
 from evenkeel.services.scheduler.serving.coordinator import Coordinator
 from evenkeel.services.scheduler.serving.parts import Parts
+from tests.planner_in_thread import PlannerInThread
 from tests.simulation.history import FencedStore
 from tests.simulation.virtual_loop import Process
 
@@ -46,6 +47,7 @@ class Scheduler:
         parts = Parts(
             store=FencedStore(world, lease),  # type: ignore[arg-type]
             metrics=SchedulerMetrics(create_registry()),
+            planner=PlannerInThread(),
             spawn=self.spawn,
             second_look_seconds=2.0,
             clock=lambda: world.now().timestamp(),

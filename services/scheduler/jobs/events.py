@@ -94,11 +94,12 @@ class TimerFired:
 
 @dataclass(frozen=True, slots=True)
 class Solved:
-    """The planner's answer to a question, and the seconds that it took."""
+    """The planner's answer to a question, and the seconds that it took; makeshift: it had to be done without it."""
 
     number: int
     answer: Solution | NoPlanError
     seconds: float
+    is_makeshift: bool = False
 
 
 @dataclass(frozen=True, slots=True)

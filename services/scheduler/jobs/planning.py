@@ -147,8 +147,13 @@ def _solved(draft: Draft, event: Solved) -> None:
         draft.note("no plan", problem=str(event.answer))
         flights.get_stuck(draft, StuckReason.NO_LAYOUT, str(event.answer))
         _take_newcomers(draft)
+        if event.is_makeshift:
+            draft.set_timer(Timer.AGAIN, _LONGEST_RETRY_SECONDS)
     else:
         _weigh(draft, event.answer, _mode(draft.known, question.need), event.seconds)
+        if event.is_makeshift and draft.job.plan is not None:
+            # Once it is applied the planner is asked what would be better.
+            draft.known = replace(draft.known, changed=True)
 
 
 def _weigh(draft: Draft, solution: Solution, mode: PlanMode, solve_seconds: float) -> None:

@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable, Mapping
 import structlog
 
 from evenkeel.layouts.rank_state import RankState
-from evenkeel.planning.costs.price import TransitionCosts
-from evenkeel.planning.search.solver import solve
+from evenkeel.planning.search.solver import solve_at_once
+from evenkeel.planning.situation import Situation
 from evenkeel.planning.solution import NoPlanError, Solution
 from evenkeel.services.scheduler.dispatch.agreement import NoAgreementError
 from evenkeel.services.scheduler.dispatch.board import StateBoard
@@ -139,9 +139,18 @@ class JobEffects:
         self._put(events.TimerFired(key))
 
     async def _solve(self, question: steps.Solve) -> None:
-        started = time.perf_counter()
-        answer = await asyncio.to_thread(_solved, question.about, self._parts.transition)
-        self._put(events.Solved(question.number, answer, time.perf_counter() - started))
+        started, known, is_makeshift = time.perf_counter(), question.about, False
+        situation = await asyncio.to_thread(known.situation, self._parts.transition)
+        answer: Solution | NoPlanError
+        try:
+            answer = await self._parts.planner.solve(situation)
+        except NoPlanError as error:
+            answer = error
+        except Exception as error:  # the boundary: whatever becomes of the planner, a death has a plan
+            _log.exception("the planner failed: the plan is made without it", job_id=known.job_id)
+            self._parts.metrics.planner_failures.inc()
+            answer, is_makeshift = await asyncio.to_thread(_solved_at_once, situation, error), True
+        self._put(events.Solved(question.number, answer, time.perf_counter() - started, is_makeshift))
 
     async def _ask(self, ask: steps.Ask) -> None:
         clients = {
@@ -199,15 +208,14 @@ def flight_of(
     )
 
 
-def _solved(known: JobKnowledge, transition: TransitionCosts) -> Solution | NoPlanError:
-    """The planner's answer; in a thread, since it may take tens of milliseconds."""
+def _solved_at_once(situation: Situation, problem: Exception) -> Solution | NoPlanError:
     try:
-        return solve(known.situation(transition))
+        return solve_at_once(situation)
     except NoPlanError as error:
         return error
-    except Exception as error:  # the boundary: what the planner trips over in one job must not stop the others
-        _log.exception("the planner failed", job_id=known.job_id)
-        return NoPlanError(f"the planner failed on this job ({type(error).__name__}: {error}); the log has more")
+    except Exception as error:  # the boundary: what one job's state does to the levers must not stop the others
+        _log.exception("no plan without the planner either")
+        return NoPlanError(f"the planner failed on this job ({problem}), and so did what stands in for it ({error!r})")
 
 
 async def _status(calls: RankCalls, timeout_seconds: float) -> RankState | events.Silence:

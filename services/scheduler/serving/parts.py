@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Protocol
 
+from evenkeel.planning.situation import Situation
+from evenkeel.planning.solution import Solution
 from evenkeel.services.scheduler.adapters.rank_tls import RankTls
 from evenkeel.services.scheduler.adapters.store import Store
 from evenkeel.services.scheduler.dispatch.two_phase import FlightTimes
@@ -28,6 +30,18 @@ class JobReports(Protocol):
         ...
 
 
+class Planner(Protocol):
+    """Who answers questions; any other error than the one here means that it cannot just now."""
+
+    async def solve(self, situation: Situation) -> Solution:
+        """The best layout for a situation.
+
+        Raises:
+            NoPlanError: Nothing can be made of the live ranks.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Parts(Rules):
     """What all jobs share, beside the rules.
@@ -35,6 +49,7 @@ class Parts(Rules):
     Attributes:
         store: The history.
         metrics: Counts.
+        planner: Is asked for plans.
         spawn: Starts tasks that the service owns.
         times: Deadlines of flights.
         clock: Unix seconds.
@@ -44,6 +59,7 @@ class Parts(Rules):
 
     store: Store
     metrics: SchedulerMetrics
+    planner: Planner
     spawn: Spawn
     times: FlightTimes = field(default_factory=FlightTimes)
     clock: Callable[[], float] = time.time

@@ -29,6 +29,7 @@ from evenkeel.services.scheduler.metrics import SchedulerMetrics
 from evenkeel.services.scheduler.serving.coordinator import Coordinator
 from evenkeel.services.scheduler.serving.parts import Parts
 from tests.integration.scheduler.toy_job import ToyJob, ToyRank
+from tests.planner_in_thread import PlannerInThread
 
 HOME = uniform_layout(num_blocks=8, tensor=2, pipeline=2, data=2, num_micro_batches=16)
 DEADLINE_SECONDS = 200.0
@@ -213,7 +214,7 @@ def new_scheduler(engine: AsyncEngine, *, store: Store | None = None, **settings
         async def probed(self, outcome: ProbeOutcome) -> None:
             probes.append(outcome)
 
-    settings = {"times": PATIENT, **settings}
+    settings = {"times": PATIENT, "planner": PlannerInThread(), **settings}
     registry = create_registry()
     parts = Parts(store=store, metrics=SchedulerMetrics(registry), spawn=spawn, **settings)
     return Scheduler(

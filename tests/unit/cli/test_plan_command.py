@@ -8,10 +8,10 @@ from typer.testing import CliRunner
 
 from evenkeel.cli.errors import CommandError, ExitStatus
 from evenkeel.cli.main import app
-from evenkeel.cli.what_if.plan_file import StateError, question_from_document
-from evenkeel.cli.what_if.plan_schema import STATE_SCHEMA
 from evenkeel.history.documents import layout_from_document
 from evenkeel.layouts.json_schema import complaint
+from evenkeel.planning.documents.question import StateError, question_from_document
+from evenkeel.planning.documents.schema import STATE_SCHEMA
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "plan_state.json"
 STATE = json.loads(EXAMPLE.read_text())
@@ -156,7 +156,7 @@ def test_a_state_that_cannot_be_used_says_where_and_why(change, complaint):
 
 def test_a_number_is_whole_however_it_is_written():
     written = json.loads(json.dumps(STATE).replace('"tensor": 2', '"tensor": 2.0'))
-    assert question_from_document(written).situation.layout == question_from_document(STATE).situation.layout
+    assert question_from_document(written).layout == question_from_document(STATE).layout
 
 
 @pytest.mark.parametrize(

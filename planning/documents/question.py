@@ -1,49 +1,36 @@
 """A question to the planner written down: what ``evenkeel plan`` reads, in the form of :data:`STATE_SCHEMA`.
 
-The schema says what may stand where; the rest is said here: numbers that must go together, and what a layout must be.
-Every error says where in the document it is and what is allowed there.
+The scheduler asks its planner by the same document, so that a question that came up in a job can be kept and asked
+again. The schema says what may stand where; the rest is said here: numbers that must go together, and what a layout
+must be. Every error says where in the document it is and what is allowed there.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, fields, replace
+from itertools import groupby
 from typing import Any, TypeVar
 
-from evenkeel.cli.what_if.plan_schema import MOST_BLOCKS, MOST_RANKS, STATE_SCHEMA
-from evenkeel.history.documents import layout_from_document
+from evenkeel.history.documents import layout_from_document, layout_to_document
 from evenkeel.layouts.json_schema import complaint
 from evenkeel.layouts.layout import Layout, uniform_layout
 from evenkeel.layouts.mix import mix_for
 from evenkeel.layouts.model import BlockCost, ModelSpec
 from evenkeel.layouts.schedules import schedules_named
 from evenkeel.planning.costs.cost_model import ASSUMED_WORKLOAD, CostModel, Workload
+from evenkeel.planning.costs.links import SlowLink
 from evenkeel.planning.costs.price import TransitionCosts
 from evenkeel.planning.costs.recent import RecentIteration
+from evenkeel.planning.documents.schema import MOST_BLOCKS, MOST_RANKS, STATE_SCHEMA
 from evenkeel.planning.situation import Situation
-from evenkeel.services.scheduler.plans.decision import DecisionRule
 
-_T = TypeVar("_T", Workload, TransitionCosts, DecisionRule, BlockCost)
+_T = TypeVar("_T", Workload, TransitionCosts, BlockCost)
 
 
 class StateError(ValueError):
     """The document cannot be used; the message says where and what to change."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class WrittenQuestion:
-    """A question with the rule by which its answer is weighed.
-
-    Attributes:
-        situation: The question.
-        rule: When a plan pays.
-        num_flips: How often the culprits changed between slow and healthy lately.
-    """
-
-    situation: Situation
-    rule: DecisionRule
-    num_flips: int
-
-
-def question_from_document(document: object) -> WrittenQuestion:
+def question_from_document(document: object) -> Situation:
     """The question in a parsed JSON document.
 
     Raises:
@@ -53,7 +40,15 @@ def question_from_document(document: object) -> WrittenQuestion:
     if flaw:
         raise StateError(flaw)
     assert isinstance(document, Mapping)
-    state: Mapping[str, Any] = document
+    return question_as_written(_whole_numbers(document))
+
+
+def question_as_written(state: Mapping[str, Any]) -> Situation:
+    """The question in a document that has the form of the schema, with whole numbers written as such.
+
+    Raises:
+        StateError: Its parts do not go together.
+    """
     model = _model(state["model"])
     workload = _workload(state["workload"]) if "workload" in state else ASSUMED_WORKLOAD
     if not sum(block.forward_flops(workload.tokens, workload.sum_of_squares) for block in model.blocks) > 0.0:
@@ -64,24 +59,51 @@ def question_from_document(document: object) -> WrittenQuestion:
     if sizes:
         raise StateError(f"workload.recent: {sizes.pop()} micro-batches, the layout has {layout.num_micro_batches}")
     throughputs = _throughputs(state.get("throughputs", {}), home, layout)
-    live = frozenset(throughputs)
     try:
-        situation = Situation(
+        return Situation(
             layout=layout,
             home=home,
             throughputs=throughputs,
             cost=CostModel(model, workload, float(state.get("correction", 1.0))),
-            holders=live & frozenset(layout.ranks),
+            holders=(frozenset(throughputs) & frozenset(layout.ranks)).difference(state.get("vacant", ())),
             transition=_filled(TransitionCosts, state.get("transition", {}), "transition"),
             device_bytes=state.get("device_bytes"),
+            domains={rank: domain for domain, ranks in state.get("domains", {}).items() for rank in ranks},
+            links=tuple(
+                SlowLink(ranks=tuple(one["ranks"]), factor=float(one["factor"])) for one in state.get("links", ())
+            ),
         )
     except ValueError as error:
         raise StateError(str(error)) from error
-    return WrittenQuestion(
-        situation=situation,
-        rule=_filled(DecisionRule, state.get("rule", {}), "rule"),
-        num_flips=int(state.get("flips", 0)),
-    )
+
+
+def question_to_document(situation: Situation) -> dict[str, Any]:
+    """The document of a question; what it says by default is left out where that is long."""
+    live, layout, workload = situation.throughputs, situation.layout, situation.cost.workload
+    home = situation.with_orders or situation.home
+    ranks = sorted({*home.ranks, *home.standbys, *layout.ranks, *layout.standbys})
+    domains: dict[str, list[int]] = {}
+    for rank, domain in situation.domains.items():
+        domains.setdefault(str(domain), []).append(rank)
+    blocks = [{"count": len(list(alike)), **asdict(block)} for block, alike in groupby(situation.cost.model.blocks)]
+    measured = {"workload": asdict(workload)} if workload != ASSUMED_WORKLOAD else {}
+    memory = {} if situation.device_bytes is None else {"device_bytes": situation.device_bytes}
+    return {
+        "model": {
+            "blocks": blocks,
+            "activation_bytes_per_token": situation.cost.model.activation_bytes_per_token,
+        },
+        "layout": layout_to_document(layout),
+        "home": layout_to_document(home),
+        "throughputs": {str(rank): live.get(rank, 0.0) for rank in ranks if live.get(rank) != 1.0},
+        "vacant": [rank for rank in layout.ranks if rank in live and rank not in situation.holders],
+        "domains": domains,
+        "links": [asdict(link) for link in situation.links],
+        **measured,
+        "correction": situation.cost.correction,
+        "transition": asdict(situation.transition),
+        **memory,
+    }
 
 
 def _filled(kind: type[_T], given: Mapping[str, Any], path: str) -> _T:
@@ -95,9 +117,10 @@ def _filled(kind: type[_T], given: Mapping[str, Any], path: str) -> _T:
 
 def _workload(given: Mapping[str, Any]) -> Workload:
     iterations = [_iteration(each, f"workload.recent[{index}]") for index, each in enumerate(given.get("recent", ()))]
-    workload = _filled(Workload, {name: each for name, each in given.items() if name != "recent"}, "workload")
+    numbers = {name: each for name, each in given.items() if name not in ("recent", "measured")}
+    workload = _filled(Workload, numbers, "workload")
     try:
-        return replace(workload, recent=tuple(iterations))
+        return replace(workload, recent=tuple(iterations), measured=given.get("measured", True))
     except ValueError as error:
         raise StateError(f"workload.recent: {error}") from error
 
@@ -125,7 +148,7 @@ def _model(model: Mapping[str, Any]) -> ModelSpec:
 
 def _layout(value: Mapping[str, Any], path: str, model: ModelSpec) -> Layout:
     """A layout document as the history keeps it, or the degrees of a uniform one."""
-    given: dict[str, Any] = _whole_numbers(value)
+    given = dict(value)
     try:
         if "replicas" in given:
             layout = layout_from_document({"schedule": "1f1b", "standbys": [], **given})
@@ -141,7 +164,7 @@ def _layout(value: Mapping[str, Any], path: str, model: ModelSpec) -> Layout:
 def _uniform(given: dict[str, Any], model: ModelSpec) -> Layout:
     mix, num_standbys = given.pop("mix", False), given.pop("standbys", 0)
     schedules = schedules_named(given.pop("schedules", False))
-    can = {name: given.pop(name, False) for name in ("routable", "interleavable")}
+    can = {name: given.pop(name, False) for name in ("routable", "interleavable", "whole")}
     num_ranks = given["tensor"] * given["pipeline"] * given["data"]
     if num_ranks + num_standbys > MOST_RANKS:
         raise ValueError(f"{num_ranks + num_standbys} ranks and standbys: at most {MOST_RANKS}")

@@ -41,6 +41,7 @@ _ALLOWED = {
     "schedules": {"anyOf": [{"type": "boolean"}, _list(_SCHEDULE)]},
     "routable": {"type": "boolean"},
     "interleavable": {"type": "boolean"},
+    "whole": {"type": "boolean"},
 }
 _BLOCK = _object(
     {
@@ -136,6 +137,7 @@ _ITERATION = _object(
     "tokens",
     "sums_of_squares",
 )
+_LINK = _object({"ranks": {**_list(_RANK, 1), "maxItems": 2}, "factor": _number(1)}, "ranks", "factor")
 _WORKLOAD = _object(
     {
         "seconds_per_flop": _number(1e-24, 1e6),
@@ -147,6 +149,7 @@ _WORKLOAD = _object(
         "exchange_seconds": _number(),
         "gradient_seconds": _number(),
         "recent": _list(_ITERATION),
+        "measured": {"type": "boolean"},
     },
     "seconds_per_flop",
     "tokens",
@@ -162,6 +165,9 @@ STATE_SCHEMA: dict[str, Any] = {
             "layout": {"$ref": "#/$defs/layout"},
             "home": {"$ref": "#/$defs/layout"},
             "throughputs": {"type": "object", "additionalProperties": _number(0, 16)},
+            "vacant": _list(_RANK),
+            "domains": {"type": "object", "additionalProperties": _list(_RANK)},
+            "links": _list(_LINK),
             "workload": _WORKLOAD,
             "correction": _number(1e-6, 1e6),
             "transition": _object({"group_seconds": _number(), "bytes_per_second": _number(1e-3)}),

@@ -1,0 +1,1 @@
+"""Questions to the planner and its answers as JSON documents."""

@@ -1,0 +1,35 @@
+"""A solution as a document: what the planner's process answers, and most of what ``evenkeel plan -o json`` prints."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from evenkeel.history.documents import layout_from_document, layout_to_document
+from evenkeel.planning.costs.price import Price
+from evenkeel.planning.solution import Action, Alternative, Solution
+
+_NUMBERS = ("changes", "predicted_seconds", "idle_seconds", "bound_seconds", "proportional_bound", "judged_gain")
+
+
+def answer_to_document(solution: Solution) -> dict[str, Any]:
+    """All of a solution; numbers come back to the bit."""
+    return {
+        **{name: getattr(solution, name) for name in _NUMBERS},
+        **asdict(solution.price),
+        "actions": [asdict(action) for action in solution.actions],
+        "alternatives": [asdict(other) for other in solution.alternatives],
+        "reason": solution.reason,
+        "layout": layout_to_document(solution.layout),
+    }
+
+
+def answer_from_document(document: Mapping[str, Any]) -> Solution:
+    """The solution in a document that :func:`answer_to_document` made."""
+    return Solution(
+        **{name: document[name] for name in _NUMBERS},
+        price=Price(**{name: document[name] for name in Price.__slots__}),
+        actions=tuple(Action(**each) for each in document["actions"]),
+        alternatives=tuple(Alternative(**each) for each in document["alternatives"]),
+        reason=document["reason"],
+        layout=layout_from_document(document["layout"]),
+    )

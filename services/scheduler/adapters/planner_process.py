@@ -1,0 +1,128 @@
+"""The planner as a child of the scheduler: its compiler and its memory are its own, and so is its death.
+
+It is asked one question at a time, by the document that ``evenkeel plan`` reads. One that ends is begun anew; one that
+is ready and does not answer in time is killed. Whoever asked learns of both at once.
+"""
+
+import asyncio
+import contextlib
+import json
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Sequence
+
+import structlog
+
+from evenkeel.planning.documents.answer import answer_from_document
+from evenkeel.planning.documents.question import question_to_document
+from evenkeel.planning.situation import Situation
+from evenkeel.planning.solution import NoPlanError, Solution
+from evenkeel.services.common.backoff import Backoff
+
+_log = structlog.get_logger(__name__)
+
+_LONGEST_LINE_BYTES = 2**30
+
+
+class PlannerAwayError(Exception):
+    """The planner gave no answer; the message says why."""
+
+
+class PlannerProcess:
+    """Belongs to the event loop's thread.
+
+    Args:
+        deadline_seconds: How long an answer may take.
+        command: What is started.
+    """
+
+    def __init__(
+        self, *, deadline_seconds: float, command: Sequence[str] = (sys.executable, "-m", "evenkeel.planning")
+    ) -> None:
+        self._deadline_seconds, self._command = deadline_seconds, command
+        self._child: Process | None = None
+        self._is_ready = False
+        self._turn = asyncio.Lock()
+        self._number = 0
+        self._answer: asyncio.Future[bytes] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """The child's, where there is one just now."""
+        return None if self._child is None else self._child.pid
+
+    async def run(self) -> None:
+        """Have a planner until cancelled; it is gone on return."""
+        backoff = Backoff(longest_seconds=10.0)
+        while True:
+            child = await asyncio.create_subprocess_exec(
+                *self._command, stdin=PIPE, stdout=PIPE, limit=_LONGEST_LINE_BYTES
+            )
+            self._child = child
+            try:
+                assert child.stdout is not None
+                async for line in child.stdout:
+                    self._heard(line)
+                    backoff.reset()
+            finally:
+                self._child, self._is_ready = None, False
+                with contextlib.suppress(ProcessLookupError):
+                    child.kill()
+                ended = await child.wait()
+                if self._answer is not None and not self._answer.done():
+                    self._answer.set_exception(PlannerAwayError(f"the planner's process ended (exit code {ended})"))
+            _log.warning("the planner's process ended, another one begins", exit_code=ended)
+            await asyncio.sleep(backoff.next_seconds())
+
+    async def solve(self, situation: Situation) -> Solution:
+        """The planner's answer.
+
+        Raises:
+            NoPlanError: Nothing can be made of the live ranks.
+            PlannerAwayError: There is no planner, it ended, took too long, or tripped over this question.
+        """
+        question = await asyncio.to_thread(_written, situation)
+        async with self._turn:
+            answer = await self._ask(question)
+        return await asyncio.to_thread(_read, answer)
+
+    async def _ask(self, question: bytes) -> bytes:
+        child = self._child
+        if child is None or child.stdin is None:
+            raise PlannerAwayError("the planner's process is being started")
+        self._number += 1
+        self._answer = asyncio.get_running_loop().create_future()
+        try:
+            async with asyncio.timeout(self._deadline_seconds):
+                child.stdin.write(b"%d %b\n" % (self._number, question))
+                with contextlib.suppress(ConnectionError):  # it ends, which is heard of
+                    await child.stdin.drain()
+                return await self._answer
+        except TimeoutError:
+            # One that is still compiling has not begun with the question.
+            if self._is_ready and child.returncode is None:
+                child.kill()
+            raise PlannerAwayError(f"the planner did not answer in {self._deadline_seconds:g} s") from None
+        finally:
+            self._answer = None
+
+    def _heard(self, line: bytes) -> None:
+        number, _, answer = line.partition(b" ")
+        if not self._is_ready:
+            self._is_ready = True
+            _log.info("the planner is ready", seconds=json.loads(answer)["ready_seconds"])
+        elif self._answer is not None and not self._answer.done() and int(number) == self._number:
+            self._answer.set_result(answer)
+
+
+def _written(situation: Situation) -> bytes:
+    return json.dumps(question_to_document(situation)).encode()
+
+
+def _read(answer: bytes) -> Solution:
+    document = json.loads(answer)
+    if "no_plan" in document:
+        raise NoPlanError(document["no_plan"])
+    if "failed" in document:
+        raise PlannerAwayError(f"the planner failed on this question:\n{document['failed']}")
+    return answer_from_document(document)

@@ -1,0 +1,140 @@
+"""The planner's own process: it answers what the library answers, and its death costs no job its plan."""
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+import pytest_asyncio
+
+from evenkeel.history.vocabulary import PlanMode, PlanState, VerdictKind
+from evenkeel.planning.search.solver import solve
+from evenkeel.planning.solution import NoPlanError
+from evenkeel.services.scheduler.adapters.planner_process import PlannerAwayError, PlannerProcess
+from tests.integration.scheduler.conftest import World
+from tests.unit.scheduler.planning_cases import situation_of
+from tests.unit.scheduler.test_solver import DEMO
+
+pytestmark = pytest.mark.integration
+
+
+@pytest_asyncio.fixture
+async def planner() -> AsyncIterator[PlannerProcess]:
+    """One that is ready."""
+    planner = PlannerProcess(deadline_seconds=60.0)
+    running = asyncio.create_task(planner.run())
+    try:
+        await until(lambda: planner._is_ready)
+        yield planner
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+async def until(condition: Callable[[], object]) -> None:
+    ends = time.monotonic() + 60.0
+    while not condition():
+        assert time.monotonic() < ends, "waited in vain"
+        await asyncio.sleep(0.005)
+
+
+async def asked(planner: PlannerProcess) -> int:
+    """Wait until the process has a question, which it has not answered; its id."""
+    await until(lambda: planner._answer is not None)
+    assert planner.pid is not None
+    return planner.pid
+
+
+def stop(planner: PlannerProcess) -> None:
+    """Nothing is answered from now on."""
+    assert planner.pid is not None
+    os.kill(planner.pid, signal.SIGSTOP)
+
+
+@pytest.mark.asyncio
+async def test_it_answers_as_the_library_does(planner: PlannerProcess) -> None:
+    situation = situation_of(DEMO, dead=(3,), speeds={5: 0.5})
+    assert await planner.solve(situation) == solve(situation)
+    with pytest.raises(NoPlanError, match="start replacements"):
+        await planner.solve(situation_of(DEMO, dead=tuple(DEMO.ranks)))
+
+
+@pytest.mark.asyncio
+async def test_one_that_dies_on_a_question_says_so_at_once_and_another_one_answers_the_next(
+    planner: PlannerProcess,
+) -> None:
+    stop(planner)
+    answer = asyncio.create_task(planner.solve(situation_of(DEMO, dead=(3,))))
+    pid = await asked(planner)
+    os.kill(pid, signal.SIGKILL)
+    with pytest.raises(PlannerAwayError, match="exit code -9"):
+        await answer
+    await until(lambda: planner._is_ready)
+    assert planner.pid != pid
+    assert 3 not in (await planner.solve(situation_of(DEMO, dead=(3,)))).layout.ranks
+
+
+@pytest.mark.asyncio
+async def test_one_that_is_too_slow_is_replaced(planner: PlannerProcess) -> None:
+    stop(planner)
+    pid, planner._deadline_seconds = planner.pid, 0.05
+    with pytest.raises(PlannerAwayError, match=r"did not answer in 0\.05 s"):
+        await planner.solve(situation_of(DEMO, dead=(3,)))
+    planner._deadline_seconds = 60.0
+    await until(lambda: planner.pid != pid and planner._is_ready)
+    assert (await planner.solve(situation_of(DEMO))).layout == DEMO
+
+
+@pytest.mark.asyncio
+async def test_an_answer_that_nobody_waits_for_any_more_is_not_taken_for_the_next_one(planner: PlannerProcess) -> None:
+    stop(planner)
+    given_up = asyncio.create_task(planner.solve(situation_of(DEMO, dead=(3,))))
+    pid = await asked(planner)
+    given_up.cancel()
+    await asyncio.gather(given_up, return_exceptions=True)
+    os.kill(pid, signal.SIGCONT)
+    assert (await planner.solve(situation_of(DEMO))).layout == DEMO
+
+
+@pytest.mark.asyncio
+async def test_what_fails_in_it_is_told_with_its_traceback_and_it_goes_on(planner: PlannerProcess) -> None:
+    odd = situation_of(DEMO)
+    object.__setattr__(odd, "device_bytes", -1.0)
+    with pytest.raises(PlannerAwayError, match=r"Traceback(.|\n)*device_bytes is -1"):
+        await planner.solve(odd)
+    assert (await planner.solve(situation_of(DEMO))).layout == DEMO
+
+
+@pytest.mark.asyncio
+async def test_without_one_that_starts_questions_are_refused_at_once() -> None:
+    planner = PlannerProcess(deadline_seconds=60.0, command=(sys.executable, "-c", "raise SystemExit(3)"))
+    running = asyncio.create_task(planner.run())
+    with pytest.raises(PlannerAwayError):
+        await planner.solve(situation_of(DEMO))
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert planner.pid is None
+
+
+@pytest.mark.asyncio
+async def test_a_death_has_a_plan_though_the_planner_is_killed_on_it_and_a_better_one_once_it_is_back(
+    world: World, planner: PlannerProcess
+) -> None:
+    await world.restart(planner=planner)
+    stop(planner)
+    world.toys.ranks[3].kill()
+    said = asyncio.create_task(world.say(VerdictKind.FAIL_STOP, 3))
+    os.kill(await asked(planner), signal.SIGKILL)
+    await said
+    await world.until_epoch(1)
+    assert 3 not in world.job.layout.ranks
+    await world.until_epoch(2)
+    await world.steps_are_gapless()
+    rough, better = await world.plans()
+    assert [plan.state for plan in (rough, better)] == [PlanState.APPLIED, PlanState.APPLIED]
+    assert [plan.plan.mode for plan in (rough, better)] == [PlanMode.RECOVER, PlanMode.BOUNDARY]
+    assert [action.lever for action in rough.plan.actions] == ["drop_dead"]
+    assert better.plan.predicted_seconds < rough.plan.predicted_seconds

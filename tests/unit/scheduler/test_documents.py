@@ -1,0 +1,65 @@
+"""Questions and answers as documents: what is written is what is read."""
+
+import json
+from dataclasses import replace
+
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from evenkeel.layouts.json_schema import complaint
+from evenkeel.planning.costs.cost_model import ASSUMED_WORKLOAD, CostModel
+from evenkeel.planning.costs.links import SlowLink
+from evenkeel.planning.costs.recent import RecentIteration
+from evenkeel.planning.documents.answer import answer_from_document, answer_to_document
+from evenkeel.planning.documents.question import question_as_written, question_from_document, question_to_document
+from evenkeel.planning.documents.schema import STATE_SCHEMA
+from evenkeel.planning.search.solver import solve
+from evenkeel.planning.situation import Situation
+from evenkeel.planning.solution import NoPlanError
+from tests.unit.scheduler.planning_cases import situations
+
+
+@st.composite
+def questions(draw: st.DrawFn) -> Situation:
+    """Situations with all that a live job's question may hold."""
+    situation = draw(situations())
+    home, cost = situation.home, situation.cost
+    ranks = st.sampled_from(sorted(situation.throughputs)) if situation.throughputs else st.nothing()
+    workload = replace(cost.workload, exchange_seconds=draw(st.floats(0.0, 1e-3)), measured=draw(st.booleans()))
+    if draw(st.booleans()):
+        tokens = tuple(draw(st.integers(1, 4096)) for _ in range(home.num_micro_batches))
+        recent = RecentIteration(wall_seconds=draw(st.floats(0.1, 9.0)), tokens=tokens, sums_of_squares=tokens)
+        workload = replace(workload, recent=(recent,))
+    model = CostModel(cost.model, draw(st.sampled_from([workload, ASSUMED_WORKLOAD])), draw(st.floats(0.5, 3.0)))
+    capable = {name: draw(st.booleans()) for name in ("routable", "interleavable", "whole")}
+    links = [SlowLink(ranks=(rank,), factor=draw(st.floats(1.01, 9.0))) for rank in draw(st.sets(ranks, max_size=1))]
+    return replace(
+        situation,
+        layout=replace(situation.layout, **capable),
+        home=replace(situation.with_orders or home, **capable),
+        cost=model,
+        holders=situation.holders.difference(draw(st.sets(ranks, max_size=2))),
+        domains={rank: f"node-{rank // 2}" for rank in draw(st.sets(ranks))},
+        links=tuple(links),
+    )
+
+
+@given(questions())
+def test_a_question_comes_back_as_it_was_and_is_one_of_the_schema(question: Situation) -> None:
+    written = json.loads(json.dumps(question_to_document(question)))
+    assert complaint(STATE_SCHEMA, written) == ""
+    for read in (question_as_written(written), question_from_document(written)):
+        for name in ("layout", "home", "throughputs", "holders", "transition", "device_bytes", "domains", "links"):
+            assert getattr(read, name) == getattr(question, name), name
+        for name in ("model", "workload", "correction"):
+            assert getattr(read.cost, name) == getattr(question.cost, name), name
+
+
+@given(situations())
+def test_an_answer_to_a_written_question_is_the_answer_and_comes_back_to_the_bit(question: Situation) -> None:
+    try:
+        solution = solve(question)
+    except NoPlanError:
+        assume(False)
+    read = question_as_written(json.loads(json.dumps(question_to_document(question))))
+    assert answer_from_document(json.loads(json.dumps(answer_to_document(solve(read))))) == solution
