@@ -11,7 +11,8 @@ from pathlib import Path
 from benchmarks.detection import communication, hangs, kinds, prediction
 from benchmarks.detection.bars import bars
 from benchmarks.detection.cells import Cell, grid
-from benchmarks.detection.live_report import LIVE, LiveReport
+from benchmarks.detection.live.__main__ import OUTCOMES
+from benchmarks.detection.recordings import read_outcomes, summary_of, table_of
 from benchmarks.detection.score import CellScore, TraceScore, score_cell
 from benchmarks.detection.simulated_run import OPERATION_NOISE_SIGMA, SHAPES
 from benchmarks.detection.traces import Scenario
@@ -102,7 +103,8 @@ def tables() -> dict[str, str]:
     found["kinds"] = kinds.table(kinds.LINES) if kinds.LINES.exists() else "Not run."
     found["hangs"] = hangs.TABLE.read_text() if hangs.TABLE.exists() else "Not run."
     found["communication"] = communication.table(communication.LINES) if communication.LINES.exists() else "Not run."
-    found["live"] = LiveReport.read(LIVE).table() if LIVE.exists() else "Not run."
+    lived = read_outcomes(OUTCOMES) if OUTCOMES.exists() else []
+    found["live"] = f"{table_of(lived)}\n{summary_of(lived)}" if lived else "Not run."
     found["prediction"] = prediction.table(prediction.LINES) if prediction.LINES.exists() else "Not run."
     return found
 
