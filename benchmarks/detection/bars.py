@@ -8,7 +8,9 @@ from benchmarks.detection.link_traces import Victim
 from benchmarks.detection.score import CellScore, TraceScore, at_least_percent, score_cell
 from benchmarks.detection.traces import Scenario
 
-_OURS = "Evenkeel"
+OURS = "Evenkeel"
+"""Our detector's name in the scores."""
+
 Scores = dict[str, dict[str, list[TraceScore]]]
 
 
@@ -22,7 +24,7 @@ def bars(
     plain = [c for c in cells if c.scenario is Scenario.PERSISTENT and c.noise_percent == usual_noise]
 
     def pooled(wanted: Callable[[Cell], bool], among: Iterable[Cell]) -> CellScore | None:
-        found = [one for cell in among if wanted(cell) for one in scores.get(cell.name, {}).get(_OURS, [])]
+        found = [one for cell in among if wanted(cell) for one in scores.get(cell.name, {}).get(OURS, [])]
         return score_cell(found) if found else None
 
     lines = ["| figure | bar | measured, all shapes (95 %) | n | reached |", "|---|---|---|---|---|"]

@@ -8,10 +8,10 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.detection import communication, hangs, kinds, prediction
-from benchmarks.detection.bars import bars
+from benchmarks.detection import bars, communication, hangs, kinds, prediction
 from benchmarks.detection.cells import Cell, grid
-from benchmarks.detection.live_report import LIVE, LiveReport
+from benchmarks.detection.live.__main__ import OUTCOMES
+from benchmarks.detection.recordings import read_outcomes, summary_of, table_of
 from benchmarks.detection.score import CellScore, TraceScore, score_cell
 from benchmarks.detection.simulated_run import OPERATION_NOISE_SIGMA, SHAPES
 from benchmarks.detection.traces import Scenario
@@ -32,6 +32,9 @@ HEADINGS = (
     "right % (at least)",
     "false / 1000 it (at most)",
 )
+SHOWN = (0.0, 3.0, 5.0, 10.0, 25.0)
+SHOWN_BESIDE_OTHERS = (0.0, 10.0, 25.0)
+"""Slowdowns of the tables, in per cent."""
 _USUAL_NOISE = 100 * OPERATION_NOISE_SIGMA
 
 Results = dict[str, dict[str, CellScore]]
@@ -94,15 +97,20 @@ def tables() -> dict[str, str]:
     """Every table of the page by its name."""
     results = results_of(SCORES)
     cells = [cell for cell, _ in grid(list(SHAPES), 1)]
-    plain = [c for c in cells if c.scenario is Scenario.PERSISTENT and c.noise_percent == _USUAL_NOISE]
-    found = {shape: table(results, [c for c in plain if c.shape == shape]) for shape in SHAPES}
-    found["scenarios"] = table(results, [c for c in cells if c not in plain])
+    ours = {cell: {bars.OURS: by[bars.OURS]} for cell, by in results.items() if bars.OURS in by}
+    shown = [cell for cell in cells if cell.slowdown_percent in SHOWN]
+    plain = [c for c in shown if c.scenario is Scenario.PERSISTENT and c.noise_percent == _USUAL_NOISE]
+    small = [
+        cell for cell in plain if cell.shape == next(iter(SHAPES)) and cell.slowdown_percent in SHOWN_BESIDE_OTHERS
+    ]
+    found = {"ours": table(ours, shown), "published": table(results, small)}
     slow_links = communication.scores_of(communication.LINES) if communication.LINES.exists() else {}
-    found["bars"] = bars(scores_of(SCORES), slow_links, cells, _USUAL_NOISE)
+    found["bars"] = bars.bars(scores_of(SCORES), slow_links, cells, _USUAL_NOISE)
     found["kinds"] = kinds.table(kinds.LINES) if kinds.LINES.exists() else "Not run."
     found["hangs"] = hangs.TABLE.read_text() if hangs.TABLE.exists() else "Not run."
     found["communication"] = communication.table(communication.LINES) if communication.LINES.exists() else "Not run."
-    found["live"] = LiveReport.read(LIVE).table() if LIVE.exists() else "Not run."
+    lived = read_outcomes(OUTCOMES) if OUTCOMES.exists() else []
+    found["live"] = f"{table_of(lived)}\n{summary_of(lived)}" if lived else "Not run."
     found["prediction"] = prediction.table(prediction.LINES) if prediction.LINES.exists() else "Not run."
     return found
 

@@ -1,9 +1,10 @@
 """Recordings of jobs that ran, with what was done to them: ``python -m benchmarks.detection.recordings FOLDER``.
 
 The folder holds ``NAME.csv.gz`` and ``truth.csv`` (name, ranks, fault, culprit_ranks, begin_iteration, end_iteration,
-measured_factor, cpu_factor). Each goes through ``evenkeel replay --format iterations``, with all clocks and by the wall
-alone; with ``--live`` through the detector of the service. Beside each delay stands the limit: no test that keeps the
-budget finds the change sooner on average (Lorden 1971; Lai 1998), in noise as this recording shows it before its fault.
+measured_factor, cpu_factor, load). Each goes through ``evenkeel replay --format iterations``, with all clocks and by
+the wall alone; with ``--live`` through the detector of the service. Beside each delay stands the limit: no test that
+keeps the budget finds the change sooner on average (Lorden 1971; Lai 1998), in noise as this recording shows it before
+its fault.
 """
 
 import argparse
@@ -24,12 +25,27 @@ from evenkeel.offline.iterations.file import read_iterations
 from evenkeel.offline.replay import replay
 from evenkeel.services.detector.domain.findings.verdict import Verdict, VerdictKind
 from evenkeel.services.detector.domain.job import JobDetector
+from evenkeel.services.detector.domain.residual.clocks import Clock
+from evenkeel.services.detector.domain.told.words import AGAINST
 
 BUDGET = 1e5
 """Healthy iterations of a job per false verdict."""
 
 SOONEST = 20
 """With all clocks a fault may take so many iterations, or what the limit allows."""
+
+CAUSES = {
+    "sleep": Clock.BLOCKED,
+    "stops": Clock.BLOCKED,
+    "stopped_duty": Clock.BLOCKED,
+    "input": Clock.BLOCKED,
+    "quota": Clock.WAITING,
+    "cgroup_quota": Clock.WAITING,
+}
+"""The clock that shows a fault; all others are work."""
+
+NEAR = 0.1
+"""A throughput is told rightly when it is no farther off."""
 
 _WARM_UP = 20
 _SLACK, _TIMES_THE_LIMIT = 4, 2.5
@@ -48,6 +64,7 @@ class Truth:
         begin: First iteration of the fault.
         end: The first after it.
         factors: How many times longer the culprit took, by the clock that is judged by.
+        load: What ran beside.
     """
 
     name: str
@@ -57,6 +74,16 @@ class Truth:
     begin: int
     end: int
     factors: dict[ClockChoice, float]
+    load: str = ""
+
+    @property
+    def cause(self) -> Clock:
+        """The clock that shows it."""
+        return CAUSES.get(self.fault, Clock.WORK)
+
+    def throughput(self, choice: ClockChoice) -> float:
+        """Of the culprit, relative to healthy: what came on top counts by the wall."""
+        return 1 / self.factors[choice if self.cause is Clock.WORK else ClockChoice.WALL]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +98,9 @@ class Outcome:
         bar: Iterations within which it must be told; infinite where it need not be.
         delay: Iterations from its beginning to the verdict; None where it was not told.
         throughput: The last one told of the culprit while the fault lasted.
+        truth: What its throughput was then.
+        cause: The clock that said most, as far as clocks were told apart.
+        is_right: It is the one that shows such a fault.
         wrong: Ranks accused of what they had not, and when.
         recovery: Iterations from its end to the recovery; None where there was none.
     """
@@ -82,6 +112,9 @@ class Outcome:
     bar: float
     delay: int | None
     throughput: float | None
+    truth: float
+    cause: str
+    is_right: bool
     wrong: tuple[tuple[int, int], ...]
     recovery: int | None
 
@@ -106,6 +139,7 @@ def read_truth(folder: Path) -> list[Truth]:
                     ClockChoice.ALL: float(row["cpu_factor"] or 1),
                     ClockChoice.WALL: float(row["measured_factor"] or 1),
                 },
+                load=row["load"],
             )
             for row in csv.DictReader(file)
         ]
@@ -156,7 +190,8 @@ def judge(path: Path, truth: Truth, choice: ClockChoice, *, live: bool = False) 
     slow = [(verdict.decided_iteration, verdict.culprits[0].rank, verdict) for verdict in verdicts]
     right = [each for each in slow if each[1] == truth.culprit and each[0] >= truth.begin and each[2].throughput < 1]
     wrong = [each for each in slow if each not in right and each[2].throughput < 1]
-    during = [verdict.throughput for at, _, verdict in right if at < truth.end]
+    during = [verdict for at, _, verdict in right if at < truth.end]
+    cause = _cause_of(during[-1]) if during else ""
     over = [at for at, rank, verdict in slow if rank == truth.culprit and verdict.throughput == 1 and at >= truth.end]
     return Outcome(
         name=truth.name,
@@ -165,25 +200,61 @@ def judge(path: Path, truth: Truth, choice: ClockChoice, *, live: bool = False) 
         limit=limit,
         bar=bar,
         delay=right[0][0] - truth.begin + 1 if right else None,
-        throughput=during[-1] if during else None,
+        throughput=during[-1].throughput if during else None,
+        truth=truth.throughput(choice) if truth.fault != "none" else 1.0,
+        cause=cause,
+        is_right=cause == truth.cause.value,
         wrong=tuple((rank, at) for at, rank, _ in wrong),
         recovery=over[0] - truth.end + 1 if over else None,
     )
 
 
+def _cause_of(verdict: Verdict) -> str:
+    """What a verdict says of the clocks, the one that says most first."""
+    named = {f"{clock.value} {AGAINST}": clock.value for clock in Clock}
+    return next((named[one.name] for one in verdict.evidence if one.name in named), "")
+
+
 def table_of(outcomes: list[Outcome]) -> str:
     """The outcomes for a page."""
-    head = "| recording | clocks | limit | bar | told after | throughput | wrongly accused | recovered after | |"
-    lines = [head, "|---|---|---|---|---|---|---|---|---|"]
+    heads = ("recording", "clocks", "limit", "bar", "told after", "throughput (true)", "by", "wrongly accused")
+    lines = ["| " + " | ".join((*heads, "recovered after", "")) + " |", "|" + "---|" * (len(heads) + 2)]
     for one in outcomes:
         limit, bar = (f"{value:.1f}" if value < _LONGEST else "" for value in (one.limit, one.bar))
         delay = "" if one.delay is None else str(one.delay)
-        throughput = "" if one.throughput is None else f"{one.throughput:.2f}"
+        throughput = "" if one.throughput is None else f"{one.throughput:.2f} ({one.truth:.2f})"
         wrong = ", ".join(f"rank {rank} at {at}" for rank, at in one.wrong)
         recovery = "" if one.recovery is None else str(one.recovery)
-        cells = (one.name, one.clocks, limit, bar, delay, throughput, wrong, recovery, "" if one.holds else "misses")
+        verdict = "" if one.holds else "misses"
+        cells = (one.name, one.clocks, limit, bar, delay, throughput, one.cause, wrong, recovery, verdict)
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
+
+
+def summary_of(outcomes: list[Outcome]) -> str:
+    """How many were found, in time, by the right clock, and with the right severity; who was accused wrongly."""
+    sick = [one for one in outcomes if one.fault != "none"]
+    found = [one for one in sick if one.delay is not None]
+    told = [one for one in found if one.throughput is not None]
+    near = sum(abs(one.throughput - one.truth) <= NEAR for one in told if one.throughput is not None)
+    accused = sum(bool(one.wrong) for one in outcomes)
+    in_time = sum(one.delay <= one.bar for one in found if one.delay is not None)
+    return (
+        f"\n{sum(one.holds for one in outcomes)} of {len(outcomes)} hold; found {len(found)} of {len(sick)} faults, "
+        f"{in_time} in time; of {len(told)} told while they lasted {sum(one.is_right for one in told)} by the clock "
+        f"that shows such a fault, {near} with a throughput within {NEAR}; somebody wrongly accused in {accused}"
+    )
+
+
+def write_outcomes(path: Path, outcomes: list[Outcome]) -> None:
+    """Keeps them as JSON."""
+    path.write_text(json.dumps([asdict(one) | {"holds": one.holds} for one in outcomes], indent=1))
+
+
+def read_outcomes(path: Path) -> list[Outcome]:
+    """What :func:`write_outcomes` kept."""
+    kept = json.loads(path.read_text())
+    return [Outcome(**{name: value for name, value in one.items() if name != "holds"}) for one in kept]
 
 
 def main() -> None:
@@ -199,9 +270,9 @@ def main() -> None:
         for truth in read_truth(arguments.folder)
     ]
     print(table_of(outcomes))
-    print(f"\n{sum(one.holds for one in outcomes)} of {len(outcomes)} hold")
+    print(summary_of(outcomes))
     if arguments.json:
-        arguments.json.write_text(json.dumps([asdict(one) | {"holds": one.holds} for one in outcomes], indent=1))
+        write_outcomes(arguments.json, outcomes)
 
 
 if __name__ == "__main__":

@@ -78,6 +78,8 @@ def figures(out: Path) -> dict[str, str]:
     exchanges = json.loads((out / "fidelity_shapes.json").read_text())["exchanges"]
     errors = [abs(each["gradient_seconds"] / each["gradient_predicted"] - 1.0) for each in exchanges]
     found["gradients_worst"] = percent(max(errors))
+    paired = [(each["tensor_seconds"], each["tensor_predicted"]) for each in exchanges if each["tensor_predicted"]]
+    found["tensors_worst"] = percent(max(abs(took / predicted - 1.0) for took, predicted in paired))
     return found | _pipelines(json.loads((out / "pipelines.json").read_text()))
 
 
