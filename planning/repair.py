@@ -29,6 +29,12 @@ def with_standbys(layout: Layout, live: Collection[int]) -> Layout:
     return replace(layout, standbys=standbys)
 
 
+def same(one: Layout, other: Layout) -> bool:
+    """True when everybody does the same under both; standbys do nothing."""
+    same = one.mix == other.mix and one.schedule == other.schedule and one.routes == other.routes
+    return same and one.replicas == other.replicas
+
+
 def spread_quotas(quotas: list[int], total: int) -> list[int]:
     """Quotas that sum to ``total``: whatever lacks goes to the smallest, whatever is too much leaves the largest."""
     lacking = total - sum(quotas)

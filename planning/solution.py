@@ -17,11 +17,13 @@ class Action:
         lever: Its name in the registry.
         description: One line for a person.
         gain_seconds: Seconds per iteration that this lever alone saves.
+        is_over: What it had done before is taken back, and nothing else done by it.
     """
 
     lever: str
     description: str
     gain_seconds: float
+    is_over: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

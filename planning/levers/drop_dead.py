@@ -3,15 +3,16 @@
 from collections.abc import Iterable
 
 from evenkeel.layouts.layout import Layout
+from evenkeel.planning.levers.lever import Asked, Lever
 from evenkeel.planning.repair import ways_to_repair
 from evenkeel.planning.situation import Situation
 
 
-class DropDead:
+class DropDead(Lever):
     """The layout without its dead ranks."""
 
     name = "drop_dead"
-    structural = True
+    asked = Asked.MEMBERS, 0
 
     def propose(self, situation: Situation, base: Layout) -> Iterable[Layout]:
         """``base`` without dead ranks, empty stages merged into their neighbours, or their replicas dropped."""

@@ -16,17 +16,27 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from evenkeel.layouts.layout import Layout
 from evenkeel.layouts.routes import Route
+from evenkeel.planning.costs.risks import RISK_MARGIN, num_risks
+from evenkeel.planning.levers.lever import Asked, Lever
 from evenkeel.planning.pipelined.routed import JointRun, sizes_of
+from evenkeel.planning.pipelined.virtual import bare
+from evenkeel.planning.repair import same
 from evenkeel.planning.situation import Situation
+from evenkeel.planning.solution import TIE
+
+if TYPE_CHECKING:
+    from evenkeel.planning.candidate import Candidate
 
 _BUDGET = 12_000
 _MOST_OPERATIONS = 4_000
 _PHASES = (0.0, 0.5, 0.999)
 _LESS = 1.0 - 1e-6
 _WORTH = 0.995
+_MAX_LOOKED_AT, _MAX_ROUTED, _MAX_ROUTED_OF_FEW = 4, 2, 4
 _Move = tuple[int, int, int]
 _Place = tuple[int, int, int]
 _Hosts = dict[tuple[int, int], int]
@@ -65,21 +75,54 @@ def _least_behind(situation: Situation, layout: Layout, *, num_parts: int, both_
     return max([work[place] / rate[place] + before for place, before in least.items()])
 
 
-class MigrateStage:
+class MigrateStage(Lever):
     """Stages of micro-batches on other replicas."""
 
     name = "migrate_stage"
-    structural = False
+    asked = Asked.POLISH, 0
+
+    def is_possible(self, situation: Situation) -> bool:
+        """Whether the job's engine runs routes, or there are some now."""
+        return situation.home.routable or bool(situation.layout.routes)
+
+    def starts(
+        self, situation: Situation, weighed: Sequence["Candidate"], *, thoroughly: bool
+    ) -> Iterator[tuple["Candidate", Layout]]:
+        """The most promising few of the candidates and of what they were tuned from.
+
+        What is in force, with the quotas of the full shape, is among them when it is done thoroughly: routes can be
+        better than all that whole micro-batches bring.
+        """
+        if not situation.home.routable:
+            return
+        fastest = min(candidate.judged for candidate in weighed)
+        ordered = sorted(weighed, key=lambda c: c.judged)
+        found: list[tuple[float, Candidate, Layout]] = []
+        for candidate in ordered if thoroughly else ordered[:_MAX_LOOKED_AT]:
+            for layout in (candidate.layout, candidate.base):
+                plain = bare(layout)
+                if any(same(plain, other) for _, _, other in found) or situation.excess_bytes(plain):
+                    continue
+                least = least_routed_seconds(situation, plain) * (1.0 + RISK_MARGIN * num_risks(situation, plain))
+                if least < fastest * (1.0 - TIE):
+                    found.append((least, candidate, plain))
+        found.sort(key=lambda each: each[0])
+        for _, candidate, plain in found[: _MAX_ROUTED_OF_FEW if thoroughly else _MAX_ROUTED]:
+            yield candidate, plain
 
     def propose(self, situation: Situation, base: Layout) -> Iterable[Layout]:
         """``base`` with the best routes that were found; nothing when none is worth having."""
         if not situation.home.routable or situation.links or len(base.replicas) < 2:
             return
-        bare = replace(base, routes=()) if base.routes else base
-        hosts = _Search(situation, bare).best()
+        unrouted = replace(base, routes=()) if base.routes else base
+        hosts = _Search(situation, unrouted).best()
         if hosts:
             routes = [Route(micro_batch=m, stage=s, replica=d) for (m, s), d in hosts.items()]
-            yield replace(bare, routes=tuple(routes))
+            yield replace(unrouted, routes=tuple(routes))
+
+    def undone(self, before: Layout, after: Layout) -> Layout:
+        """Every micro-batch in its own replica."""
+        return replace(after, routes=()) if after.routes else before
 
     def describe(self, before: Layout, after: Layout) -> str:
         """How many micro-batches run a stage elsewhere, and where."""

@@ -11,17 +11,18 @@ from itertools import groupby
 
 from evenkeel.layouts.layout import Layout, Replica
 from evenkeel.planning.levers.balance.fitting import stages_within
+from evenkeel.planning.levers.lever import Asked, Lever
 from evenkeel.planning.repair import repaired, spread_quotas, with_standbys
 from evenkeel.planning.situation import Situation
 
 _Ranks = tuple[int, ...]
 
 
-class Regroup:
+class Regroup(Lever):
     """Whole replicas from the ranks of those that do not fit."""
 
     name = "regroup"
-    structural = True
+    asked = Asked.SHAPE, 0
 
     def propose(self, situation: Situation, base: Layout) -> Iterable[Layout]:
         """``base`` and the full shape without their dead, with replicas that do not fit put together or given up."""

@@ -3,15 +3,16 @@
 from collections.abc import Iterable
 
 from evenkeel.layouts.layout import Layout
+from evenkeel.planning.levers.lever import Asked, Lever
 from evenkeel.planning.repair import ways_to_repair
 from evenkeel.planning.situation import Situation
 
 
-class Rejoin:
+class Rejoin(Lever):
     """The full shape, as far as its ranks are alive."""
 
     name = "rejoin"
-    structural = True
+    asked = Asked.MEMBERS, 1
 
     def propose(self, situation: Situation, base: Layout) -> Iterable[Layout]:
         """The full shape without those of its ranks that are dead, if that differs from ``base``."""

@@ -10,14 +10,19 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from evenkeel.layouts.layout import Layout
+from evenkeel.planning.levers.lever import Asked, Lever
 from evenkeel.planning.situation import Situation
 
 
-class Schedule:
+class Schedule(Lever):
     """Another pipeline schedule that the job's engine runs."""
 
     name = "schedule"
-    structural = False
+    asked = Asked.SCHEDULE, 0
+
+    def undone(self, before: Layout, after: Layout) -> Layout:
+        """The same stages and quotas under the schedule as it was."""
+        return replace(after, schedule=before.schedule)
 
     def propose(self, situation: Situation, base: Layout) -> Iterable[Layout]:
         """``base`` under each other schedule that the job may have."""

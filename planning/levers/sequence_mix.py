@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from evenkeel.layouts.layout import Layout, Replica
 from evenkeel.layouts.mix import Mix
+from evenkeel.planning.levers.lever import Asked, Lever
 from evenkeel.planning.situation import Situation
 
 _UNITS = 1000
@@ -72,11 +73,15 @@ def best_mix(seconds_of: Callable[[int, int], float], quotas: Sequence[int], rul
     return max([each * scale for each, scale in zip(seconds, scales, strict=True)]), chosen
 
 
-class SequenceMix:
+class SequenceMix(Lever):
     """Micro-batches whose size follows the speed of their replica."""
 
     name = "sequence_mix"
-    structural = False
+    asked = Asked.TUNING, 3
+
+    def is_possible(self, situation: Situation) -> bool:
+        """Whether the job has a mix."""
+        return situation.home.mix is not None
 
     def propose(self, situation: Situation, base: Layout) -> Iterable[Layout]:
         """``base`` with the best mix for its quotas, and for equal quotas."""

@@ -11,6 +11,7 @@ from heapq import heapify, heapreplace
 
 from evenkeel.layouts.layout import Layout, Replica, Stage
 from evenkeel.planning.levers.balance.tensor_width import best_stage
+from evenkeel.planning.levers.lever import Asked, Lever
 from evenkeel.planning.pipelined.pace import Pace
 from evenkeel.planning.repair import narrowed, with_standbys
 from evenkeel.planning.situation import Situation
@@ -195,11 +196,12 @@ class _Placing:
         return self._job.best_place(rank, self._seconds)
 
 
-class Standby:
+class Standby(Lever):
     """Standbys as further shards."""
 
     name = "standby"
-    structural = True
+    asked = Asked.SPARES, 0
+    is_asked_again = True
 
     def propose(self, situation: Situation, base: Layout) -> Iterable[Layout]:
         """``base`` with its standbys placed one by one, fastest first, each where it helps most, while it helps.

@@ -8,24 +8,46 @@ weights' part apart, together. Offered to jobs whose first layout is interleavab
 where links are slow: more would cross them.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from evenkeel.layouts.layout import Layout, Replica
 from evenkeel.planning.costs.risks import RISK_MARGIN, holds_more
+from evenkeel.planning.levers.lever import Asked, Lever
 from evenkeel.planning.pipelined.interleaving import Interleaving
 from evenkeel.planning.pipelined.pipeline_search import PipelineSearch
-from evenkeel.planning.repair import with_standbys
+from evenkeel.planning.pipelined.virtual import bare, has_orders
+from evenkeel.planning.repair import same, with_standbys
 from evenkeel.planning.situation import Situation
 
+if TYPE_CHECKING:
+    from evenkeel.planning.candidate import Candidate
+
 _WORTH = 0.995
+_MAX_LOOKED_AT, _MAX_TRIED = 4, 2
 
 
-class VirtualStages:
+class VirtualStages(Lever):
     """Several stages a rank."""
 
     name = "virtual_stages"
-    structural = False
+    asked = Asked.POLISH, 1
+
+    def is_possible(self, situation: Situation) -> bool:
+        """Whether the job's engine runs several stages a rank, or does so now."""
+        return situation.may_have_orders
+
+    def starts(
+        self, situation: Situation, weighed: Sequence["Candidate"], *, thoroughly: bool
+    ) -> Iterator[tuple["Candidate", Layout]]:
+        """The fastest few of the candidates."""
+        found: list[tuple[Candidate, Layout]] = []
+        for candidate in sorted(weighed, key=lambda c: c.judged)[:_MAX_LOOKED_AT]:
+            plain = bare(candidate.layout)
+            if not any(same(plain, other) for _, other in found):
+                found.append((candidate, plain))
+        yield from found[:_MAX_TRIED]
 
     def propose(self, situation: Situation, base: Layout) -> Iterable[Layout]:
         """``base`` with several stages a rank in those of its replicas that would end later than the others without.
@@ -58,6 +80,10 @@ class VirtualStages:
             replicas[d], slowest = found[1], max(slowest, found[0] * scales[d])
         if slowest < max(plain) * _WORTH:
             yield replace(base, replicas=tuple(replicas))
+
+    def undone(self, before: Layout, after: Layout) -> Layout:
+        """The plain pipelines of the same ranks."""
+        return bare(after) if has_orders(after) else before
 
     def describe(self, before: Layout, after: Layout) -> str:
         """Which replicas have how many stages a rank."""

@@ -3,15 +3,14 @@
 from dataclasses import replace
 
 from evenkeel.layouts.layout import Layout
-from evenkeel.planning.candidate import SCHEDULE, Candidate, same
+from evenkeel.planning.candidate import Candidate
 from evenkeel.planning.costs.price import Price
 from evenkeel.planning.costs.replay import Replay
 from evenkeel.planning.costs.risks import has_wide_stage, judged_seconds
-from evenkeel.planning.levers import REGISTRY
+from evenkeel.planning.levers import REGISTRY, Asked, asked_at
 from evenkeel.planning.levers.balance.tuning import Tuner
-from evenkeel.planning.levers.migrate_stage import MigrateStage
-from evenkeel.planning.levers.virtual_stages import VirtualStages
-from evenkeel.planning.pipelined.virtual import bare, has_orders
+from evenkeel.planning.pipelined.virtual import bare
+from evenkeel.planning.repair import same
 from evenkeel.planning.situation import Situation
 from evenkeel.planning.solution import TIE, Action, Alternative, Solution
 
@@ -69,12 +68,13 @@ def _seconds(situation: Situation, layout: Layout) -> float:
 
 
 def _healthy_shapes(situation: Situation, chosen: Candidate) -> list[Layout]:
-    """The full shape with everybody healthy, and with several stages a rank where the answer has that too."""
+    """The full shape with everybody healthy, and as it is polished in the ways in which the answer is."""
     home = situation.home
-    if not has_orders(chosen.layout):
+    polish = [lever for lever in asked_at(Asked.POLISH) if lever.describe(home, chosen.layout)]
+    if not polish:
         return [home]
     well = replace(situation, layout=home, throughputs=dict.fromkeys(home.ranks, 1.0), links=())
-    return [home, *REGISTRY[VirtualStages.name].propose(well, home)]
+    return [home, *[shape for lever in polish for shape in lever.propose(well, home)]]
 
 
 def _replayed(
@@ -100,26 +100,22 @@ def _actions(situation: Situation, tuner: Tuner, chosen: Candidate, idle: float)
     before, after = bare(situation.layout), bare(chosen.layout)
     actions = []
     for name in chosen.levers:
-        lever = REGISTRY[name]
-        if name == MigrateStage.name:
-            otherwise = _seconds(situation, replace(chosen.layout, routes=())) if chosen.layout.routes else idle
-            gain = max(0.0, otherwise - chosen.seconds)
+        lever, is_over = REGISTRY[name], False
+        phase = lever.asked[0]
+        if phase in (Asked.SCHEDULE, Asked.POLISH):
+            # A schedule is chosen before splits and quotas are sought for it.
+            pulled = chosen.base if phase is Asked.SCHEDULE else chosen.layout
+            without = lever.undone(situation.layout, pulled)
+            is_over = without is situation.layout
+            gain = (idle if is_over else _seconds(situation, without)) - _seconds(situation, pulled)
             text = lever.describe(situation.layout, chosen.layout)
-        elif name == VirtualStages.name:
-            gain = max(0.0, (_seconds(situation, after) if has_orders(chosen.layout) else idle) - chosen.seconds)
-            text = lever.describe(situation.layout, chosen.layout)
-        elif name == SCHEDULE:
-            gain = max(
-                0.0, _seconds(situation, replace(chosen.base, schedule=situation.layout.schedule)) - base_seconds
-            )
-            text = lever.describe(situation.layout, chosen.layout)
-        elif lever.structural:
-            gain = max(0.0, idle - base_seconds) if idle else 0.0
-            text = lever.describe(before, after) or "layout of the full shape"
-        else:
-            gain = max(0.0, base_seconds - _seconds(situation, tuner.tuned(chosen.base, (name,))))
+        elif phase is Asked.TUNING:
+            gain = base_seconds - _seconds(situation, tuner.tuned(chosen.base, (name,)))
             text = lever.describe(before, after) or lever.describe(chosen.base, after)
-        actions.append(Action(lever=name, description=text, gain_seconds=gain))
+        else:
+            gain = idle - base_seconds if idle else 0.0
+            text = lever.describe(before, after) or "layout of the full shape"
+        actions.append(Action(lever=name, description=text, gain_seconds=max(0.0, gain), is_over=is_over))
     return tuple(actions)
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import combinations, islice
 
 from evenkeel.layouts.layout import Layout
-from evenkeel.planning.candidate import SCHEDULE, Candidate, same
+from evenkeel.planning.candidate import Candidate
 from evenkeel.planning.costs.price import Price
 from evenkeel.planning.costs.risks import (
     RISK_MARGIN,
@@ -16,18 +16,15 @@ from evenkeel.planning.costs.risks import (
     schedules_by_promise,
 )
 from evenkeel.planning.exact.every_layout import look_at_all
-from evenkeel.planning.levers import REGISTRY
-from evenkeel.planning.levers.balance.tuning import LAYER_SPLIT, SEQUENCE_MIX, TUNING, Tuner
-from evenkeel.planning.levers.rebalance.rearrange import steps_within
+from evenkeel.planning.levers import Asked, asked_at
+from evenkeel.planning.levers.balance.tuning import Tuner
 from evenkeel.planning.pipelined.virtual import bare
-from evenkeel.planning.repair import with_standbys
-from evenkeel.planning.search.refinements import MIGRATE, VIRTUAL, interleaved, routed
+from evenkeel.planning.repair import same, with_standbys
 from evenkeel.planning.search.structures import Structure, dealt_again, under_schedules, with_levers
 from evenkeel.planning.situation import Situation
 from evenkeel.planning.solution import TIE
 
 _SCHEDULE_MARGIN = 0.03
-_REARRANGE = "rearrange"
 _MAX_STEPS, _STEP_WORK, _MAX_CLIMBED = 24, 240_000, 3
 """Steps of one rank or stage that are looked at (fewer, down to none, where stages times blocks are many), and from how
 many candidates."""
@@ -56,7 +53,9 @@ class Search:
         self._dealt: list[Layout] = []
         self.knows_all = False
         self.is_small = _is_small(situation)
-        self._tuning = TUNING if situation.home.mix is not None else TUNING[:-1]
+        self._tuning = tuple([each.name for each in asked_at(Asked.TUNING) if each.is_possible(situation)])
+        self._polish = [lever for lever in asked_at(Asked.POLISH) if lever.is_possible(situation)]
+        self._others = [*asked_at(Asked.SCHEDULE), *self._polish]
 
     @property
     def fastest(self) -> Candidate:
@@ -71,15 +70,13 @@ class Search:
         seconds = situation.seconds(layout)
         excess = situation.excess_bytes(layout)
         judged = seconds * (1.0 + RISK_MARGIN * num_risks(situation, layout)) if not excess else math.inf
-        last = (MIGRATE,) if layout.routes != situation.layout.routes else ()
-        if situation.may_have_orders and REGISTRY[VIRTUAL].describe(situation.layout, layout):
-            last = (*last, VIRTUAL)
+        others = [lever.name for lever in self._others if lever.describe(situation.layout, layout)]
         self.candidates.append(
             Candidate(
                 structural_levers=names,
                 layout=layout,
                 base=base,
-                last_levers=last,
+                other_levers=tuple(others),
                 seconds=seconds,
                 judged=judged,
                 excess_bytes=excess,
@@ -115,11 +112,11 @@ class Search:
         if not situation.all_is_well:
             return
         home = with_standbys(situation.home, situation.throughputs.keys())
-        names = () if home.replicas == bare(situation.layout).replicas else ("rejoin",)
+        names = next((names for names, base in self.structures if base.replicas == home.replicas), ())
         schedules = dict.fromkeys((home.schedule, *home.schedules))
         for levers, base in under_schedules([(names, home)], schedules):
-            for subset in ((), (SEQUENCE_MIX,)):
-                self.add(levers, base, self.tuner.tuned(base, subset))
+            for layout in (base, self.tuner.mixed(base)):
+                self.add(levers, base, layout)
 
     def deal_anew(self, candidate: Candidate) -> bool:
         """Deal a layout anew, and what becomes of it, as long as that is worth a plan; True when it was."""
@@ -148,13 +145,11 @@ class Search:
             looked = look_at_all(self.situation, judged, max(0.0, self._crowding(known)), schedule)
             self.knows_all = self.knows_all and looked.is_all
             if looked.base is not None and looked.layout is not None:
-                self.add(self._rearranged(looked.base), looked.base, looked.layout)
+                names = tuple([lever.name for lever in asked_at(Asked.STEPS)])
+                self.add(names, looked.base, looked.layout)
                 # Its own splits too: those sought anew fill no device beyond what they may of their own accord.
                 bases = under_schedules([((), base) for base in (looked.base, looked.layout)], schedules)
-                self.tune([(self._rearranged(base), base) for _, base in bases])
-
-    def _rearranged(self, base: Layout) -> tuple[str, ...]:
-        return (_REARRANGE,) if base.schedule == self.situation.layout.schedule else (_REARRANGE, SCHEDULE)
+                self.tune([(names, base) for _, base in bases])
 
     def climb(self) -> None:
         """Weigh what comes of the fastest few by steps of one rank or one stage, as long as one is worth a plan.
@@ -174,10 +169,14 @@ class Search:
     def _climb(self, candidate: Candidate, left: int) -> None:
         """Weigh what comes of one candidate."""
         while left > 0 and not candidate.excess_bytes:
-            names, known = with_levers(candidate.structural_levers, _REARRANGE), len(self.candidates)
+            known = len(self.candidates)
             most, allowed = candidate.judged * (1.0 - TIE), max(0.0, self._crowding(candidate.layout))
-            steps_on = steps_within(self.situation, bare(candidate.layout), most)
-            for base in islice((step for step in steps_on if self._crowding(step) <= allowed), left):
+            steps_on = (
+                (with_levers(candidate.structural_levers, lever.name), step)
+                for lever in asked_at(Asked.STEPS)
+                for step in lever.propose_within(self.situation, bare(candidate.layout), most)
+            )
+            for names, base in islice((step for step in steps_on if self._crowding(step[1]) <= allowed), left):
                 left -= 1
                 layout = self.tuner.tuned(base, self._tuning)
                 is_full = self.situation.excess_bytes(layout) or self._crowding(layout) > allowed
@@ -195,11 +194,11 @@ class Search:
         return max([crowding(self.situation, replica.stages) for replica in layout.replicas])
 
     def refine(self) -> None:
-        """Weigh routes and several stages a rank."""
-        for candidate, layout in routed(self.situation, self.candidates, thoroughly=self.is_small):
-            self.add(candidate.structural_levers, candidate.base, layout)
-        for candidate, layout in interleaved(self.situation, self.candidates):
-            self.add(candidate.structural_levers, candidate.base, layout)
+        """Weigh what the fastest become with routes, or with several stages a rank."""
+        for lever in self._polish:
+            for candidate, plain in lever.starts(self.situation, self.candidates, thoroughly=self.is_small):
+                for layout in lever.propose(self.situation, plain):
+                    self.add(candidate.structural_levers, candidate.base, layout)
 
     def tune_less(self) -> None:
         """Weigh every subset of the tuning levers on the structures of the fastest: no lever more than it needs."""
@@ -209,8 +208,7 @@ class Search:
         for near in near_ones[:_MAX_TIED]:
             names = near.structural_levers
             for subset in subsets:
-                # Only the search for splits takes time; where its outcome cannot be near the fastest it is left out.
-                if LAYER_SPLIT in subset and self.tuner.least_seconds(near.base, subset) > fastest * (1.0 + TIE):
+                if self.tuner.least_seconds(near.base, subset) > fastest * (1.0 + TIE):
                     continue
                 self.add(names, near.base, self.tuner.tuned(near.base, subset))
 

@@ -19,7 +19,7 @@ from dataclasses import replace
 from evenkeel.planning.candidate import Candidate
 from evenkeel.planning.costs.price import Price
 from evenkeel.planning.costs.risks import has_wide_stage
-from evenkeel.planning.levers import MEMBERS
+from evenkeel.planning.levers import Asked
 from evenkeel.planning.pipelined.virtual import bare
 from evenkeel.planning.repair import with_standbys
 from evenkeel.planning.search.answer import answer
@@ -61,7 +61,7 @@ def solve_at_once(situation: Situation) -> Solution:
         NoPlanError: Nothing can be made of the live ranks, or nothing of what can fits the devices' memory.
     """
     search = Search(situation.wary)
-    search.structures = structures(situation.wary, levers=MEMBERS)
+    search.structures = structures(situation.wary, phases=(Asked.MEMBERS,))
     _need_some(search)
     for names, layout in search.structures:
         search.add(names, layout, layout)

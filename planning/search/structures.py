@@ -4,29 +4,28 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from evenkeel.layouts.layout import Layout
-from evenkeel.planning.candidate import SCHEDULE, Candidate, same
-from evenkeel.planning.levers import REGISTRY, STRUCTURAL, Lever
+from evenkeel.planning.candidate import Candidate
+from evenkeel.planning.levers import REGISTRY, Asked, asked_at
 from evenkeel.planning.pipelined.virtual import bare
-from evenkeel.planning.repair import with_standbys
+from evenkeel.planning.repair import same, with_standbys
 from evenkeel.planning.situation import Situation
 
 Structure = tuple[tuple[str, ...], Layout]
 """The levers that led to it, and the layout."""
 
-_DEALERS = ("placement", "standby")
-_MOVERS = frozenset(("move_ranks", "placement", "depths"))
+_STRUCTURAL = (Asked.MEMBERS, Asked.SHAPE, Asked.SPARES)
 
 
 def structures(
-    situation: Situation, more: Sequence[Structure] = (), levers: Sequence[Lever] = STRUCTURAL
+    situation: Situation, more: Sequence[Structure] = (), phases: Sequence[Asked] = _STRUCTURAL
 ) -> list[Structure]:
     """Structures to tune, with the structural levers that led to each; the layout in force first, if it lives.
 
     Args:
         situation: The question.
         more: Structures of the same question with more ranks that have no place in the full shape either; where no
-            memory limit is known, no lever but standbys heeds those.
-        levers: Who is asked, in this order.
+            memory limit is known, only levers for spares heed those.
+        phases: Of the levers that are asked.
     """
     live = situation.throughputs.keys()
     current = bare(situation.layout)
@@ -38,16 +37,16 @@ def structures(
 
     if not situation.dead:
         add((), with_standbys(current, live))
-    for lever in levers:
-        if more and lever.name != "standby":
+    for lever in asked_at(*phases):
+        is_for_spares = lever.asked[0] is Asked.SPARES
+        if more and not is_for_spares:
             for names, layout in more:
                 if names == (lever.name,):
                     add(names, with_standbys(layout, live))
             continue
         bases: list[Structure] = [((), current)]
-        if lever.name == "standby":
-            # Ranks that moving others leaves over are few and fit nowhere.
-            bases = [each for each in found if not _MOVERS.intersection(each[0])]
+        if is_for_spares:
+            bases = [each for each in found if all(REGISTRY[name].leads_on for name in each[0])]
         for names, base in bases:
             for layout in lever.propose(situation, base):
                 add((*names, lever.name), layout)
@@ -60,26 +59,23 @@ def dealt_again(situation: Situation, candidate: Candidate, *, thoroughly: bool)
     if thoroughly:
         # Splits and quotas were sought for one another as they were before, and steps under one schedule.
         yield names, layout
-        plain, now = tuple([name for name in names if name != SCHEDULE]), situation.layout.schedule
         for schedule in situation.home.schedules:
             if schedule != layout.schedule:
-                yield plain if schedule == now else (*plain, SCHEDULE), replace(layout, schedule=schedule)
-    for dealer in _DEALERS:
-        for dealt in REGISTRY[dealer].propose(situation, layout):
-            yield with_levers(names, dealer), dealt
-            if thoroughly and dealer == "placement" and dealt.standbys:
-                for wider in REGISTRY["standby"].propose(situation, dealt):
-                    yield with_levers(names, dealer, "standby"), wider
+                yield names, replace(layout, schedule=schedule)
+    dealers = [lever for lever in REGISTRY.values() if lever.is_asked_again]
+    for place, dealer in enumerate(dealers):
+        for dealt in dealer.propose(situation, layout):
+            yield with_levers(names, dealer.name), dealt
+            for later in dealers[place + 1 :] if thoroughly and dealt.standbys else ():
+                for wider in later.propose(situation, dealt):
+                    yield with_levers(names, dealer.name, later.name), wider
 
 
 def under_schedules(structures: Sequence[Structure], schedules: Collection[str]) -> Iterator[Structure]:
     """Each structure under each of these schedules."""
     for names, base in structures:
         for schedule in schedules:
-            if schedule == base.schedule:
-                yield names, base
-            else:
-                yield (*names, SCHEDULE), replace(base, schedule=schedule)
+            yield names, base if schedule == base.schedule else replace(base, schedule=schedule)
 
 
 def with_levers(names: tuple[str, ...], *more: str) -> tuple[str, ...]:

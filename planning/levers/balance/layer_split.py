@@ -17,6 +17,7 @@ from evenkeel.layouts.layout import Layout, Replica, Stage
 from evenkeel.planning.costs.risks import RISK_MARGIN, crowding
 from evenkeel.planning.exact.pipeline_bound import climbed, split_parts
 from evenkeel.planning.levers.balance.split_search import split_candidates
+from evenkeel.planning.levers.lever import Asked, Lever
 from evenkeel.planning.situation import Situation
 
 _EXHAUSTIVE_WORK = 2000
@@ -84,11 +85,11 @@ def _with_borders(stages: tuple[Stage, ...], borders: tuple[int, ...]) -> tuple[
     )
 
 
-class LayerSplit:
+class LayerSplit(Lever):
     """Blocks per stage by the speed of the stage's devices."""
 
     name = "layer_split"
-    structural = False
+    asked = Asked.TUNING, 1
 
     def propose(self, situation: Situation, base: Layout) -> Iterable[Layout]:
         """``base`` with the best split in every replica."""

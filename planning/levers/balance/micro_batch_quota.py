@@ -5,6 +5,7 @@ from dataclasses import replace
 from heapq import heapify, heappop, heappush
 
 from evenkeel.layouts.layout import Layout, Replica
+from evenkeel.planning.levers.lever import Asked, Lever
 from evenkeel.planning.situation import Situation
 
 
@@ -43,11 +44,11 @@ def best_quotas(seconds_of: Callable[[int, int], float], start: Sequence[int]) -
             heappush(takers, (seconds_of(d, quotas[d] + 1), d, quotas[d]))
 
 
-class MicroBatchQuota:
+class MicroBatchQuota(Lever):
     """Micro-batches per replica by what each replica can run."""
 
     name = "micro_batch_quota"
-    structural = False
+    asked = Asked.TUNING, 2
 
     def propose(self, situation: Situation, base: Layout) -> Iterable[Layout]:
         """``base`` with the best quotas."""

@@ -12,6 +12,7 @@ from heapq import heapify, heapreplace
 
 from evenkeel.layouts.layout import Layout, Replica, Stage
 from evenkeel.planning.costs.cost_model import CostModel
+from evenkeel.planning.levers.lever import Asked, Lever
 from evenkeel.planning.situation import Situation
 
 
@@ -90,11 +91,11 @@ def _best_cut(
     return best
 
 
-class TensorWidth:
+class TensorWidth(Lever):
     """Widths of shards by the speed of their devices."""
 
     name = "tensor_width"
-    structural = False
+    asked = Asked.TUNING, 0
 
     def propose(self, situation: Situation, base: Layout) -> Iterable[Layout]:
         """``base`` with the best widths in every stage."""

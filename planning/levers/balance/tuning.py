@@ -25,8 +25,6 @@ from evenkeel.planning.situation import Situation
 
 TENSOR_WIDTH, LAYER_SPLIT, MICRO_BATCH_QUOTA = "tensor_width", "layer_split", "micro_batch_quota"
 SEQUENCE_MIX = "sequence_mix"
-TUNING = (TENSOR_WIDTH, LAYER_SPLIT, MICRO_BATCH_QUOTA, SEQUENCE_MIX)
-"""The tuning levers whose settings are solved together, in that order."""
 _SAME = 1.0 + 1e-6
 _OTHER = 0.25
 _UNEVEN = 1.9
@@ -201,6 +199,10 @@ class Tuner:
             known = self._tuned[id(base), chosen] = base, self._tune(base, chosen)
         return known[1]
 
+    def mixed(self, base: Layout) -> Layout:
+        """The same with the best sizes of micro-batches, and nothing else changed."""
+        return self.tuned(base, (SEQUENCE_MIX,))
+
     def _tune(self, base: Layout, chosen: _Levers) -> Layout:
         key = id(base.replicas), base.schedule, chosen
         known = self._solved.get(key)
@@ -257,9 +259,12 @@ class Tuner:
     def least_seconds(self, base: Layout, levers: Collection[str]) -> float:
         """Seconds per iteration that layouts which a set of levers reaches from ``base`` do not get below.
 
-        As if blocks and micro-batches could be divided at will, and pipelines were never empty. Documents that move
-        between replicas count as micro-batches that do.
+        Nothing is told of sets that take no time to try, those without splits. Of others as if blocks and micro-batches
+        could be divided at will, and pipelines were never empty. Documents that move between replicas count as
+        micro-batches that do.
         """
+        if LAYER_SPLIT not in levers:
+            return 0.0
         wide = TENSOR_WIDTH in levers
         rates = [self._kind(replica).most_rate(wide=wide) for replica in base.replicas]
         least = base.num_micro_batches / sum(rates)

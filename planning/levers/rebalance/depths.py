@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from evenkeel.layouts.layout import Layout, Replica, Stage
 from evenkeel.planning.costs.risks import crowding
 from evenkeel.planning.levers.balance.micro_batch_quota import best_quotas
+from evenkeel.planning.levers.lever import Asked, Lever
 from evenkeel.planning.repair import spread_quotas, with_standbys
 from evenkeel.planning.situation import Situation
 
@@ -40,11 +41,12 @@ def ways_to_deal(total: int, num_pipelines: int, deepest: int) -> Iterator[tuple
             yield (depth, *rest)
 
 
-class Depths:
+class Depths(Lever):
     """Pipelines of other depths from the stages that live."""
 
     name = "depths"
-    structural = True
+    asked = Asked.SHAPE, 4
+    leads_on = False
 
     def propose(self, situation: Situation, base: Layout) -> Iterable[Layout]:
         """Layouts of the living stages of the full shape, and of those that miss nobody; most promising first."""

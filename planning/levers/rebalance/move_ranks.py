@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from evenkeel.layouts.layout import Layout, Replica, Stage
+from evenkeel.planning.levers.lever import Asked, Lever
 from evenkeel.planning.repair import with_standbys
 from evenkeel.planning.situation import Situation
 
@@ -153,11 +154,12 @@ class _Moves:
         return [*whole, *(group for group in groups if len(group) == width)]
 
 
-class MoveRanks:
+class MoveRanks(Lever):
     """Ranks moved between replicas, so that the loss is in few of them."""
 
     name = "move_ranks"
-    structural = True
+    asked = Asked.SHAPE, 1
+    leads_on = False
 
     def propose(self, situation: Situation, base: Layout) -> Iterable[Layout]:
         """The full shape with its loss gathered in one replica, or in a few."""

@@ -15,6 +15,7 @@ from dataclasses import replace
 from itertools import chain
 
 from evenkeel.layouts.layout import Layout, Replica, Stage
+from evenkeel.planning.levers.lever import Asked, Lever
 from evenkeel.planning.repair import with_standbys
 from evenkeel.planning.situation import Situation
 
@@ -91,11 +92,11 @@ def _filled(alive: _Shape, full: Sequence[Sequence[int]], situation: Situation) 
     return found
 
 
-class PairStages:
+class PairStages(Lever):
     """Ranks and whole stages exchanged, so that little is lost to whole heads and whole micro-batches."""
 
     name = "pair_stages"
-    structural = True
+    asked = Asked.SHAPE, 2
 
     def propose(self, situation: Situation, base: Layout) -> Iterable[Layout]:
         """The full shape as far as it lives, put together anew; nothing where quotas are fine."""

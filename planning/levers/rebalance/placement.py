@@ -12,6 +12,7 @@ from dataclasses import replace
 from evenkeel.layouts.layout import Layout, Replica, Stage
 from evenkeel.planning.costs.links import SlowLink
 from evenkeel.planning.levers.balance.tensor_width import best_stage
+from evenkeel.planning.levers.lever import Asked, Lever
 from evenkeel.planning.repair import repaired
 from evenkeel.planning.situation import Situation
 
@@ -23,11 +24,13 @@ _Place = tuple[int, int]
 _Groups = Sequence[Sequence[Stage]]
 
 
-class Placement:
+class Placement(Lever):
     """Whole stages in other places."""
 
     name = "placement"
-    structural = True
+    asked = Asked.SHAPE, 3
+    leads_on = False
+    is_asked_again = True
 
     def propose(self, situation: Situation, base: Layout) -> Iterable[Layout]:
         """``base`` without its dead and with slow links out of the way, then with weak groups elsewhere."""

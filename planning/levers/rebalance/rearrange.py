@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from evenkeel.layouts.layout import Layout, Replica
 from evenkeel.planning.costs.risks import RISK_MARGIN
+from evenkeel.planning.levers.lever import Asked, Lever
 from evenkeel.planning.levers.rebalance.move_ranks import even_stages
 from evenkeel.planning.repair import spread_quotas, with_standbys
 from evenkeel.planning.situation import Situation
@@ -24,15 +25,19 @@ _Grid = tuple[_Row, ...]
 """Ranks of each stage of each replica."""
 
 
-class Rearrange:
+class Rearrange(Lever):
     """One rank or one stage elsewhere."""
 
     name = "rearrange"
-    structural = True
+    asked = Asked.STEPS, 0
 
     def propose(self, situation: Situation, base: Layout) -> Iterable[Layout]:
         """Layouts one step from ``base``, most promising first; none where links are slow, which have their levers."""
-        yield from steps_within(situation, base, math.inf)
+        return self.propose_within(situation, base)
+
+    def propose_within(self, situation: Situation, base: Layout, seconds: float = math.inf) -> Iterable[Layout]:
+        """Of these the ones that may be judged faster than some seconds."""
+        return _steps_within(situation, base, seconds)
 
     def describe(self, before: Layout, after: Layout) -> str:
         """Which ranks work with others."""
@@ -47,7 +52,7 @@ class Rearrange:
         return f"rank {', '.join(map(str, sorted(moved)))} in other stages" if moved else "stages in other places"
 
 
-def steps_within(situation: Situation, base: Layout, seconds: float) -> Iterator[Layout]:
+def _steps_within(situation: Situation, base: Layout, seconds: float) -> Iterator[Layout]:
     """Layouts one step from ``base`` that may be judged faster than some seconds, most promising first."""
     if situation.links:
         return

@@ -7,7 +7,6 @@ from evenkeel.planning.solution import Solution
 from evenkeel.services.scheduler.domain.flips import num_flips
 from evenkeel.services.scheduler.domain.job_state import JobKnowledge
 from evenkeel.services.scheduler.plans.decision import Decision, DecisionRule, decide
-from evenkeel.services.scheduler.plans.taken_up import taken_up
 
 
 def weigh(
@@ -22,7 +21,9 @@ def weigh(
         rule: When a plan pays.
         now_unix_seconds: Now.
     """
-    levers = taken_up(solution)
+    # How far plans fell short under which micro-batches got routes, or ranks several stages, says nothing of one that
+    # ends these: it leads back to what the cost model was calibrated on, and must not be held off by that.
+    levers = [action.lever for action in solution.actions if not action.is_over]
     # The way home leads to a layout that was measured: hindsight is about layouts that never ran.
     is_home = solution.layout.replicas == job.home.replicas and not solution.layout.routes
     decision = decide(

@@ -11,7 +11,6 @@ from evenkeel.layouts.layout import uniform_layout
 from evenkeel.planning.costs.links import SlowLink
 from evenkeel.planning.costs.risks import crowding, judged_seconds
 from evenkeel.planning.levers import REGISTRY
-from evenkeel.planning.levers.rebalance.rearrange import steps_within
 from evenkeel.planning.search.solver import solve
 from evenkeel.planning.situation import Situation
 from evenkeel.planning.solution import TIE
@@ -43,7 +42,7 @@ def test_no_step_that_is_left_out_is_faster_before_it_is_tuned(situation: Situat
     situation = alive(situation)
     wary = situation.wary
     limit = 0.99 * judged_seconds(wary, situation.home)
-    kept = [layout.replicas for layout in steps_within(wary, situation.home, limit)]
+    kept = [layout.replicas for layout in LEVER.propose_within(wary, situation.home, limit)]
     for layout in LEVER.propose(wary, situation.home):
         if layout.replicas not in kept:
             assert judged_seconds(wary, layout) >= limit * (1.0 - 1e-9)
