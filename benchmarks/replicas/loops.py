@@ -1,12 +1,13 @@
-"""The loops that are compared: the same model, data and optimizer, under DDP and as replicas."""
+"""The loops that are compared: the same model, data and optimizer, under torch's own wrappers and as replicas."""
 
 import os
-import resource
-import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import distributed, nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from evenkeel.trainer_sdk.groups.c10d import c10d
@@ -15,48 +16,81 @@ from evenkeel.trainer_sdk.replicas import Place, join_replicas
 Step = Callable[[], None]
 """Runs one optimizer step."""
 
+TOKENS = {1_000_000: 512, 3_000_000: 384, 10_000_000: 256, 50_000_000: 128}
+_NUM_BATCHES = 4
 
-def make_model(num_parameters: int) -> nn.Module:
-    """Linear layers of one width, with about as many parameters."""
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """What is compared.
+
+    Attributes:
+        parameters: Of the model, about.
+        micro_batches: Of a step, on each rank.
+        replicas: How many.
+        size: Ranks of each, over which its model is sharded where there are several.
+    """
+
+    parameters: int
+    micro_batches: int
+    replicas: int = 2
+    size: int = 1
+
+
+def _make(case: Case, mesh: DeviceMesh | None = None) -> tuple[nn.Module, list[torch.Tensor]]:
+    """Linear layers of one width, each sharded where there is a mesh, and what they are fed."""
     torch.manual_seed(0)
     depth = 8
-    width = max(32, round((num_parameters / depth) ** 0.5))
-    layers = [layer for _ in range(depth) for layer in (nn.Linear(width, width), nn.GELU())]
-    return nn.Sequential(*layers)
+    width = max(32, round((case.parameters / depth) ** 0.5))
+    model = nn.Sequential(*[layer for _ in range(depth) for layer in (nn.Linear(width, width), nn.GELU())])
+    if mesh is not None:
+        for layer in (*model[::2], model):
+            fully_shard(layer, mesh=mesh)
+    tokens = TOKENS[case.parameters]
+    batches = [
+        torch.randn(tokens, width, generator=torch.Generator().manual_seed(each)) for each in range(_NUM_BATCHES)
+    ]
+    return model, batches
 
 
-def _batches(model: nn.Module, tokens: int) -> list[torch.Tensor]:
-    width = next(model.parameters()).shape[1]
-    return [torch.randn(tokens, width, generator=torch.Generator().manual_seed(each)) for each in range(4)]
-
-
-def ddp(num_parameters: int, tokens: int, per_rank: int) -> Step:
-    """A step under DistributedDataParallel; every micro-batch but the last under ``no_sync``."""
-    model = make_model(num_parameters)
-    batches = _batches(model, tokens)
+def ddp(case: Case, address: str, rank: int) -> tuple[Step, Step]:
+    """A step under DistributedDataParallel, every micro-batch but the last under ``no_sync``; and what ends it."""
+    _begin_torch(address, "ddp", rank, case.replicas)
+    model, batches = _make(case)
     wrapped = DistributedDataParallel(model)
-    optimizer = torch.optim.AdamW(wrapped.parameters())
 
-    def step() -> None:
-        for each in range(per_rank - 1):
-            with wrapped.no_sync():
-                (wrapped(batches[each % 4]).square().mean() / per_rank).backward()
-        (wrapped(batches[(per_rank - 1) % 4]).square().mean() / per_rank).backward()
-        optimizer.step()
-        optimizer.zero_grad()
+    def accumulate(is_last: bool) -> None:
+        wrapped.require_backward_grad_sync = is_last
 
-    return step
+    return _torch_step(case, wrapped, batches, accumulate), distributed.destroy_process_group
 
 
-def replicas(place: Place, num_parameters: int, tokens: int, per_rank: int) -> tuple[Step, Callable[[], None]]:
-    """A step as replicas, and what ends them."""
-    model = make_model(num_parameters)
-    batches = _batches(model, tokens)
-    run = join_replicas(place, model, num_micro_batches=per_rank * place.num_replicas)
+def hsdp(case: Case, address: str, rank: int) -> tuple[Step, Step]:
+    """A step under FSDP2 over two dimensions: replicas exchange in the last micro-batch; and what ends it."""
+    _begin_torch(address, "hsdp", rank, case.replicas * case.size)
+    mesh = init_device_mesh("cpu", (case.replicas, case.size), mesh_dim_names=("replicate", "shard"))
+    model, batches = _make(case, mesh)
+
+    def accumulate(is_last: bool) -> None:
+        model.set_requires_all_reduce(is_last)  # type: ignore[operator]
+
+    return _torch_step(case, model, batches, accumulate), distributed.destroy_process_group
+
+
+def replicas(case: Case, address: str, rank: int) -> tuple[Step, Step]:
+    """A step as replicas; and what ends them."""
+    replica, index = divmod(rank, case.size)
+    place = Place(store_address=address, replica=replica, num_replicas=case.replicas, index=index, size=case.size)
+    mesh = None
+    if case.size > 1:
+        _begin_torch(address, f"replica/{replica}", index, case.size)
+        mesh = init_device_mesh("cpu", (case.size,))
+    model, batches = _make(case, mesh)
+    run = join_replicas(place, model, num_micro_batches=case.micro_batches * case.replicas)
     optimizer = torch.optim.AdamW(model.parameters())
 
     def step() -> None:
-        for batch in run.micro_batches(lambda step, index: batches[index % 4]):
+        for batch in run.micro_batches(lambda step, index: batches[index % _NUM_BATCHES]):
             run.backward(model(batch).square().mean())
         optimizer.step()
         optimizer.zero_grad()
@@ -64,23 +98,25 @@ def replicas(place: Place, num_parameters: int, tokens: int, per_rank: int) -> t
     return step, run.close
 
 
-def timed(step: Step, num_steps: int) -> tuple[float, float]:
-    """Wall and CPU seconds of a step, on average."""
-    wall, cpu = time.perf_counter(), time.process_time()
-    for _ in range(num_steps):
-        step()
-    return (time.perf_counter() - wall) / num_steps, (time.process_time() - cpu) / num_steps
+def _torch_step(case: Case, model: nn.Module, batches: list[torch.Tensor], accumulate: Callable[[bool], None]) -> Step:
+    optimizer = torch.optim.AdamW(model.parameters())
+
+    def step() -> None:
+        for each in range(case.micro_batches):
+            accumulate(each == case.micro_batches - 1)
+            (model(batches[each % _NUM_BATCHES]).square().mean() / case.micro_batches).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
 
 
-def peak_bytes() -> int:
-    """Most memory that the process has had."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-
-def begin_rank(address: str, rank: int, num_ranks: int) -> None:
-    """Torch's own group of all ranks."""
-    torch.set_num_threads(1)
-    os.environ["OMP_NUM_THREADS"] = "1"
+def _begin_torch(address: str, name: str, rank: int, num_ranks: int) -> None:
+    """Torch's own group."""
     host, port = address.split(":")
-    store = c10d.PrefixStore("ddp", c10d.TCPStore(host, int(port), is_master=False))
+    store = c10d.PrefixStore(name, c10d.TCPStore(host, int(port), is_master=False))
     distributed.init_process_group("gloo", store=store, rank=rank, world_size=num_ranks)
+
+
+LOOPS = {"ddp": ddp, "hsdp": hsdp, "replicas": replicas}
+os.environ["OMP_NUM_THREADS"] = "1"
