@@ -61,12 +61,13 @@ class UnknownPlanError(HistoryError):
         self.plan_id = plan_id
 
 
-class AbortedPlanError(HistoryError):
-    """The plan was aborted before it was decided, and cannot be decided any more."""
+class StaleStateError(HistoryError):
+    """Somebody else has saved how the job stands: whoever knows an earlier state may write nothing of it."""
 
-    def __init__(self, plan_id: str) -> None:
-        super().__init__(f"plan {plan_id!r} was aborted before it was decided: another scheduler has taken over")
-        self.plan_id = plan_id
+    def __init__(self, job_id: str, version: int) -> None:
+        super().__init__(f"job {job_id!r} was saved by somebody else: version {version} does not follow what is there")
+        self.job_id = job_id
+        self.version = version
 
 
 class DeposedError(HistoryError):

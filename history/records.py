@@ -232,21 +232,6 @@ class PlanEventRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlanDropRecord:
-    """A plan ends as ABORTED, unless it was decided after all.
-
-    Attributes:
-        plan_id: The plan.
-        at: When.
-        detail: One line for a person.
-    """
-
-    plan_id: str
-    at: datetime
-    detail: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PlanStatus:
     """A plan as it stands: as proposed, its newest state, and what its events brought."""
 
@@ -279,43 +264,44 @@ class JobStatus:
     detail: str = ""
 
 
-class PlanEffect(NamedTuple):
-    """What came of a measured plan: seconds per iteration, and the levers it pulled."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkingStateRecord:
+    """How a job stands, for whoever goes on with it; takes the place of what was saved before.
 
-    predicted_seconds: float
-    measured_seconds: float
-    levers: tuple[str, ...] = ()
+    Attributes:
+        job_id: The job.
+        version: One more than that of what it takes the place of; the first is 1.
+        save_id: Of whoever saves it, this time: the same version by another one is refused.
+        document: All of it but what has rows of its own: seats, layouts, plans, verdicts.
+        plan_ids: Plans that the document is about.
+        seats: The processes of those ranks of which something has changed.
+    """
+
+    job_id: str
+    version: int
+    save_id: str
+    document: Mapping[str, Any]
+    plan_ids: tuple[str, ...] = ()
+    seats: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RestartRecord:
-    """What the scheduler needs of one unfinished job to go on with it.
+class StoredJob:
+    """One unfinished job with all that the scheduler needs to go on with it.
 
     Attributes:
-        job: The job; its ranks are the newest incarnations.
-        job_token: For calls to its ranks.
-        layouts: Every epoch's layout, by epoch.
-        verdicts: Verdicts so far, oldest first: the throughputs follow from them.
-        incidents: Incidents that are still open.
-        plans: Plans that are proposed, committed or applied, and not yet measured or aborted, oldest first.
-        effects: What came of the plans that were measured, oldest first.
-        planned_for: Throughputs that each decided epoch was planned for, by epoch, as far as they are recorded.
-        running_since: When a plan was last seen to run; None before the first.
-        earlier: Processes that registered before those of ``job``, by rank and incarnation.
-        exits: How processes ended, as far as that was reported, by rank and incarnation.
+        record: The job as it was registered.
+        layouts: Every decided epoch's layout, by epoch.
+        seen: Ids of its verdicts.
+        state: How it stands, with the seats of all ranks that ever changed; None = as it was registered.
+        plans: Those that the state is about, by id.
     """
 
-    job: JobStatus
-    job_token: str = field(repr=False)
+    record: JobRecord
     layouts: Mapping[int, Layout]
-    verdicts: tuple[VerdictRecord, ...]
-    incidents: tuple[IncidentState, ...]
-    plans: tuple[PlanStatus, ...]
-    effects: tuple[PlanEffect, ...] = ()
-    planned_for: Mapping[int, Mapping[int, float]] = field(default_factory=dict)
-    running_since: datetime | None = None
-    earlier: tuple[RankRecord, ...] = ()
-    exits: tuple[RankExitRecord, ...] = ()
+    seen: frozenset[str] = frozenset()
+    state: WorkingStateRecord | None = None
+    plans: Mapping[str, PlanStatus] = field(default_factory=dict)
 
 
 class RollupRecord(NamedTuple):

@@ -11,7 +11,7 @@ from evenkeel.history.reads.jobs import (
 )
 from evenkeel.history.reads.paging import Page, PageError
 from evenkeel.history.reads.plans import get_plan, list_plans
-from evenkeel.history.reads.restarts import load_jobs
+from evenkeel.history.reads.stored_jobs import load_jobs
 
 __all__ = [
     "Page",

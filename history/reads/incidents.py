@@ -7,7 +7,6 @@ from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from evenkeel.history.documents import evidence_from_documents
-from evenkeel.history.reads.by_job import ByJob, by_job
 from evenkeel.history.reads.paging import PagedQuery
 from evenkeel.history.records import CulpritRecord, IncidentState, VerdictRecord
 
@@ -22,13 +21,11 @@ SELECT x.incident_id, x.job_id, x.verdict_id, x.kind, x.first_iteration, x.throu
 FROM current_incidents AS x
 """  # noqa: S608 - constant names only
 _ONE = text(_INCIDENTS + "WHERE x.incident_id = :incident_id")
-_OPEN = text(_INCIDENTS + "WHERE x.job_id = ANY(:job_ids) AND x.state = 'open' ORDER BY x.opened_at, x.incident_id")
-_ALL_VERDICTS = f"""
+_VERDICTS = f"""
 SELECT x.verdict_id, x.job_id, x.kind, x.throughput, x.throughput_margin, x.confidence, x.first_iteration,
        x.decided_iteration, x.decided_at, x.evidence, {_CULPRITS.format(table="verdict_culprits", key="verdict_id")}
 FROM verdicts AS x
 """  # noqa: S608 - constant names only
-_VERDICTS = text(_ALL_VERDICTS + "WHERE x.job_id = ANY(:job_ids) ORDER BY x.decided_at, x.recorded_at, x.verdict_id")
 
 
 def _culprits(documents: Sequence[dict[str, Any]]) -> tuple[CulpritRecord, ...]:
@@ -62,11 +59,6 @@ async def get_incident(connection: AsyncConnection, incident_id: str) -> Inciden
     return None if row is None else _incident(row)
 
 
-async def open_incidents(connection: AsyncConnection, job_ids: Sequence[str]) -> ByJob[IncidentState]:
-    """The unresolved incidents of jobs, oldest first."""
-    return by_job(await connection.execute(_OPEN, {"job_ids": job_ids}), _incident)
-
-
 def _verdict(row: Row[Any]) -> VerdictRecord:
     return VerdictRecord(
         verdict_id=row.verdict_id,
@@ -83,10 +75,5 @@ def _verdict(row: Row[Any]) -> VerdictRecord:
     )
 
 
-list_verdicts = PagedQuery(query=_ALL_VERDICTS, item_of=_verdict, at="decided_at", item_id="verdict_id").page
+list_verdicts = PagedQuery(query=_VERDICTS, item_of=_verdict, at="decided_at", item_id="verdict_id").page
 """Verdicts, newest first: also those that lead to no incident."""
-
-
-async def all_verdicts(connection: AsyncConnection, job_ids: Sequence[str]) -> ByJob[VerdictRecord]:
-    """The verdicts of jobs, oldest first."""
-    return by_job(await connection.execute(_VERDICTS, {"job_ids": job_ids}), _verdict)

@@ -3,7 +3,8 @@
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ForeignKey, ForeignKeyConstraint, Index, text
+from sqlalchemy import ForeignKey, ForeignKeyConstraint, Index, Text, text
+from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.orm import Mapped, mapped_column
 
 from evenkeel.history.tables.base import Base, Count, CountKey, IntegerKey, RecordedAt, TextKey
@@ -59,6 +60,28 @@ class JobLayoutRow(Base):
     plan_id: Mapped[str | None]
     at: Mapped[datetime]
     recorded_at: Mapped[RecordedAt]
+
+
+class JobStateRow(Base):
+    """How an unfinished job stands, for whoever goes on with it; replaced in place, gone with the job's end."""
+
+    __tablename__ = "job_state"
+
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.job_id"), primary_key=True)
+    version: Mapped[Count]
+    save_id: Mapped[str]
+    document: Mapped[dict[str, Any]]
+    plan_ids: Mapped[list[str]] = mapped_column(ARRAY(Text))
+
+
+class JobSeatRow(Base):
+    """The processes of one rank, as a part of :class:`JobStateRow`."""
+
+    __tablename__ = "job_seats"
+
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.job_id"), primary_key=True)
+    rank: Mapped[IntegerKey]
+    seat: Mapped[dict[str, Any]]
 
 
 class NodeRow(Base):

@@ -12,15 +12,15 @@ from evenkeel.history.writes.control import (
 from evenkeel.history.writes.incidents import append_incident_event, open_incident, record_verdict
 from evenkeel.history.writes.jobs import record_exit, register_job, register_ranks, set_job_state
 from evenkeel.history.writes.outbox import enqueue_outbox, take_outbox
-from evenkeel.history.writes.plans import append_plan_event, drop_plan, record_plan
+from evenkeel.history.writes.plans import append_plan_event, record_plan
 from evenkeel.history.writes.rollups import insert_rollups
 from evenkeel.history.writes.snapshots import delete_snapshots, load_snapshots, save_snapshot
+from evenkeel.history.writes.working_states import save_working_states
 
 __all__ = [
     "append_incident_event",
     "append_plan_event",
     "delete_snapshots",
-    "drop_plan",
     "enqueue_outbox",
     "get_lease",
     "give_up_lease",
@@ -37,6 +37,7 @@ __all__ = [
     "renew_lease",
     "save_offsets",
     "save_snapshot",
+    "save_working_states",
     "set_job_state",
     "take_lease",
     "take_outbox",

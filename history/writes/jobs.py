@@ -21,6 +21,7 @@ from evenkeel.history.tables import (
 )
 from evenkeel.history.vocabulary import JobState
 from evenkeel.history.writes._missing import named_errors
+from evenkeel.history.writes.working_states import forget_working_state
 
 _COLUMNS = {
     "job_id": "text",
@@ -140,6 +141,8 @@ async def set_job_state(
     if newest in (state, JobState.FINISHED):
         return False
     await _append_state(connection, job_id, state, at, detail)
+    if state is JobState.FINISHED:
+        await forget_working_state(connection, job_id)
     return True
 
 

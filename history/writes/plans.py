@@ -2,13 +2,12 @@
 
 import dataclasses
 
-from sqlalchemy import exists, func, literal, select
+from sqlalchemy import literal, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from evenkeel.history.documents import layout_to_document, throughputs_to_document
-from evenkeel.history.errors import AbortedPlanError
-from evenkeel.history.records import IncidentEventRecord, PlanDropRecord, PlanEventRecord, PlanRecord
+from evenkeel.history.records import IncidentEventRecord, PlanEventRecord, PlanRecord
 from evenkeel.history.tables import JobLayoutRow, PlanActionRow, PlanAlternativeRow, PlanEventRow, PlanRow
 from evenkeel.history.vocabulary import IncidentEventKind, PlanState
 from evenkeel.history.writes._missing import named_errors
@@ -96,11 +95,8 @@ async def append_plan_event(connection: AsyncConnection, event: PlanEventRecord)
 
     Raises:
         UnknownPlanError: No such plan.
-        AbortedPlanError: COMMITTED, and it was dropped before.
         sqlalchemy.exc.IntegrityError: Another plan of the job is committed for the same epoch.
     """
-    if event.state is PlanState.COMMITTED and await _is_in(connection, event.plan_id, PlanState.ABORTED):
-        raise AbortedPlanError(event.plan_id)
     statement = (
         insert(PlanEventRow)
         .values(
@@ -126,25 +122,3 @@ async def append_plan_event(connection: AsyncConnection, event: PlanEventRecord)
             insert(JobLayoutRow).from_select(["job_id", "epoch", "layout", "plan_id", "at"], decided)
         )
     return True
-
-
-async def drop_plan(connection: AsyncConnection, drop: PlanDropRecord) -> bool:
-    """Abort a plan unless it was decided, also by a transaction that is still under way: that one is waited for.
-
-    Returns:
-        Whether it ends by this; False when it was decided, or had ended.
-
-    Raises:
-        UnknownPlanError: No such plan.
-    """
-    if await _is_in(connection, drop.plan_id, PlanState.COMMITTED):
-        return False
-    event = PlanEventRecord(plan_id=drop.plan_id, state=PlanState.ABORTED, at=drop.at, detail=drop.detail)
-    return await append_plan_event(connection, event)
-
-
-async def _is_in(connection: AsyncConnection, plan_id: str, state: PlanState) -> bool:
-    """Whether a plan has entered a state. Until this transaction ends, nobody else finds an answer for this plan."""
-    await connection.execute(select(func.pg_advisory_xact_lock(func.hashtextextended(plan_id, 0))))
-    entered = exists().where(PlanEventRow.plan_id == plan_id, PlanEventRow.state == state.value)
-    return bool(await connection.scalar(select(entered)))

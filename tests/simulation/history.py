@@ -1,22 +1,24 @@
 """The history in memory: slow, durable before a save returns, and closed to whoever is not in charge any more."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from evenkeel.history.errors import StaleStateError
 from evenkeel.history.records import (
     IncidentEventRecord,
     IncidentRecord,
     IncidentState,
     JobRecord,
     JobStatus,
-    PlanDropRecord,
     PlanEventRecord,
     PlanRecord,
     PlanStatus,
     RankRecord,
-    RestartRecord,
+    StoredJob,
     VerdictRecord,
+    WorkingStateRecord,
 )
 from evenkeel.history.vocabulary import IncidentEventKind, JobState, PlanState
 from evenkeel.services.scheduler.adapters.lease import Lease
@@ -53,8 +55,11 @@ class FencedStore:
     async def get_job(self, job_id: str) -> JobStatus | None:
         return await self._world.request(lambda: self._history.status(job_id))
 
-    async def load_job(self, job_id: str) -> RestartRecord | None:
-        return await self._world.request(lambda: self._history.jobs[job_id].restart(self._history.plans))
+    async def load_job(self, job_id: str) -> StoredJob | None:
+        return (await self.load_jobs([job_id])).get(job_id)
+
+    async def load_jobs(self, job_ids: Sequence[str]) -> Mapping[str, StoredJob]:
+        return await self._world.request(lambda: {job_id: self._history.stored(job_id) for job_id in job_ids})
 
 
 class MemoryHistory:
@@ -79,6 +84,19 @@ class MemoryHistory:
     def status(self, job_id: str) -> JobStatus | None:
         return self.jobs[job_id].status if job_id in self.jobs else None
 
+    def stored(self, job_id: str) -> StoredJob:
+        """The job as whoever goes on with it finds it."""
+        job = self.jobs[job_id]
+        own = {plan_id: one for plan_id, one in self.plans.items() if one.plan.job_id == job_id}
+        layouts = {one.plan.epoch: one.plan.layout for one in own.values() if one.decision is not None}
+        return StoredJob(
+            record=job.record,
+            layouts={0: job.record.layout, **layouts},
+            seen=frozenset(job.verdicts),
+            state=job.working,
+            plans={} if job.working is None else {plan_id: own[plan_id] for plan_id in job.working.plan_ids},
+        )
+
     def take(self, change: Any) -> bool:
         match change:
             case JobRecord():
@@ -96,10 +114,6 @@ class MemoryHistory:
                     detail="",
                 )
                 return self.plans.setdefault(change.plan_id, status) is status
-            case PlanDropRecord():
-                if self.plans[change.plan_id].state is not PlanState.PROPOSED:
-                    return False
-                self._enter(change.plan_id, PlanState.ABORTED, change.at)
             case PlanEventRecord():
                 self._enter(change.plan_id, change.state, change.at, change.decision, change.first_iteration)
             case _:
@@ -116,8 +130,6 @@ class MemoryHistory:
             if other.decision and other is not known
         ):
             self.broken.append(f"one_decision: two plans for epoch {known.plan.epoch}")
-        if state is PlanState.APPLIED:
-            self.jobs[known.plan.job_id].running_since = at
         decision = decision or known.decision
         self.plans[plan_id] = replace(known, state=state, at=at, decision=decision, first_iteration=first)
 
@@ -129,22 +141,31 @@ class JobHistory:
         record: As it was registered.
         state: As it was last said to be.
         incidents: Those that are open, by id.
-        running_since: Of the layout in force.
+        verdicts: Those that were told, by id.
+        working: How it stands, in the words of a database.
     """
 
     def __init__(self, record: JobRecord) -> None:
         self.record, self.state = record, JobState.RUNNING
         self.incidents: dict[str, IncidentState] = {}
-        self.running_since: Any = None
+        self.verdicts: dict[str, VerdictRecord] = {}
+        self.working: WorkingStateRecord | None = None
         self._ranks: dict[tuple[int, int], RankRecord] = {}
-        self._verdicts: dict[str, VerdictRecord] = {}
 
     def take(self, change: Any) -> bool:
         match change:
             case RankRecord():
                 return self._ranks.setdefault((change.rank, change.incarnation), change) is change
             case VerdictRecord():
-                return self._verdicts.setdefault(change.verdict_id, change) is change
+                return self.verdicts.setdefault(change.verdict_id, change) is change
+            case WorkingStateRecord():
+                before = self.working
+                if (0 if before is None else before.version) != change.version - 1:
+                    raise StaleStateError(change.job_id, change.version)
+                words = json.loads(json.dumps({"document": change.document, "seats": change.seats}, allow_nan=False))
+                new = {int(rank): seat for rank, seat in words["seats"].items()}
+                seats = {**(before.seats if before else {}), **new}
+                self.working = replace(change, document=words["document"], seats=seats)
             case JobStateRecord():
                 self.state = change.state
             case IncidentRecord():
@@ -178,20 +199,3 @@ class JobHistory:
     @property
     def _newest(self) -> dict[int, RankRecord]:
         return {rank: record for (rank, _), record in sorted(self._ranks.items())}
-
-    def restart(self, plans: Mapping[str, PlanStatus]) -> RestartRecord:
-        own = [one for one in plans.values() if one.plan.job_id == self.record.job_id]
-        layouts = {one.plan.epoch: one.plan.layout for one in own if one.decision is not None}
-        newest = self._newest
-        return RestartRecord(
-            job=self.status,
-            job_token=self.record.job_token,
-            layouts={0: self.record.layout, **layouts},
-            verdicts=tuple(self._verdicts.values()),
-            incidents=tuple(self.incidents.values()),
-            plans=tuple(
-                one for one in own if one.state in (PlanState.PROPOSED, PlanState.COMMITTED, PlanState.APPLIED)
-            ),
-            running_since=self.running_since,
-            earlier=tuple(record for record in self._ranks.values() if record is not newest[record.rank]),
-        )

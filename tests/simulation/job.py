@@ -10,8 +10,10 @@ from evenkeel.layouts import copies
 from evenkeel.layouts.layout import Layout, uniform_layout
 from evenkeel.layouts.rank_state import RankPhase
 from evenkeel.services.scheduler.adapters.fleet_port import JobView
+from evenkeel.services.scheduler.adapters.job_document import restored_job
 from evenkeel.services.scheduler.domain.profiles import JobProfile
 from evenkeel.services.scheduler.domain.stuck import StuckReason
+from evenkeel.services.scheduler.serving.news import job_view
 from evenkeel.trainer_sdk.control.state import Commit
 from tests.simulation.faults import Shape
 from tests.simulation.ranks import Meeting, SimulatedRank
@@ -266,6 +268,10 @@ class SimulatedJob:
             self.breaks(f"ends: stuck, {stuck}")
         if view.standing.training != view.layout.ranks:
             self.breaks(f"standing_is_true: it says {view.standing.summary} of {view.layout.ranks}")
+        stored = job_view(restored_job(self.world.history.stored(self.job_id), "").known, {})
+        for what in ("layout", "epoch", "state", "ranks"):
+            if getattr(stored, what) != getattr(view, what):
+                self.breaks(f"row_is_true: {what} {getattr(stored, what)} for {getattr(view, what)}")
         history = self.world.history.jobs[self.job_id]
         if history.state is not view.state:
             self.breaks(f"history_is_true: {history.state} for {view.state}")

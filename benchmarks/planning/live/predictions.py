@@ -19,8 +19,8 @@ from evenkeel.services.detector.domain.job import JobDetector
 from evenkeel.services.detector.domain.profile.profile import Profile
 from evenkeel.services.scheduler.adapters.findings import decode_profile
 from evenkeel.services.scheduler.domain.job_state import JobKnowledge, PlanInFlight
+from evenkeel.services.scheduler.domain.new_job import new_job
 from evenkeel.services.scheduler.domain.profiles import JobProfile, on_profile
-from evenkeel.services.scheduler.domain.restart import new_job
 from evenkeel.services.scheduler.domain.transitions import on_applied
 from evenkeel.telemetry.v2.batch_pb2 import Batch
 from evenkeel.trainer_sdk.emit.batch import BatchBuilder, Source

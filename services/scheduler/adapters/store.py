@@ -21,14 +21,14 @@ from evenkeel.history.records import (
     JobRecord,
     JobStatus,
     OutboxRecord,
-    PlanDropRecord,
     PlanEventRecord,
     PlanRecord,
     PlanStatus,
     RankExitRecord,
     RankRecord,
-    RestartRecord,
+    StoredJob,
     VerdictRecord,
+    WorkingStateRecord,
 )
 from evenkeel.history.vocabulary import PlanState
 from evenkeel.services.common.backoff import Reachability, persist
@@ -80,7 +80,7 @@ class Store:
         self._timeout_seconds = timeout_seconds
         self._reachability = reachability or Reachability("postgres")
         self._fence = fence
-        self._group = GroupCommit(self._write, _apply_all, together=_are_ranks)
+        self._group = GroupCommit(self._write, _apply_all, together=_are_registrations)
         self.outbox_filled = asyncio.Event()
         """Set whenever records for Kafka have been committed."""
 
@@ -97,7 +97,7 @@ class Store:
                 was saved; try again.
         """
         outcome = await self._group.save(changes)
-        if any(isinstance(change, PlanRecord | PlanEventRecord | PlanDropRecord) for change in changes):
+        if any(isinstance(change, PlanRecord | PlanEventRecord) for change in changes):
             self.outbox_filled.set()
         return outcome
 
@@ -134,17 +134,17 @@ class Store:
         """
         return await self._transaction(reads.unfinished_jobs)
 
-    async def load_job(self, job_id: str) -> RestartRecord | None:
+    async def load_job(self, job_id: str) -> StoredJob | None:
         """An unfinished job with all that is needed to go on with it, or None; see :meth:`load_jobs`."""
         return (await self.load_jobs([job_id])).get(job_id)
 
-    async def load_jobs(self, job_ids: Sequence[str]) -> Mapping[str, RestartRecord]:
+    async def load_jobs(self, job_ids: Sequence[str]) -> Mapping[str, StoredJob]:
         """Those of the jobs that are not finished, with all that is needed to go on with them; one consistent picture.
 
         Waits for as long as the database is away.
         """
 
-        async def load() -> Mapping[str, RestartRecord]:
+        async def load() -> Mapping[str, StoredJob]:
             timeout_seconds = self._timeout_seconds * max(1, len(job_ids))
             async with asyncio.timeout(timeout_seconds), self._engine.connect() as connection:
                 snapshot = await connection.execution_options(isolation_level="REPEATABLE READ")
@@ -217,27 +217,36 @@ class Store:
         return result
 
 
-def _are_ranks(changes: Sequence[Change]) -> bool:
-    return all(isinstance(change, RankRecord) for change in changes)
+def _are_registrations(changes: Sequence[Change]) -> bool:
+    return all(isinstance(change, RankRecord | WorkingStateRecord) for change in changes)
 
 
 async def _apply_all(connection: AsyncConnection, changes: Sequence[Change]) -> tuple[bool, ...]:
-    """Changes in the order given; processes of ranks that come together are added together."""
-    outcome: list[bool] = []
-    for are_ranks, some in groupby(changes, key=lambda change: isinstance(change, RankRecord)):
-        if are_ranks:
-            outcome += await writes.register_ranks(connection, [one for one in some if isinstance(one, RankRecord)])
+    """Changes in the order given, but that ranks are added together after jobs, and how jobs stand after all else."""
+    outcome = dict[int, bool]()
+    numbers = sorted(range(len(changes)), key=lambda number: _turn(changes[number]))
+    for _, some in groupby(numbers, key=lambda number: _turn(changes[number])):
+        batch = {number: changes[number] for number in some}
+        ranks = [change for change in batch.values() if isinstance(change, RankRecord)]
+        states = [change for change in batch.values() if isinstance(change, WorkingStateRecord)]
+        if ranks:
+            outcome.update(zip(batch, await writes.register_ranks(connection, ranks), strict=True))
+        elif states:
+            await writes.save_working_states(connection, states)
+            outcome.update(dict.fromkeys(batch, True))
         else:
-            outcome += [await _apply(connection, change) for change in some]
-    return tuple(outcome)
+            outcome.update({number: await _apply(connection, change) for number, change in batch.items()})
+    return tuple(outcome[number] for number in range(len(changes)))
+
+
+def _turn(change: Change) -> int:
+    return {JobRecord: 0, RankRecord: 1, WorkingStateRecord: 3}.get(type(change), 2)
 
 
 async def _apply(connection: AsyncConnection, change: Change) -> bool:
     match change:
         case JobRecord():
             return await writes.register_job(connection, change)
-        case RankRecord():
-            return (await writes.register_ranks(connection, [change]))[0]
         case RankExitRecord():
             return await writes.record_exit(connection, change)
         case JobStateRecord():
@@ -256,8 +265,8 @@ async def _apply(connection: AsyncConnection, change: Change) -> bool:
             return await writes.record_plan(connection, change) and await _announce(connection, _proposed(change))
         case PlanEventRecord():
             return await writes.append_plan_event(connection, change) and await _announce_plan(connection, change)
-        case PlanDropRecord():
-            return await writes.drop_plan(connection, change) and await _announce_plan(connection, change)
+        case RankRecord() | WorkingStateRecord():
+            raise AssertionError("these are added together")
 
 
 def _proposed(plan: PlanRecord) -> PlanStatus:
@@ -272,7 +281,7 @@ def _proposed(plan: PlanRecord) -> PlanStatus:
     )
 
 
-async def _announce_plan(connection: AsyncConnection, change: PlanEventRecord | PlanDropRecord) -> bool:
+async def _announce_plan(connection: AsyncConnection, change: PlanEventRecord) -> bool:
     status = await reads.get_plan(connection, change.plan_id)
     assert status is not None, f"plan {change.plan_id} was written in this transaction"
     return await _announce(connection, status)

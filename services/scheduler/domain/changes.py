@@ -7,12 +7,12 @@ from evenkeel.history.records import (
     IncidentEventRecord,
     IncidentRecord,
     JobRecord,
-    PlanDropRecord,
     PlanEventRecord,
     PlanRecord,
     RankExitRecord,
     RankRecord,
     VerdictRecord,
+    WorkingStateRecord,
 )
 from evenkeel.history.vocabulary import JobState
 
@@ -37,5 +37,5 @@ JobChange = (
     | IncidentEventRecord
     | PlanRecord
     | PlanEventRecord
-    | PlanDropRecord
+    | WorkingStateRecord
 )

@@ -1,13 +1,9 @@
 """Ranks that turn slow and healthy again and again: how much less a plan made for them is worth."""
 
-from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime
 
-from evenkeel.history.records import VerdictRecord
-from evenkeel.history.vocabulary import VerdictKind
 from evenkeel.services.scheduler.domain.job_state import SAME_THROUGHPUT, JobKnowledge
-from evenkeel.services.scheduler.domain.replacements import GONE
 
 FLIP_MEMORY_SECONDS = 900.0
 
@@ -17,26 +13,6 @@ def flipped(job: JobKnowledge, rank: int, at: datetime) -> JobKnowledge:
     now = at.timestamp()
     recent = tuple(t for t in job.flips.get(rank, ()) if now - t < FLIP_MEMORY_SECONDS)
     return replace(job, flips={**job.flips, rank: (*recent, now)})
-
-
-def flips_after(verdicts: Iterable[VerdictRecord]) -> dict[int, tuple[float, ...]]:
-    """For each rank when it turned slow or healthy, by a job's verdicts, oldest first: what a restart remembers."""
-    flips: dict[int, tuple[float, ...]] = {}
-    slow: set[tuple[int, int]] = set()
-    gone: dict[int, int] = {}
-    for verdict in verdicts:
-        for culprit in verdict.culprits:
-            process = culprit.rank, culprit.incarnation
-            if culprit.incarnation <= gone.get(culprit.rank, -1):
-                continue
-            if verdict.kind in GONE:
-                gone[culprit.rank] = culprit.incarnation
-            elif verdict.kind == VerdictKind.RECOVERED or (
-                verdict.kind == VerdictKind.COMPUTE_SLOW and process not in slow
-            ):
-                flips[culprit.rank] = (*flips.get(culprit.rank, ()), verdict.decided_at.timestamp())
-                slow = slow - {process} if verdict.kind == VerdictKind.RECOVERED else slow | {process}
-    return flips
 
 
 def num_flips(job: JobKnowledge, now_unix_seconds: float) -> int:

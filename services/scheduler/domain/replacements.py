@@ -25,6 +25,17 @@ def unregistered(culprit: CulpritRecord, *, alive: bool, can_reshape: bool) -> R
     )
 
 
+def hanging(job: JobKnowledge) -> list[RankInfo]:
+    """Processes that must leave because they hang, and of which nobody knows whether they were told."""
+    accused = {
+        (culprit.rank, culprit.incarnation)
+        for incident in job.incidents
+        if incident.kind == VerdictKind.HANG
+        for culprit in incident.culprits
+    }
+    return [info for info in job.ranks.values() if job.can_reshape and (info.rank, info.incarnation) in accused]
+
+
 def on_rank_registered(job: JobKnowledge, record: RankRecord) -> JobKnowledge:
     """A process of a rank of the job registered its controller; an older one than the known one changes nothing."""
     info = job.ranks[record.rank]

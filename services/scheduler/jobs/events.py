@@ -10,16 +10,15 @@ from evenkeel.planning.solution import NoPlanError, Solution
 from evenkeel.services.scheduler.dispatch.agreement import NoAgreementError
 from evenkeel.services.scheduler.dispatch.protocol import Decision, RankAwayError, RankRefusedError
 from evenkeel.services.scheduler.domain.profiles import JobProfile
-from evenkeel.services.scheduler.domain.restart import Resumed
 from evenkeel.services.scheduler.domain.stuck import Stuck
 from evenkeel.services.scheduler.jobs.job import Process, TimerKey
 
 
 @dataclass(frozen=True, slots=True)
 class Began:
-    """Somebody goes on with the job: as it has just been registered, or as the history has it."""
+    """Somebody goes on with the job: as it has just been registered, or ``again``, as it was left."""
 
-    resumed: Resumed | None = None
+    again: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,14 +14,13 @@ from evenkeel.services.scheduler.jobs.steps import AwaitPossible, Draft
 from evenkeel.services.scheduler.plans.records import decision_to_document, note_of
 
 
-def take_off(draft: Draft, flight: PlanInFlight, record: PlanRecord, decision: Decision | None) -> None:
+def take_off(draft: Draft, flight: PlanInFlight, record: PlanRecord) -> None:
     """A plan goes on its way to the ranks.
 
     Args:
         draft: The step.
         flight: The plan as the state has it.
         record: The plan as the history has it.
-        decision: What was decided on it before a restart; None = it is new.
     """
     known = draft.known
     concerned = {*known.layout.ranks, *flight.layout.ranks}
@@ -33,13 +32,11 @@ def take_off(draft: Draft, flight: PlanInFlight, record: PlanRecord, decision: D
             flight=flight,
             record=record,
             participants=frozenset((one.rank, one.incarnation) for one in counted),
-            decision=decision,
         ),
         must_recover=False,
         question=None,
     )
-    if decision is None:
-        draft.propose(record)
+    draft.propose(record)
 
 
 def ground(draft: Draft, why: str) -> None:

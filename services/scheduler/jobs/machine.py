@@ -15,28 +15,18 @@ from evenkeel.services.scheduler.domain.changes import JobStateRecord
 from evenkeel.services.scheduler.domain.exits import not_started, on_exits
 from evenkeel.services.scheduler.domain.job_state import JobKnowledge, PlanNeed
 from evenkeel.services.scheduler.domain.losses import due_accounts, with_standstill
+from evenkeel.services.scheduler.domain.new_job import new_job
 from evenkeel.services.scheduler.domain.profiles import JobProfile, Measured, on_profile
-from evenkeel.services.scheduler.domain.replacements import in_their_places, on_rank_registered
-from evenkeel.services.scheduler.domain.restart import Resumed, new_job
+from evenkeel.services.scheduler.domain.replacements import hanging, in_their_places, on_rank_registered
 from evenkeel.services.scheduler.domain.transitions import on_verdict
 from evenkeel.services.scheduler.jobs import events, evidence, flights, planning
 from evenkeel.services.scheduler.jobs.job import Job, Timer, counted
 from evenkeel.services.scheduler.jobs.steps import Draft, EndJob, Evict, Moment, Step, Tell
-from evenkeel.services.scheduler.plans.records import decision_from_document, flight_again
 
 
 def registered_job(record: JobRecord, salt: str) -> Job:
     """A job that was registered just now; to be told that it :class:`~events.Began`."""
-    return _job(new_job(record), salt, JobState.RUNNING)
-
-
-def resumed(found: Resumed, salt: str) -> Job:
-    """A job that the history knows; to be told that it :class:`~events.Began`, with what was found."""
-    return _job(found.job, salt, found.state)
-
-
-def _job(known: JobKnowledge, salt: str, said: JobState) -> Job:
-    return Job(known=known, salt=salt, said=said)
+    return Job(known=new_job(record), salt=salt, said=JobState.RUNNING)
 
 
 def on(job: Job, event: events.Event, moment: Moment) -> Step:
@@ -64,7 +54,7 @@ def on(job: Job, event: events.Event, moment: Moment) -> Step:
 def _take(draft: Draft, event: events.Event) -> None:
     match event:
         case events.Began():
-            _begin(draft, event.resumed)
+            _begin(draft, event.again)
         case events.RanksRegistered():
             _register(draft, event.records)
         case events.ExitsReported():
@@ -89,25 +79,19 @@ def _take(draft: Draft, event: events.Event) -> None:
             planning.on_run(draft, event)
 
 
-def _begin(draft: Draft, found: Resumed | None) -> None:
-    known, rules = draft.known, draft.moment.rules
+def _begin(draft: Draft, again: bool) -> None:
+    """Somebody goes on with the job: all that was under way and is not in its state begins anew."""
+    known, rules, run = draft.known, draft.moment.rules, draft.job.plan
     left = known.registered_at.timestamp() + rules.start_deadline_seconds - draft.moment.at.timestamp()
     draft.set_timer(Timer.START, max(0.0, left))
-    if found is None:
+    if not again:
         return
-    draft.job = replace(
-        draft.job,
-        known=not_started(known, draft.moment.at),
-        overtaken=tuple(status.plan.plan_id for status in found.superseded),
-        in_force=found.unmeasured,
-        must_recover=found.must_recover,
-    )
-    draft.then += [Evict(info, known.top_epoch) for info in found.hanging]
-    if found.decided is not None and found.decided.decision is not None:
-        plan = found.decided.plan
-        draft.note("finishing a decided plan", plan_id=plan.plan_id, epoch=plan.epoch)
-        decision = decision_from_document(found.decided.decision, known.layouts)
-        flights.take_off(draft, flight_again(plan), plan, decision)
+    draft.known = replace(not_started(known, draft.moment.at), changed=True)
+    draft.then += [Evict(info, known.top_epoch) for info in hanging(known)]
+    if run is not None and run.decision is None:
+        flights.ground(draft, "the scheduler began anew before it was decided")
+    elif run is not None:
+        draft.note("finishing a decided plan", plan_id=run.flight.plan_id, epoch=run.flight.epoch)
     planning.react(draft)
 
 

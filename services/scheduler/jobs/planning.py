@@ -173,7 +173,7 @@ def _weigh(draft: Draft, solution: Solution, mode: PlanMode, solve_seconds: floa
     epoch = known.top_epoch + 1
     flight = _flight(draft, solution, mode, f"{known.job_id}-{epoch}-{draft.job.salt}", known.cause)
     record = plan_record(known, flight, solution, why=decision.reason, solve_seconds=solve_seconds, at=at)
-    flights.take_off(draft, flight, record, None)
+    flights.take_off(draft, flight, record)
 
 
 def _flight(draft: Draft, solution: Solution, mode: PlanMode, plan_id: str, incident_id: str | None) -> PlanInFlight:

@@ -62,15 +62,15 @@ class Coordinator:
 
     async def _take_up(self, job_ids: Sequence[str]) -> None:
         try:
-            records = await self._parts.store.load_jobs(job_ids)
+            stored = await self._parts.store.load_jobs(job_ids)
         except Exception as error:
             if not is_fault(error):
                 raise
-            records = {}  # one of them cannot be read: each alone finds out whether it is the one
+            stored = {}  # one of them cannot be read: each alone finds out whether it is the one
 
         async def take_up(job_id: str) -> None:
             job = self._new(job_id)
-            await job.resume(records.get(job_id))
+            await job.resume(stored.get(job_id))
             self._add(job_id, job)
 
         for failure in await asyncio.gather(*map(take_up, job_ids), return_exceptions=True):

@@ -1,6 +1,6 @@
 """What ends one job's work only, what ends the service, and what a caller is told meanwhile."""
 
-from evenkeel.history.errors import AbortedPlanError, DeposedError
+from evenkeel.history.errors import DeposedError
 from evenkeel.services.common.database import is_told_by_database
 from evenkeel.services.common.kafka.client import KafkaError
 
@@ -23,4 +23,4 @@ def is_fault(error: Exception) -> bool:
     Args:
         error: What some work for one job raised.
     """
-    return not (is_told_by_database(error) or isinstance(error, KafkaError | AbortedPlanError | DeposedError))
+    return not (is_told_by_database(error) or isinstance(error, KafkaError | DeposedError))

@@ -12,6 +12,7 @@ from evenkeel.history.errors import FinishedJobError, UnknownRankError
 from evenkeel.history.records import VerdictRecord
 from evenkeel.layouts.rank_state import RankPhase, RankState
 from evenkeel.services.scheduler.adapters.fleet_port import JobNews, JobView
+from evenkeel.services.scheduler.adapters.job_document import saved_state
 from evenkeel.services.scheduler.adapters.rank_watch import StreamBroken
 from evenkeel.services.scheduler.domain.standing import Standing
 from evenkeel.services.scheduler.domain.suspicion import Suspicion
@@ -49,6 +50,7 @@ class JobTask:
     def __init__(
         self,
         job: Job,
+        version: int,
         connect: Connect,
         parts: Parts,
         news: Newsroom,
@@ -61,6 +63,7 @@ class JobTask:
 
         Args:
             job: The job.
+            version: Of it in the history; 0 = as it was registered.
             connect: How its processes are reached.
             parts: What all jobs share.
             news: Its watchers.
@@ -68,7 +71,8 @@ class JobTask:
             failed: Told once where and at what its work failed; nothing is taken in any more then.
             end: Finishes it, as the fleet API would.
         """
-        self.job = job
+        self.job = self._saved = job
+        self._version = version
         self._parts = parts
         self._news = news
         self._report_failure = failed
@@ -174,7 +178,11 @@ class JobTask:
         if step.save:
             # Who registers tries again by itself; everything else waits for the history.
             is_patient = not isinstance(event, events.RanksRegistered)
-            await (parts.store.save_patiently if is_patient else parts.store.save)(step.save)
+            changes = [*step.save]
+            if not step.job.known.finished:
+                changes.append(saved_state(step.job, self._saved, self._version + 1))
+            await (parts.store.save_patiently if is_patient else parts.store.save)(changes)
+            self._saved, self._version = step.job, self._version + 1
         self.job = job = step.job
         if job.known.ranks is not before.known.ranks or job.known.newcomers is not before.known.newcomers:
             self.processes.follow(counted(job.known).values())

@@ -8,23 +8,20 @@ would after a restart. Ranks train on meanwhile; decided plans are finished, und
 import asyncio
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from datetime import datetime
 
 import structlog
 
-from evenkeel.history.records import JobRecord, PlanDropRecord, RankExitRecord, RankRecord, RestartRecord, VerdictRecord
-from evenkeel.history.vocabulary import JobState, PlanState
+from evenkeel.history.records import JobRecord, RankExitRecord, RankRecord, StoredJob, VerdictRecord
+from evenkeel.history.vocabulary import JobState
 from evenkeel.services.scheduler.adapters.fleet_port import JobNews, JobView
+from evenkeel.services.scheduler.adapters.job_document import restored_job
 from evenkeel.services.scheduler.adapters.rank_watch import StreamBroken
-from evenkeel.services.scheduler.adapters.store import Store
 from evenkeel.services.scheduler.domain.changes import JobStateRecord
-from evenkeel.services.scheduler.domain.loose_ends import loose_ends
 from evenkeel.services.scheduler.domain.profiles import JobProfile
-from evenkeel.services.scheduler.domain.restart import resumed_job
 from evenkeel.services.scheduler.domain.suspicion import Suspicion
-from evenkeel.services.scheduler.jobs import events
+from evenkeel.services.scheduler.jobs import events, steps
 from evenkeel.services.scheduler.jobs.job import Job
-from evenkeel.services.scheduler.jobs.machine import registered_job, resumed
+from evenkeel.services.scheduler.jobs.machine import on, registered_job
 from evenkeel.services.scheduler.serving.faults import JobAwayError, is_fault
 from evenkeel.services.scheduler.serving.job_task import JobTask
 from evenkeel.services.scheduler.serving.news import Newsroom
@@ -33,8 +30,6 @@ from evenkeel.services.scheduler.serving.processes import Processes, Spawn
 from evenkeel.services.scheduler.serving.renewals import Renewals
 
 _log = structlog.get_logger(__name__)
-
-_DROPPED = "the scheduler began anew before it was decided"
 
 
 class ServedJob:
@@ -106,15 +101,15 @@ class ServedJob:
     def begin(self, job: JobRecord) -> None:
         """Begin with a job that has just been registered."""
         try:
-            self._task = self._task_of(registered_job(job, _salt()), job.job_token)
+            self._task = self._task_of(registered_job(job, _salt()), 0, job.job_token)
             self._task.put(events.Began())
         except Exception as error:
             self._failed("begin", "beginning as registered", error)
 
-    async def resume(self, record: RestartRecord | None = None) -> None:
-        """Begin with what the history says, as at a start of the service; ``record`` where it was read already."""
+    async def resume(self, stored: StoredJob | None = None) -> None:
+        """Begin with what the history says, as at a start of the service; ``stored`` where it was read already."""
         try:
-            await self._resume(record)
+            await self._resume(stored)
         except JobAwayError:  # told already
             pass
         except Exception as error:
@@ -169,7 +164,7 @@ class ServedJob:
             await asyncio.gather(self._renewing, return_exceptions=True)
         await self._retire()
         try:
-            await self._end_on_record()
+            await self._end_on_record(failure)
         except Exception:
             self._has_failed = True
             self._renewing = self._parts.spawn(self._renew())
@@ -203,26 +198,29 @@ class ServedJob:
         if self._task is not None:
             await self._task.retire()
 
-    async def _end_on_record(self) -> None:
-        at, store = self._parts.now(), self._parts.store
-        detail = "the job finished while the scheduler had failed on it"
-        end = JobStateRecord(job_id=self._job_id, state=JobState.FINISHED, at=at, detail=detail)
+    async def _end_on_record(self, failure: str) -> None:
+        parts, at = self._parts, self._parts.now()
         try:
-            record = await last_known(store, self._job_id, at)
-            await store.save_patiently([*(loose_ends(record, at, detail) if record else ()), end])
+            stored = await parts.store.load_job(self._job_id)
+            if stored is None:
+                return
+            moment = steps.Moment(at=at, states={}, rules=parts)
+            await parts.store.save_patiently(on(restored_job(stored, _salt()), events.Finish(failure), moment).save)
         except Exception as error:
             if not is_fault(error):
                 raise
             _log.warning("what is open in its history stays so", job_id=self._job_id, exc_info=error)
-            await store.save_patiently([end])
+            detail = "the job finished while the scheduler had failed on it"
+            end = JobStateRecord(job_id=self._job_id, state=JobState.FINISHED, at=at, detail=detail)
+            await parts.store.save_patiently([end])
 
-    async def _resume(self, record: RestartRecord | None) -> None:
-        record = await last_known(self._parts.store, self._job_id, self._parts.now(), record=record)
-        if record is None:
+    async def _resume(self, stored: StoredJob | None) -> None:
+        stored = stored or await self._parts.store.load_job(self._job_id)
+        if stored is None:
             return
-        found = resumed_job(record)
-        self._task = task = self._task_of(resumed(found, _salt()), record.job_token)
-        await task.take(events.Began(found), "begin")
+        version = 0 if stored.state is None else stored.state.version
+        self._task = task = self._task_of(restored_job(stored, _salt()), version, stored.record.job_token)
+        await task.take(events.Began(again=True), "begin")
         # One at which it fails is not given to it again.
         profile, self._profile = self._profile, None
         if profile is not None:
@@ -231,14 +229,14 @@ class ServedJob:
         if self._has_ended:
             task.put(events.AllEnded())
 
-    def _task_of(self, job: Job, token: str) -> JobTask:
+    def _task_of(self, job: Job, version: int, token: str) -> JobTask:
         parts = self._parts
         self._reports = self._reports or self._new_reports(token)
 
         def connect(broken: StreamBroken, spawn: Spawn) -> Processes:
             return Processes(self._job_id, token, broken, spawn, parts.rank_tls, leadership=parts.leadership)
 
-        return JobTask(job, connect, parts, self._news, self._reports, failed=self._failed, end=self._end)
+        return JobTask(job, version, connect, parts, self._news, self._reports, failed=self._failed, end=self._end)
 
     def _end(self) -> None:
         # A task of the service's: finishing the job ends the job's own.
@@ -246,31 +244,6 @@ class ServedJob:
             await self._finish(self._job_id)
 
         self._parts.spawn(finish())
-
-
-async def last_known(
-    store: Store, job_id: str, at: datetime, *, record: RestartRecord | None = None
-) -> RestartRecord | None:
-    """A job as a scheduler may go on with it: what its history says, without plans that were never decided.
-
-    Args:
-        store: The history; undecided plans of the job are aborted in it.
-        job_id: The job.
-        at: When they are.
-        record: The job, where it was read already.
-
-    Returns:
-        None for one that is unknown or finished. Waits for as long as the database is away.
-    """
-    record = record or await store.load_job(job_id)
-    undecided = [] if record is None else [plan for plan in record.plans if plan.state is PlanState.PROPOSED]
-    if not undecided:
-        return record
-    dropped = [PlanDropRecord(plan_id=one.plan.plan_id, at=at, detail=_DROPPED) for one in undecided]
-    if all(await store.save_patiently(dropped)):
-        return record
-    # The last that was written before was a decision.
-    return await store.load_job(job_id)
 
 
 def _salt() -> str:

@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from evenkeel.contracts.topics import PLANS
 from evenkeel.history.errors import UnknownIncidentError
-from evenkeel.history.records import IncidentEventRecord, PlanEventRecord
+from evenkeel.history.records import IncidentEventRecord, PlanEventRecord, WorkingStateRecord
 from evenkeel.history.vocabulary import IncidentEventKind, JobState, PlanState, VerdictKind
 from evenkeel.layouts.codec import layout_from_proto
 from evenkeel.scheduler.v1 import scheduler_pb2 as pb
@@ -197,22 +197,25 @@ async def test_an_outage_of_the_database_delays_a_patient_save_and_loses_nothing
     (job_id,) = await store.unfinished_jobs()
     loaded = await store.load_job(job_id)
     assert loaded is not None
-    assert loaded.job.state is JobState.STUCK
-    assert loaded.job.epoch == 1
+    assert set(loaded.layouts) == {0, 1}
+    status = await store.get_job(job_id)
+    assert status is not None
+    assert status.state is JobState.STUCK
 
 
 async def test_a_restarted_scheduler_finds_the_decision_it_must_finish(engine: AsyncEngine) -> None:
     await Store(engine, timeout_seconds=60.0).save(STORY[:5])
     committed = PlanEventRecord(plan_id="p1", state=PlanState.COMMITTED, at=START, decision={"sources": [0, 1]})
-    await Store(engine, timeout_seconds=60.0).save([committed])
+    state = WorkingStateRecord(job_id=STORY[0].job_id, version=1, save_id="a", document={}, plan_ids=("p1",))
+    await Store(engine, timeout_seconds=60.0).save([committed, state])
 
     store = Store(engine, timeout_seconds=60.0)
     (job_id,) = await store.unfinished_jobs()
     loaded = await store.load_job(job_id)
 
     assert loaded is not None
-    assert loaded.job_token == TOKEN
-    assert [(one.plan, one.state, one.decision) for one in loaded.plans] == [
-        (PLAN, PlanState.COMMITTED, {"sources": [0, 1]})
-    ]
+    assert loaded.record.job_token == TOKEN
+    assert loaded.state == state
+    (plan,) = loaded.plans.values()
+    assert (plan.plan, plan.state, plan.decision) == (PLAN, PlanState.COMMITTED, {"sources": [0, 1]})
     assert loaded.layouts[1] == PLAN.layout

@@ -13,9 +13,12 @@ pytestmark = pytest.mark.integration
 
 Connection = psycopg.Connection[tuple[object, ...]]
 
-REPLACED = {"detector_snapshots", "intake_offsets", "job_secrets", "leases", "outbox", "rank_rollups", "tenant_grants"}
+REPLACED = {
+    *("detector_snapshots", "intake_offsets", "job_seats", "job_secrets", "job_state", "leases", "outbox"),
+    *("rank_rollups", "tenant_grants"),
+}
 HISTORY = sorted(set(Base.metadata.tables) - REPLACED)
-PRIVATE = ("job_secrets", "outbox", "detector_snapshots", "leases", "intake_offsets")
+PRIVATE = ("job_secrets", "job_state", "job_seats", "outbox", "detector_snapshots", "leases", "intake_offsets")
 
 
 def user_of(database_url: str, name: str, password: str) -> str:

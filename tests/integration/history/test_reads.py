@@ -6,7 +6,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from evenkeel.history import reads, writes
-from evenkeel.history.records import CulpritRecord, IncidentEventRecord
+from evenkeel.history.records import CulpritRecord, IncidentEventRecord, WorkingStateRecord
 from evenkeel.history.vocabulary import IncidentEventKind, JobState, PlanMode, PlanState, VerdictKind
 from tests.integration.history.seed import (
     BERT_TOKEN,
@@ -113,19 +113,6 @@ async def test_a_measured_plan_carries_what_its_events_brought(seeded: AsyncConn
     assert known.decision == {"steps_applied": 3604}
 
 
-async def test_a_restart_knows_what_came_of_measured_plans_and_which_levers_they_pulled(
-    seeded: AsyncConnection,
-) -> None:
-    loaded = (await reads.load_jobs(seeded, ["llama"]))["llama"]
-    known = await reads.get_plan(seeded, "p1")
-
-    assert known is not None
-    assert len(loaded.effects) >= 1
-    levers = tuple(sorted(action.lever for action in known.plan.actions))
-    assert levers
-    assert (known.plan.predicted_seconds, 1.29, levers) in loaded.effects
-
-
 async def test_an_incident_carries_its_newest_account_and_its_plans(seeded: AsyncConnection) -> None:
     known = await reads.get_incident(seeded, "i1")
     await writes.append_incident_event(
@@ -190,11 +177,6 @@ async def test_losses_of_incidents_nodes_and_jobs_add_up_to_the_same_whatever_cl
     assert totals == pytest.approx([1620.0 + 81.5 + 30.0 + 10.0 + 4.0 + 36.0] * 4)
 
 
-async def test_a_restart_knows_since_when_the_newest_plan_runs(seeded: AsyncConnection) -> None:
-    llama = (await reads.load_jobs(seeded, ["llama"]))["llama"]
-    assert llama.running_since == START + timedelta(days=1, hours=2, minutes=5, seconds=1.55)
-
-
 async def test_what_does_not_exist_is_none(seeded: AsyncConnection) -> None:
     assert await reads.get_plan(seeded, "none") is None
     assert await reads.get_incident(seeded, "none") is None
@@ -206,6 +188,8 @@ async def test_what_does_not_exist_is_none(seeded: AsyncConnection) -> None:
 async def test_a_restart_finds_the_unfinished_jobs_with_all_that_is_open(seeded: AsyncConnection) -> None:
     at = START + timedelta(days=8, hours=7)
     await writes.record_plan(seeded, plan("p6", "i4", at, epoch=5, layout=FULL))
+    state = WorkingStateRecord(job_id="llama", version=1, save_id="a", document={}, plan_ids=("p6",))
+    await writes.save_working_states(seeded, [state])
 
     assert await reads.unfinished_jobs(seeded) == ["llama"]
     assert await reads.job_tokens(seeded) == {"llama": LLAMA_TOKEN}
@@ -216,12 +200,10 @@ async def test_a_restart_finds_the_unfinished_jobs_with_all_that_is_open(seeded:
     assert await reads.registered_processes(seeded, [known, stranger, ("none", 3, 0)]) == {known}
     loaded = (await reads.load_jobs(seeded, ["llama"]))["llama"]
 
-    assert loaded.job.job_id == "llama"
-    assert loaded.job_token == LLAMA_TOKEN
+    assert (loaded.record.job_id, loaded.record.job_token) == ("llama", LLAMA_TOKEN)
+    assert loaded.record.layout == loaded.layouts[0]
     assert BERT_TOKEN not in repr(loaded)
     assert LLAMA_TOKEN not in repr(loaded)
     assert sorted(loaded.layouts) == [0, 1, 2, 3, 4]
-    assert loaded.layouts[4] == loaded.job.layout
-    assert [one.verdict_id for one in loaded.verdicts] == ["v1", "v2", "v3", "v4", "v5", "v6"]
-    assert [one.incident_id for one in loaded.incidents] == ["i4"]
-    assert [(one.plan.plan_id, one.state) for one in loaded.plans] == [("p6", PlanState.PROPOSED)]
+    assert loaded.seen == {"v1", "v2", "v3", "v4", "v5", "v6"}
+    assert [(one.plan.plan_id, one.state) for one in loaded.plans.values()] == [("p6", PlanState.PROPOSED)]

@@ -1,8 +1,8 @@
-import asyncio
 import dataclasses
 import functools
 import math
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from sqlalchemy import text
@@ -11,8 +11,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from evenkeel.history import reads, writes
 from evenkeel.history.errors import (
-    AbortedPlanError,
     JobConflictError,
+    StaleStateError,
     UnknownIncidentError,
     UnknownJobError,
     UnknownPlanError,
@@ -21,11 +21,11 @@ from evenkeel.history.prune import prune_rollups
 from evenkeel.history.records import (
     IncidentEventRecord,
     OutboxRecord,
-    PlanDropRecord,
     PlanEventRecord,
     RankExitRecord,
     RollupRecord,
     SnapshotRecord,
+    WorkingStateRecord,
 )
 from evenkeel.history.vocabulary import IncidentEventKind, JobState, PlanState, VerdictKind
 from tests.integration.history.seed import (
@@ -137,8 +137,7 @@ async def test_a_process_that_registers_from_elsewhere_is_known_where_it_is_now(
     assert await count(connection, "rank_moves") == 4
 
     assert await writes.register_ranks(connection, [rank("a", 0, START, incarnation=1)]) == [True]
-    earlier = (await reads.load_jobs(connection, ["a"]))["a"].earlier
-    assert earlier == (dataclasses.replace(restarted, registered_at=START),)
+    assert await count(connection, "ranks") == 3
 
 
 async def test_processes_of_many_jobs_are_added_in_one_call(connection: AsyncConnection) -> None:
@@ -165,7 +164,8 @@ async def test_the_first_end_of_a_process_stands(connection: AsyncConnection) ->
     assert not await writes.record_exit(connection, dataclasses.replace(first, code=3))
     assert await writes.record_exit(connection, killed)
 
-    assert (await reads.load_jobs(connection, ["a"]))["a"].exits == (first, killed)
+    ends = await connection.execute(text("SELECT rank, incarnation, code, signal, last_line FROM rank_exits"))
+    assert sorted(map(tuple, ends)) == [(0, 0, 1, 0, "KeyError: 'loss'"), (1, 2, 0, 9, "")]
     with pytest.raises(UnknownJobError, match="'b'"):
         async with connection.begin_nested():
             await writes.record_exit(connection, dataclasses.replace(first, job_id="b"))
@@ -220,37 +220,37 @@ async def test_two_plans_cannot_be_committed_for_one_epoch(connection: AsyncConn
         await writes.append_plan_event(connection, commits[1])
 
 
-async def test_a_plan_is_decided_or_dropped_never_both(connection: AsyncConnection) -> None:
-    await writes.register_job(connection, job("a", LLAMA_TOKEN))
-    for number, plan_id in enumerate(("decided", "dropped"), start=1):
-        await writes.record_plan(connection, plan(plan_id, "", START, job_id="a", epoch=number, layout=FULL))
-
-    await writes.append_plan_event(connection, PlanEventRecord(plan_id="decided", state=PlanState.COMMITTED, at=START))
-    assert not await writes.drop_plan(connection, PlanDropRecord(plan_id="decided", at=START, detail="too late"))
-
-    drop = PlanDropRecord(plan_id="dropped", at=START, detail="in time")
-    assert await writes.drop_plan(connection, drop)
-    assert not await writes.drop_plan(connection, drop), "it has ended"
-    with pytest.raises(AbortedPlanError, match="'dropped'"):
-        await writes.append_plan_event(
-            connection, PlanEventRecord(plan_id="dropped", state=PlanState.COMMITTED, at=START)
-        )
-    known = await reads.get_job(connection, "a")
-    assert known is not None
-    assert known.epoch == 1
+def state(job_id: str, version: int, save_id: str, **more: Any) -> WorkingStateRecord:
+    document = {"of": [save_id, version, 1e-9]}
+    return WorkingStateRecord(job_id=job_id, version=version, save_id=save_id, document=document, **more)
 
 
-async def test_whoever_drops_a_plan_waits_for_a_decision_that_is_being_written(engine: AsyncEngine) -> None:
-    async with engine.begin() as before:
-        await writes.register_job(before, job("a", LLAMA_TOKEN))
-        await writes.record_plan(before, plan("p", "", START, job_id="a", epoch=1, layout=FULL))
-    async with engine.connect() as deciding, engine.begin() as later:
-        await writes.append_plan_event(deciding, PlanEventRecord(plan_id="p", state=PlanState.COMMITTED, at=START))
-        dropping = asyncio.create_task(writes.drop_plan(later, PlanDropRecord(plan_id="p", at=START, detail="")))
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(asyncio.shield(dropping), 0.2)
-        await deciding.commit()
-        assert not await dropping
+async def test_how_a_job_stands_is_replaced_by_who_knows_what_was_there_and_gone_with_its_end(
+    connection: AsyncConnection,
+) -> None:
+    for job_id in ("a", "b"):
+        await writes.register_job(connection, job(job_id, LLAMA_TOKEN))
+    first = state("a", 1, "x", seats={0: {"at": 1}, 7: {"at": 1}})
+    other, newer = state("b", 1, "y"), state("a", 2, "x", seats={7: {"at": 2}})
+
+    assert (await reads.load_jobs(connection, ["a"]))["a"].state is None
+    await writes.save_working_states(connection, [first, other])
+    for _ in range(2):  # the answer to the first may have been lost
+        await writes.save_working_states(connection, [newer])
+    for stale in (first, state("a", 2, "z"), state("a", 4, "x")):
+        with pytest.raises(StaleStateError, match="'a'"):
+            await writes.save_working_states(connection, [stale])
+    with pytest.raises(UnknownJobError, match="'nobody'"):
+        async with connection.begin_nested():
+            await writes.save_working_states(connection, [state("nobody", 1, "x")])
+
+    loaded = await reads.load_jobs(connection, ["a", "b", "nobody"])
+    assert loaded["a"].state == dataclasses.replace(newer, seats={0: {"at": 1}, 7: {"at": 2}})
+    assert loaded["b"].state == other
+
+    await writes.set_job_state(connection, "a", JobState.FINISHED, START)
+    assert (await reads.load_jobs(connection, ["a", "b"])).keys() == {"b"}
+    assert (await count(connection, "job_state"), await count(connection, "job_seats")) == (1, 0)
 
 
 async def test_rollups_count_once(connection: AsyncConnection) -> None:

@@ -2,7 +2,7 @@ import asyncio
 import contextlib
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from benchmarks.planning.solver.small_jobs import WORKLOAD, gpt
-from evenkeel.history.records import CulpritRecord, JobRecord, PlanStatus, RankRecord, RestartRecord, VerdictRecord
+from evenkeel.history.records import CulpritRecord, JobRecord, PlanStatus, RankRecord, StoredJob, VerdictRecord
 from evenkeel.history.vocabulary import VerdictKind
 from evenkeel.layouts.layout import Layout, uniform_layout
 from evenkeel.services.common.completion import TASK_NAME
@@ -27,6 +27,7 @@ from evenkeel.services.scheduler.domain.profiles import JobProfile
 from evenkeel.services.scheduler.domain.suspicion import ProbeOutcome
 from evenkeel.services.scheduler.metrics import SchedulerMetrics
 from evenkeel.services.scheduler.serving.coordinator import Coordinator
+from evenkeel.services.scheduler.serving.faults import JobAwayError
 from evenkeel.services.scheduler.serving.parts import Parts
 from tests.integration.scheduler.toy_job import ToyJob, ToyRank
 from tests.planner_in_thread import PlannerInThread
@@ -112,6 +113,14 @@ class World:
         served = self.coordinator._jobs[self.toys.job_id]
         await self.until(lambda: served._task.job.question is None, "the planner")
 
+    async def patiently(self, offer: Callable[[], Awaitable[None]]) -> None:
+        """As Kafka and launchers do: what a job could not take in is offered again when it is back."""
+        while True:
+            await self.until(lambda: self.coordinator.is_ready(self.toys.job_id), "the job that failed")
+            with contextlib.suppress(JobAwayError):
+                await offer()
+                return
+
     def verdict(self, kind: VerdictKind, rank: int, *, incarnation: int = 0, throughput: float = 0.0) -> VerdictRecord:
         return VerdictRecord(
             verdict_id=uuid.uuid4().hex,
@@ -162,7 +171,7 @@ class World:
         page = await self.scheduler.store.list_incidents(job_id=self.toys.job_id, page_size=0, page_token="")
         return list(reversed(page.items))
 
-    async def in_history(self) -> RestartRecord:
+    async def in_history(self) -> StoredJob:
         """The job as a scheduler that starts finds it."""
         record = await self.scheduler.store.load_job(self.toys.job_id)
         assert record is not None

@@ -1,6 +1,7 @@
 """Many saves at a time: each is all or nothing, and nobody's mistake is another one's."""
 
 import asyncio
+import uuid
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
@@ -9,7 +10,8 @@ import pytest_asyncio
 from sqlalchemy import event, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from evenkeel.history.errors import UnknownJobError
+from evenkeel.history.errors import StaleStateError, UnknownJobError
+from evenkeel.history.records import WorkingStateRecord
 from evenkeel.history.vocabulary import JobState
 from evenkeel.services.common.database import create_engine
 from evenkeel.services.common.kafka import Partition
@@ -84,3 +86,24 @@ async def test_offsets_are_kept_by_partition_and_the_newest_stands(engine: Async
     assert await store.save_offsets({Partition("verdicts", 0): 5, Partition("verdicts", 1): 2})
     assert await store.save_offsets({Partition("verdicts", 0): 7})
     assert await store.load_offsets() == {Partition("verdicts", 0): 7, Partition("verdicts", 1): 2}
+
+
+async def test_processes_and_how_their_jobs_stand_are_written_together_and_a_stale_one_stands_alone(
+    engine: AsyncEngine,
+) -> None:
+    store, statements = Store(engine), list[object]()
+    jobs = [f"job-{number}" for number in range(20)]
+    await asyncio.gather(*(store.save([job(job_id, LLAMA_TOKEN)]) for job_id in jobs))
+    event.listen(engine.sync_engine, "before_cursor_execute", lambda *of: statements.append(of))
+    saves = [store.save([rank(job_id, 0, START), state(job_id, 1)]) for job_id in jobs]
+    assert await asyncio.gather(*saves) == [(True, True)] * 20
+    assert len(statements) < 30
+    stale = store.save([rank("job-0", 1, START), state("job-0", 1)])
+    newer = store.save([rank("job-1", 1, START), state("job-1", 2)])
+    outcomes = await asyncio.gather(stale, newer, return_exceptions=True)
+    assert [type(outcomes[0]), outcomes[1]] == [StaleStateError, (True, True)]
+    assert await count(engine, "ranks") == 21
+
+
+def state(job_id: str, version: int) -> WorkingStateRecord:
+    return WorkingStateRecord(job_id=job_id, version=version, save_id=uuid.uuid4().hex, document={"version": version})

@@ -28,7 +28,7 @@ async def unborn(world: World) -> str:
     record = JobRecord(
         job_id=f"unborn-{uuid.uuid4().hex[:8]}",
         name="unborn",
-        model=(await world.in_history()).job.model,
+        model=(await world.in_history()).record.model,
         layout=HOME,
         registered_at=datetime.now(UTC),
         job_token="a-token-of-this-job",

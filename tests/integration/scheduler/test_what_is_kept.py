@@ -8,15 +8,17 @@ from datetime import timedelta
 
 import pytest
 
-from evenkeel.history.errors import AbortedPlanError, FinishedJobError, JobIdUsedError, UnknownRankError
+from evenkeel.history.errors import FinishedJobError, JobIdUsedError, StaleStateError, UnknownRankError
 from evenkeel.history.records import JobRecord, PlanEventRecord, RankRecord, VerdictRecord
 from evenkeel.history.vocabulary import JobState, PlanState, VerdictKind
 from evenkeel.layouts.model import BlockCost, ModelSpec
+from evenkeel.services.scheduler.adapters.job_document import restored_job, saved_state
 from evenkeel.services.scheduler.adapters.store import Change
 from evenkeel.services.scheduler.domain.changes import JobStateRecord
 from evenkeel.services.scheduler.domain.profiles import JobEnded
-from evenkeel.services.scheduler.domain.restart import resumed_job
-from evenkeel.services.scheduler.domain.transitions import on_verdict
+from evenkeel.services.scheduler.jobs import events, steps
+from evenkeel.services.scheduler.jobs.machine import on
+from evenkeel.services.scheduler.jobs.rules import Rules
 from tests.integration.scheduler.conftest import World, job_record
 from tests.integration.scheduler.toy_job import ToyRank
 
@@ -25,11 +27,13 @@ pytestmark = [pytest.mark.integration, pytest.mark.asyncio]
 
 async def write_and_crash(world: World, verdict: VerdictRecord) -> None:
     """The scheduler dies when a verdict and its incident are in the history, before it does anything about them."""
-    record = await world.in_history()
-    outcome = on_verdict(resumed_job(record).job, verdict)
-    reshaping = JobStateRecord(job_id=world.toys.job_id, state=JobState.RESHAPING, at=verdict.decided_at)
     await world.scheduler.crash()
-    await world.scheduler.store.save([verdict, *outcome.records, reshaping])
+    stored = await world.in_history()
+    assert stored.state is not None
+    job = restored_job(stored, "salt")
+    moment = steps.Moment(at=verdict.decided_at, states={}, rules=Rules())
+    step = on(job, events.VerdictsTaken((verdict,)), moment)
+    await world.scheduler.store.save([*step.save, saved_state(step.job, job, stored.state.version + 1)])
     await world.restart()
 
 
@@ -58,7 +62,7 @@ async def test_after_a_crash_the_plan_names_its_incident_and_the_standstill_is_c
     assert await state_in_history(world) is JobState.RUNNING
 
 
-async def test_a_decision_whose_write_outlives_the_scheduler_is_refused_when_its_plan_was_dropped(
+async def test_a_decision_whose_write_outlives_the_scheduler_is_refused_when_another_one_goes_on_with_the_job(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before, may_go = world.scheduler.store, asyncio.Event()
@@ -76,7 +80,7 @@ async def test_a_decision_whose_write_outlives_the_scheduler_is_refused_when_its
         await may_go.wait()
         try:
             return await save(changes)
-        except AbortedPlanError as error:
+        except StaleStateError as error:
             late[0] = error
             raise
 

@@ -11,8 +11,8 @@ from evenkeel.layouts.model import BlockCost, ModelSpec
 from evenkeel.planning.costs.price import TransitionCosts
 from evenkeel.services.scheduler.domain.advice import Advice, advice_on
 from evenkeel.services.scheduler.domain.job_state import JobKnowledge, PlanNeed
+from evenkeel.services.scheduler.domain.new_job import new_job
 from evenkeel.services.scheduler.domain.replacements import in_their_places, on_rank_registered
-from evenkeel.services.scheduler.domain.restart import new_job
 from evenkeel.services.scheduler.domain.transitions import on_verdict
 
 HOME = uniform_layout(num_blocks=1, tensor=1, pipeline=1, data=4, num_micro_batches=4)

@@ -12,7 +12,7 @@ from evenkeel.history.vocabulary import IncidentEventKind, PlanMode, VerdictKind
 from evenkeel.services.scheduler.domain.job_state import JobKnowledge, OpenIncident, PlanInFlight
 from evenkeel.services.scheduler.domain.losses import all_accounts, due_accounts, with_loss, with_standstill
 from evenkeel.services.scheduler.domain.transitions import on_applied, on_verdict
-from tests.unit.scheduler.test_restart import START, job, verdict
+from tests.unit.scheduler.test_transitions import START, fresh_job, verdict
 
 SLOW = OpenIncident(
     incident_id="slow",
@@ -54,7 +54,7 @@ def applied(known: JobKnowledge, seconds: float) -> tuple[JobKnowledge, list[Inc
 
 
 def test_a_loss_is_told_from_a_second_on_and_then_whenever_it_has_grown_by_a_tenth() -> None:
-    known, told = replace(job(), incidents=(SLOW,)), list[tuple[str, float | None]]()
+    known, told = replace(fresh_job(), incidents=(SLOW,)), list[tuple[str, float | None]]()
     for iteration in range(4_000):
         known, events = due_accounts(replace(known, iteration=iteration), START)
         for event in events:
@@ -67,7 +67,9 @@ def test_a_loss_is_told_from_a_second_on_and_then_whenever_it_has_grown_by_a_ten
 
 
 def test_each_incident_has_its_own_account_and_one_without_loss_none() -> None:
-    two = replace(job(), incidents=(replace(SLOW, lost_seconds=9.0), replace(SLOW, incident_id="new")), iteration=7)
+    two = replace(
+        fresh_job(), incidents=(replace(SLOW, lost_seconds=9.0), replace(SLOW, incident_id="new")), iteration=7
+    )
     known, events = due_accounts(two, START)
     assert [event.incident_id for event in events] == ["slow"]
     assert due_accounts(known, START) == (known, [])
@@ -75,38 +77,40 @@ def test_each_incident_has_its_own_account_and_one_without_loss_none() -> None:
 
 
 def test_a_standstill_is_charged_from_the_death_until_the_plan_runs_and_told_under_the_plan() -> None:
-    known, events = applied(in_flight(on_verdict(job(), verdict(VerdictKind.FAIL_STOP, 2, 10.0)).job, started=11.0), 14)
+    known, events = applied(
+        in_flight(on_verdict(fresh_job(), verdict(VerdictKind.FAIL_STOP, 2, after=10.0)).job, started=11.0), 14
+    )
     assert [one.lost_seconds for one in known.incidents] == [4.0]
     assert [(one.reference, one.lost_seconds) for one in events] == [("p1", 4.0)]
     assert due_accounts(known, at(14)) == (known, [])
 
 
 def test_whole_replicas_stand_still_for_nobody() -> None:
-    dead = on_verdict(job(), verdict(VerdictKind.FAIL_STOP, 2, 10.0)).job
+    dead = on_verdict(fresh_job(), verdict(VerdictKind.FAIL_STOP, 2, after=10.0)).job
     whole = replace(dead, home=replace(dead.home, whole=True))
     assert with_standstill(whole, at(60.0)) == whole
     assert with_standstill(dead, at(60.0)) != dead
 
 
 def test_two_deaths_before_a_plan_runs_share_the_standstill_without_a_gap_or_an_overlap() -> None:
-    known = on_verdict(job(), verdict(VerdictKind.FAIL_STOP, 2, 10.0)).job
-    known = on_verdict(in_flight(known), verdict(VerdictKind.HANG, 5, 13.0)).job
+    known = on_verdict(fresh_job(), verdict(VerdictKind.FAIL_STOP, 2, after=10.0)).job
+    known = on_verdict(in_flight(known), verdict(VerdictKind.HANG, 5, after=13.0)).job
     known, _ = applied(in_flight(known, epoch=2), 20.0)
     assert [one.lost_seconds for one in known.incidents] == [3.0, 7.0]
 
 
 def test_only_whom_the_layout_counts_on_holds_it_up_and_only_since_it_was_seen_to_run() -> None:
-    known = on_verdict(job(), verdict(VerdictKind.FAIL_STOP, 2, 10.0)).job
+    known = on_verdict(fresh_job(), verdict(VerdictKind.FAIL_STOP, 2, after=10.0)).job
     known, _ = applied(in_flight(known), 12.0)
     spare = CulpritRecord(rank=99, incarnation=0, node="n", device="spare")
     unused = replace(SLOW, incident_id="spare", kind=VerdictKind.FAIL_STOP, opened_at=at(15), culprits=(spare,))
     known = replace(known, incidents=(*known.incidents, unused))
-    known, _ = applied(in_flight(on_verdict(known, verdict(VerdictKind.FAIL_STOP, 5, 30.0)).job, epoch=2), 31.0)
+    known, _ = applied(in_flight(on_verdict(known, verdict(VerdictKind.FAIL_STOP, 5, after=30.0)).job, epoch=2), 31.0)
     assert [one.lost_seconds for one in known.incidents] == [2.0, 0.0, 1.0]
 
 
 def test_a_plan_that_had_to_be_replaced_though_nobody_died_is_charged_to_its_incident() -> None:
-    known = replace(job(), incidents=(SLOW,), cause="slow", running_since_unix_seconds=at(5).timestamp())
+    known = replace(fresh_job(), incidents=(SLOW,), cause="slow", running_since_unix_seconds=at(5).timestamp())
     known, _ = applied(in_flight(known, started=7.0), 9.0)
     assert [one.lost_seconds for one in known.incidents] == [2.0]
 
@@ -118,7 +122,7 @@ _STEPS = st.lists(st.tuples(st.sampled_from(["death", "applied", "profile", "res
 def test_whatever_happens_losses_are_the_time_that_was_lost_and_the_history_is_told_all_of_it(
     steps: list[tuple[str, float]],
 ) -> None:
-    known, now, stands_since, lost = job(), 0.0, None, 0.0
+    known, now, stands_since, lost = fresh_job(), 0.0, None, 0.0
     history: dict[str, dict[str, float]] = {}
     ranks = list(known.layout.ranks)
 
@@ -131,7 +135,7 @@ def test_whatever_happens_losses_are_the_time_that_was_lost_and_the_history_is_t
         now += seconds
         if what == "death" and ranks:
             stands_since = now if stands_since is None else stands_since
-            known = on_verdict(known, verdict(VerdictKind.FAIL_STOP, ranks.pop(), now)).job
+            known = on_verdict(known, verdict(VerdictKind.FAIL_STOP, ranks.pop(), after=now)).job
         elif what == "applied" and stands_since is not None:
             lost += now - stands_since
             stands_since = None

@@ -23,9 +23,9 @@ from evenkeel.planning.costs.price import TransitionCosts
 from evenkeel.planning.search.solver import solve
 from evenkeel.services.scheduler.domain.flips import num_flips
 from evenkeel.services.scheduler.domain.job_state import JobKnowledge, JobState, PlanInFlight, PlanNeed
+from evenkeel.services.scheduler.domain.new_job import new_job
 from evenkeel.services.scheduler.domain.profiles import JobProfile, on_profile
 from evenkeel.services.scheduler.domain.replacements import on_rank_registered
-from evenkeel.services.scheduler.domain.restart import new_job
 from evenkeel.services.scheduler.domain.transitions import on_applied, on_verdict
 from evenkeel.services.scheduler.plans.decision import Choice, DecisionRule, decide
 

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import random
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 
@@ -30,7 +30,6 @@ from evenkeel.services.common.worker import Worker
 from evenkeel.services.scheduler.adapters.findings import DECODERS
 from evenkeel.services.scheduler.adapters.intake import Intake
 from evenkeel.services.scheduler.adapters.store import Change, Store
-from evenkeel.services.scheduler.serving.faults import JobAwayError
 from tests.integration.scheduler.conftest import (
     PATIENT_SECONDS,
     Scheduler,
@@ -189,15 +188,6 @@ async def test_a_plan_that_fails_in_the_middle_of_its_flight_is_settled_when_its
     assert plan.state is PlanState.APPLIED
 
 
-async def patiently(world: World, offer: Callable[[], Awaitable[None]]) -> None:
-    """As Kafka and launchers do: what a job could not take in is offered again when it is back."""
-    while True:
-        await world.until(lambda: world.coordinator.is_ready(world.toys.job_id), "the job that failed")
-        with contextlib.suppress(JobAwayError):
-            await offer()
-            return
-
-
 @pytest.mark.parametrize("seed", range(2))
 async def test_failing_anywhere_on_the_way_of_its_plans_a_job_goes_on_and_no_step_is_lost_or_doubled(
     worlds: tuple[World, World], store: TrippingStore, seed: int
@@ -213,7 +203,7 @@ async def test_failing_anywhere_on_the_way_of_its_plans_a_job_goes_on_and_no_ste
 
     async def say(kind: VerdictKind, rank: int, **more: float) -> None:
         verdict = bad.verdict(kind, rank, incarnation=bad.toys.ranks[rank].incarnation, **more)
-        await patiently(bad, lambda: bad.coordinator.take_verdicts(bad.toys.job_id, [verdict]))
+        await bad.patiently(lambda: bad.coordinator.take_verdicts(bad.toys.job_id, [verdict]))
 
     store.trips_before = store.trips_after = now_and_then
     await say(VerdictKind.COMPUTE_SLOW, 1, throughput=0.4)
@@ -223,7 +213,7 @@ async def test_failing_anywhere_on_the_way_of_its_plans_a_job_goes_on_and_no_ste
     await bad.until(lambda: 6 not in bad.job.layout.ranks, "a layout without rank 6")
     await goes_on(bad)
     newer = bad.toys.replace(6)
-    await patiently(bad, lambda: bad.register(newer))
+    await bad.patiently(lambda: bad.register(newer))
     await say(VerdictKind.REJOINED, 6)
     await bad.until(lambda: 6 in bad.job.layout.ranks, "rank 6 back in its place")
     await goes_on(bad)

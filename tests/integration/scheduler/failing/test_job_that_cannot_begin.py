@@ -11,10 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from evenkeel.contracts.topics import PROFILES, VERDICTS
 from evenkeel.detector.v1 import detector_pb2
-from evenkeel.history.records import (
-    IncidentEventRecord,
-    IncidentState,
-)
+from evenkeel.history.records import IncidentState, PlanRecord
 from evenkeel.history.vocabulary import JobState, PlanState, VerdictKind
 from evenkeel.scheduler.v1 import scheduler_pb2_grpc
 from evenkeel.services.scheduler.adapters.store import Store
@@ -58,33 +55,29 @@ async def test_a_job_that_cannot_go_on_from_its_history_is_tried_again_while_oth
     await bad.until(lambda: 3 not in bad.job.layout.ranks, "the repair of the job that failed")
 
 
-async def test_a_job_that_cannot_go_on_from_its_history_can_be_finished(
+async def test_a_job_that_begins_anew_can_be_finished_and_what_is_open_in_its_history_ends_with_it(
     worlds: tuple[World, World], store: TrippingStore
 ) -> None:
-    bad, good = worlds
-    scheduler = await left_with_an_incident(store, bad, good)
-    incident = await finished(scheduler, store, bad)
+    bad, _ = worlds
+    store.trips_before = lambda change: isinstance(change, PlanRecord) and change.job_id == bad.toys.job_id
+    await bad.say(VerdictKind.FAIL_STOP, 3)
+    await bad.until(lambda: not bad.coordinator.is_ready(bad.toys.job_id), "the failure of the job")
+    incident = await finished(bad.scheduler, store, bad)
     assert incident.resolved_at is not None
     assert not {plan.state for plan in await bad.plans()} & {PlanState.PROPOSED, PlanState.COMMITTED}
-    store.forgets_layouts_of = ""
-    assert await start_again(store, good) is good.scheduler
 
 
-async def test_a_job_whose_open_incidents_cannot_be_settled_can_be_finished_all_the_same(
+async def test_a_job_whose_history_cannot_be_read_can_be_finished_though_what_is_open_in_it_stays_so(
     worlds: tuple[World, World], store: TrippingStore
 ) -> None:
     bad, good = worlds
-    scheduler = await left_with_an_incident(store, bad, good)
-    store.trips_before = lambda change: isinstance(change, IncidentEventRecord)
-    incident = await finished(scheduler, store, bad)
-    assert incident.resolved_at is None
-
-
-async def left_with_an_incident(store: TrippingStore, bad: World, good: World) -> Scheduler:
-    """The service after it began again with a job that has an open incident and cannot go on."""
     await bad.say_and_plan(VerdictKind.FAIL_STOP, 3)
     store.forgets_layouts_of = bad.toys.job_id
-    return await start_again(store, bad, good)
+    scheduler = await start_again(store, bad, good)
+    incident = await finished(scheduler, store, bad)
+    assert incident.resolved_at is None
+    store.forgets_layouts_of = ""
+    assert await start_again(store, good) is good.scheduler
 
 
 async def finished(scheduler: Scheduler, store: Store, world: World) -> IncidentState:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from evenkeel.history.records import (
-    RestartRecord,
+    StoredJob,
 )
 from evenkeel.services.scheduler.adapters.store import Change, Store
 from tests.integration.scheduler.conftest import (
@@ -37,7 +37,7 @@ class TrippingStore(Store):
             raise ArithmeticError("after it was written")
         return saved
 
-    async def load_jobs(self, job_ids: Sequence[str]) -> Mapping[str, RestartRecord]:
+    async def load_jobs(self, job_ids: Sequence[str]) -> Mapping[str, StoredJob]:
         records = await super().load_jobs(job_ids)
         forgotten = self.forgets_layouts_of
         return {each: replace(one, layouts={}) if each == forgotten else one for each, one in records.items()}
