@@ -51,7 +51,7 @@ def test_every_setting_that_other_pages_name_is_documented() -> None:
 
 def test_every_client_setting_is_read_somewhere() -> None:
     code = "".join(path.read_text() for folder in CODE_FOLDERS for path in (ROOT / folder).rglob("*.py"))
-    page = (ROOT / "cli" / "settings_page.py").read_text()
+    page = (ROOT / "cli" / "pages" / "settings.py").read_text()
     assert set(CLIENT_SETTINGS) <= names_in(code.replace(page, ""))
 
 

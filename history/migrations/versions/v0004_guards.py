@@ -2,12 +2,22 @@
 
 from alembic import op
 
-revision = "0002"
-down_revision = "0001"
+revision = "0004"
+down_revision = "0003"
 branch_labels = None
 depends_on = None
 
-_BY_JOB = ("job_events", "job_layouts", "ranks", "verdicts", "incidents", "plans", "rank_rollups")
+_BY_JOB = (
+    "job_events",
+    "job_layouts",
+    "ranks",
+    "rank_moves",
+    "rank_exits",
+    "verdicts",
+    "incidents",
+    "plans",
+    "rank_rollups",
+)
 _BY_PARENT = {
     "verdict_culprits": ("verdict_id", "verdicts"),
     "incident_culprits": ("incident_id", "incidents"),
@@ -20,7 +30,14 @@ _BY_PARENT = {
 }
 _APPEND_ONLY = ("jobs", *(table for table in _BY_JOB if table != "rank_rollups"), *_BY_PARENT)
 _READABLE = ("jobs", *_BY_JOB, *_BY_PARENT)
-_REPLACED = ("detector_snapshots", "outbox")
+_REPLACED = ("detector_snapshots", "outbox", "job_state", "job_seats")
+_SEQUENCES = ("job_events_job_event_id_seq", "rank_moves_rank_move_id_seq", "outbox_outbox_id_seq")
+# Which tenants a reader may see is found once a query, not once a job.
+_GRANTED = "ARRAY(SELECT tenant FROM tenant_grants)"
+_MAY_READ = f"""
+coalesce(nullif(current_setting('evenkeel.tenant', true), ''), tenant) = tenant
+AND (tenant = ANY ({_GRANTED}) OR '*' = ANY ({_GRANTED}))
+"""
 
 
 def upgrade() -> None:
@@ -80,20 +97,11 @@ def _grant_rights() -> None:
     op.execute(f"GRANT SELECT, INSERT ON {readable}, job_secrets TO evenkeel_service")
     op.execute("GRANT DELETE ON rank_rollups TO evenkeel_service")
     op.execute(f"GRANT SELECT, INSERT, UPDATE, DELETE ON {', '.join(_REPLACED)} TO evenkeel_service")
-    op.execute("GRANT USAGE ON SEQUENCE job_events_job_event_id_seq, outbox_outbox_id_seq TO evenkeel_service")
+    op.execute("GRANT SELECT, INSERT, UPDATE ON leases, intake_offsets TO evenkeel_service")
+    op.execute(f"GRANT USAGE ON SEQUENCE {', '.join(_SEQUENCES)} TO evenkeel_service")
 
 
 def _secure_rows() -> None:
-    # A body that is parsed here is bound to these very tables: a caller's temporary table cannot stand in for them.
-    op.execute(
-        """
-        CREATE FUNCTION may_read_tenant(wanted text) RETURNS boolean LANGUAGE sql STABLE
-        BEGIN ATOMIC
-            SELECT coalesce(nullif(current_setting('evenkeel.tenant', true), ''), wanted) = wanted
-               AND EXISTS (SELECT FROM tenant_grants WHERE tenant IN (wanted, '*'));
-        END
-        """
-    )
     op.execute("ALTER TABLE tenant_grants ENABLE ROW LEVEL SECURITY")
     op.execute(
         """
@@ -103,7 +111,7 @@ def _secure_rows() -> None:
     )
     # Every reader sees the default tenant; other tenants are granted role by role.
     op.execute("INSERT INTO tenant_grants (role_name, tenant) VALUES ('evenkeel_reader', 'default')")
-    conditions = {"jobs": "may_read_tenant(tenant)"}
+    conditions = {"jobs": _MAY_READ}
     conditions |= dict.fromkeys(_BY_JOB, "job_id IN (SELECT job_id FROM jobs)")
     conditions |= {
         table: f"{key} IN (SELECT {key.strip('()')} FROM {parent})"  # noqa: S608 - names from this file only
