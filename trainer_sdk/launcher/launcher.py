@@ -11,23 +11,23 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from evenkeel.layouts.model import ModelSpec
-from evenkeel.trainer_sdk.control.last_words import LastWords
+from evenkeel.trainer_sdk.control.fleet.last_words import LastWords
 from evenkeel.trainer_sdk.devices.links import LinkTable
 from evenkeel.trainer_sdk.devices.speeds import SpeedTable
 from evenkeel.trainer_sdk.launcher.description.job_spec import DeviceKind, JobSpec
 from evenkeel.trainer_sdk.launcher.description.run_state import RankProcess, RunState
-from evenkeel.trainer_sdk.launcher.exit_reports import ExitReports
-from evenkeel.trainer_sdk.launcher.job_registration import JobRegistration
-from evenkeel.trainer_sdk.launcher.left_words import take
+from evenkeel.trainer_sdk.launcher.fleet.exit_reports import ExitReports
+from evenkeel.trainer_sdk.launcher.fleet.job_registration import JobRegistration
+from evenkeel.trainer_sdk.launcher.fleet.rank_registrations import RankRegistrations
+from evenkeel.trainer_sdk.launcher.fleet.standing_watch import StandingWatch
 from evenkeel.trainer_sdk.launcher.processes.children import END_GRACE_SECONDS
+from evenkeel.trainer_sdk.launcher.processes.left_words import take
 from evenkeel.trainer_sdk.launcher.processes.process_reports import ProcessReports, exit_words
 from evenkeel.trainer_sdk.launcher.processes.rank_process import EXIT_FAILED, EXIT_FINISHED
 from evenkeel.trainer_sdk.launcher.processes.restarts import Restarts
 from evenkeel.trainer_sdk.launcher.processes.zygote import STORE
 from evenkeel.trainer_sdk.launcher.processes.zygote_link import ZygoteLink
 from evenkeel.trainer_sdk.launcher.progress.progress_board import ProgressBoard
-from evenkeel.trainer_sdk.launcher.rank_registrations import RankRegistrations
-from evenkeel.trainer_sdk.launcher.standing_watch import StandingWatch
 
 _HANG_UP_SECONDS = 1.0
 """From the end of the zygote's socket to its own."""
@@ -75,7 +75,7 @@ class Launcher:
         self._registration: JobRegistration | None = None
         self._exits: ExitReports | None = None
         self._ranks: RankRegistrations | None = None
-        self._standing = StandingWatch(spec)
+        self._standing = StandingWatch(spec.access)
         self._failure = ""
         self._thread = threading.Thread(target=self._read_events, name="evenkeel-launcher", daemon=True)
         self._zygote_ready = self._zygote_gone = False
@@ -107,11 +107,11 @@ class Launcher:
             LinkTable.create(spec.link_table_path, spec.world_size).close()
         self._reports.open()
         if spec.fleet_address and self._model is not None:
-            self._registration = JobRegistration(spec, self._model)
+            self._registration = JobRegistration(spec.access, spec, self._model)
             self._registration.start()
-            self._exits = ExitReports(spec)
+            self._exits = ExitReports(spec.access)
             self._exits.start()
-            self._ranks = RankRegistrations(spec)
+            self._ranks = RankRegistrations(spec.access, spec.run_dir)
             self._ranks.start()
             self._standing.start()
         with self._changed:

@@ -13,6 +13,7 @@ from google.protobuf import json_format
 from evenkeel.common.v1 import layout_pb2
 from evenkeel.layouts.codec import layout_from_proto, layout_to_proto
 from evenkeel.layouts.layout import Layout
+from evenkeel.trainer_sdk.control.fleet.access import FleetAccess
 
 _JOB_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 _ENTRY_POINT = re.compile(r"[\w.]+:\w+")
@@ -77,7 +78,8 @@ class JobSpec:
         fleet_token: Token for RegisterJob.
         fleet_ca_file: PEM file with the certificates that the fleet API's is signed by; empty = no TLS to it.
         job_token: Token that the rank controllers require.
-        controller_bind_host: Address that the rank controllers listen on; loopback unless the scheduler runs elsewhere.
+        controller_bind_host: Address that the rank controllers listen on; empty = that of the interface by which the
+            fleet API is reached.
         controller_advertise_host: Name under which the scheduler reaches them, where it differs; empty = the same.
         rank_certificate: PEM file with the certificate chain that the rank controllers show; empty = no TLS.
         rank_key: PEM file with its private key.
@@ -109,7 +111,7 @@ class JobSpec:
     fleet_token: str = field(default="", repr=False)
     fleet_ca_file: str = ""
     job_token: str = field(default="", repr=False)
-    controller_bind_host: str = "127.0.0.1"
+    controller_bind_host: str = ""
     controller_advertise_host: str = ""
     rank_certificate: str = ""
     rank_key: str = ""
@@ -165,6 +167,13 @@ class JobSpec:
             raise ValueError(f"logs_to_files {self.logs_to_files!r}: true or false")
         if not all(isinstance(folder, str) for folder in self.python_path):
             raise ValueError(f"python_path {list(self.python_path)!r}: a list of folders")
+
+    @property
+    def access(self) -> FleetAccess:
+        """The job's way to the fleet API."""
+        return FleetAccess(
+            address=self.fleet_address, ca_file=self.fleet_ca_file, job_id=self.job_id, job_token=self.job_token
+        )
 
     @property
     def ranks(self) -> tuple[int, ...]:

@@ -15,10 +15,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from evenkeel.trainer_sdk.control.last_words import LastWords
+from evenkeel.trainer_sdk.control.fleet.last_words import LastWords
 from evenkeel.trainer_sdk.launcher.description.job_spec import JobSpec
-from evenkeel.trainer_sdk.launcher.left_words import leave
 from evenkeel.trainer_sdk.launcher.processes.children import Child, Children
+from evenkeel.trainer_sdk.launcher.processes.left_words import leave
 from evenkeel.trainer_sdk.launcher.processes.rank_process import EXIT_FINISHED, load_entry_point, run_rank
 from evenkeel.trainer_sdk.launcher.processes.store_keeper import StoreKeeper
 
