@@ -14,12 +14,10 @@ import signal
 import socket
 import tempfile
 import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 from evenkeel.trainer_sdk.control.fleet.last_words import LastWords
-from evenkeel.trainer_sdk.groups.store.store_watch import StorePlace
 from evenkeel.trainer_sdk.launcher.agent.outcasts import tell_outcasts
 from evenkeel.trainer_sdk.launcher.agent.replica import Replica
 from evenkeel.trainer_sdk.launcher.agent.reporter import Reporter
@@ -49,7 +47,8 @@ class Agent:
         self._job = job
         self._notes = Path(tempfile.mkdtemp(prefix="evenkeel-launch-"))
         self._children = Children(self._let_go, self._failed)
-        self._store = self._own_store()
+        fork_store = partial(self._children.fork, Child(_STORE, 0))
+        self._store = StoreKeeper.of_this_host(job.job_id, job.stores, fork_store)
         own = "" if self._store is None else "{}:{}".format(*self._store.address)
         self._stores = ",".join(job.stores) or own
         self._outcasts, self._told = os.pipe()
@@ -189,21 +188,6 @@ class Agent:
         if self._store is not None and self._store.due_in_seconds is not None:
             due.append(now + self._store.due_in_seconds)
         return max(0.0, min(due) - now) if due else None
-
-    # ---- the store
-
-    def _own_store(self) -> StoreKeeper | None:
-        """The store of the first address in the list that is this host's; None = others have them."""
-
-        def fork(body: Callable[[], int]) -> int:
-            return self._children.fork(Child(_STORE, 0), body)
-
-        for place in StorePlace.all_of(",".join(self._job.stores), self._job.job_id) if self._job.stores else ():
-            try:
-                return StoreKeeper(self._job.job_id, fork, (socket.gethostbyname(place.host), place.port))
-            except OSError:  # another host's
-                continue
-        return None if self._job.stores else StoreKeeper(self._job.job_id, fork)
 
     # ---- in a child
 

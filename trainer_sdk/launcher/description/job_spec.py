@@ -88,6 +88,8 @@ class JobSpec:
         finish_grace_seconds: How long the other ranks may run on after the first one finished.
         logs_to_files: Each rank writes to ``<run_dir>/logs`` rather than to the launcher's output.
         python_path: Folders to look for the entry point in, before the usual ones.
+        host: The node, counted from 0, whose ranks this launcher runs; None = all nodes are on this machine.
+        stores: ``host:port`` of each of the job's stores; empty where this launcher has the only one.
 
     Raises:
         ValueError: Something is missing or contradicts itself; the message says what.
@@ -120,6 +122,8 @@ class JobSpec:
     finish_grace_seconds: float = 30.0
     logs_to_files: bool = False
     python_path: tuple[str, ...] = ()
+    host: int | None = None
+    stores: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         self._check_kinds()
@@ -181,6 +185,11 @@ class JobSpec:
         return tuple(sorted((*self.layout.ranks, *self.layout.standbys)))
 
     @property
+    def own_ranks(self) -> tuple[int, ...]:
+        """Those that this launcher runs, ascending."""
+        return tuple(rank for rank in self.ranks if self.host in (None, rank // self.devices_per_node))
+
+    @property
     def world_size(self) -> int:
         """Number of processes, standbys included."""
         return len(self.layout.ranks) + len(self.layout.standbys)
@@ -233,6 +242,7 @@ class JobSpec:
                     "run_dir": Path(plain["run_dir"]),
                     "device_kind": DeviceKind(plain.get("device_kind", DeviceKind.EMULATED)),
                     "python_path": tuple(plain.get("python_path", ())),
+                    "stores": tuple(plain.get("stores", ())),
                 }
             )
         except (KeyError, TypeError, json_format.ParseError) as error:

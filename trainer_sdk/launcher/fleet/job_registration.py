@@ -54,14 +54,18 @@ class JobRegistration:
         """Whether the fleet API has acknowledged the job within the timeout."""
         return self._registered.wait(timeout_seconds)
 
+    def stop(self) -> None:
+        """Register no more; blocks for one call's timeout at most."""
+        self._stopped.set()
+        if self._thread.ident is not None:
+            self._thread.join(CALL_TIMEOUT_SECONDS + 0.5)
+
     def finish(self, failure: str = "") -> None:
-        """Stop registering and tell the fleet API that the job has ended; blocks for one call's timeout at most.
+        """Tell the fleet API that the job has ended, after :meth:`stop`; blocks for one call's timeout at most.
 
         Args:
             failure: Why it failed; empty when its work is done or somebody ended it.
         """
-        self._stopped.set()
-        self._thread.join(CALL_TIMEOUT_SECONDS + 0.5)
         error = self._access.finish_job(one_line(failure)) if self._registered.is_set() else None
         if error is not None:
             job_id, why = self._access.job_id, error.code().name

@@ -53,7 +53,7 @@ def load_entry_point(entry_point: str) -> Callable[[RankContext], None]:
     return loaded
 
 
-def run_rank(spec: JobSpec, rank: int, incarnation: int, store_address: tuple[str, int]) -> int:
+def run_rank(spec: JobSpec, rank: int, incarnation: int, store_address: str) -> int:
     """Run one rank to its end on the calling thread, which is its training thread; returns the exit status."""
     _set_up_process(spec, rank, incarnation)
     mailbox = Mailbox(rank, incarnation)
