@@ -7,7 +7,7 @@ NO_RANK = -1
 """The rank of a record that comes from no rank."""
 
 LAUNCHER_INCARNATION = 0
-"""Of the launcher, which speaks for the ranks that it started."""
+"""Of the launcher, which speaks for the ranks that it started; those of further hosts count up from it."""
 
 SCHEDULER_INCARNATION = 1_000_000_000
 """Of the scheduler, which tells of streams that broke and of probes: the largest that readers take."""

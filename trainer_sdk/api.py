@@ -35,6 +35,7 @@ from evenkeel.trainer_sdk.identity import Identity, RankClaim
 from evenkeel.trainer_sdk.run import Run
 
 if TYPE_CHECKING:
+    from evenkeel.trainer_sdk.control.fleet.access import FleetAccess
     from evenkeel.trainer_sdk.control.mailbox import Mailbox
     from evenkeel.trainer_sdk.emit.kafka_emitter import KafkaEmitter
 
@@ -47,7 +48,7 @@ _run: "Run | None" = None
 def start(
     *,
     device: Device | None = None,
-    bind_host: str = "127.0.0.1",
+    bind_host: str = "",
     advertise_host: str = "",
     environment: Mapping[str, str] | None = None,
 ) -> Run:
@@ -55,7 +56,8 @@ def start(
 
     Args:
         device: Measures compute segments; by default CUDA events where CUDA is in use, else the wall clock.
-        bind_host: Address the rank controller listens on.
+        bind_host: Address the rank controller listens on; empty = that of the interface by which the fleet API is
+            reached.
         advertise_host: Host name under which the scheduler reaches it, when it differs.
         environment: Settings instead of ``os.environ``.
     """
@@ -105,14 +107,14 @@ def _join(settings: Mapping[str, str], device: Device | None, bind_host: str, ad
     cuda = "torch" in sys.modules and sys.modules["torch"].cuda.is_available()
     mailbox, close = None, _nothing
     if fleet_address:
-        mailbox, close = _control(source, fleet_address, settings, bind_host, advertise_host, can_reshape=is_replica)
+        mailbox, close = _control(source, settings, bind_host, advertise_host, can_reshape=is_replica)
     emitter = _emitter(bootstrap_servers, source, settings.get("EVENKEEL_JOB_TOKEN", ""))
 
     def end() -> None:
         error = ending_error()
         if error is not None and mailbox is not None:
             # First: what a death is taken for depends on whether its cause is known.
-            _tell_error(source, fleet_address, settings, error)
+            _tell_error(source, settings, error)
         for event in farewell(source.rank, source.incarnation, error):
             emitter.emit_event(event)
         emitter.close()
@@ -154,7 +156,6 @@ def _nothing() -> None:
 
 def _control(
     source: Source,
-    fleet_address: str,
     settings: Mapping[str, str],
     bind_host: str,
     advertise_host: str,
@@ -168,63 +169,55 @@ def _control(
             "if its job is registered"
         )
         return None, _nothing
-    from evenkeel.trainer_sdk.control.mailbox import Mailbox  # noqa: PLC0415 - gRPC loads only where it is wanted
-    from evenkeel.trainer_sdk.control.registration import RankIdentity, Registration  # noqa: PLC0415
-    from evenkeel.trainer_sdk.control.server import ControlServer  # noqa: PLC0415
+    from evenkeel.trainer_sdk.control.controller import Controller  # noqa: PLC0415 - gRPC loads only where it is wanted
+    from evenkeel.trainer_sdk.control.fleet.registration import RankIdentity  # noqa: PLC0415
+    from evenkeel.trainer_sdk.control.mailbox import Mailbox  # noqa: PLC0415
     from evenkeel.trainer_sdk.control.tls import ControllerTls, checked_fleet_ca_file  # noqa: PLC0415
 
     mailbox = Mailbox(source.rank, source.incarnation)
     mailbox.publish(replace(mailbox.state, phase=RankPhase.TRAINING, epoch=0))
     try:
-        fleet_ca_file = checked_fleet_ca_file(settings.get("EVENKEEL_FLEET_CA_FILE", ""))
+        checked_fleet_ca_file(settings.get("EVENKEEL_FLEET_CA_FILE", ""))
         tls = ControllerTls.from_environment(settings)
     except ValueError as error:
         _logger.warning("%s: this process has no rank controller", error)
         return None, _nothing
     try:
-        server = ControlServer(
-            mailbox, job_id=source.job_id, job_token=job_token, bind_host=bind_host, can_reshape=can_reshape, tls=tls
-        )
+        controller = Controller(
+            mailbox,
+            _access(source, settings),
+            RankIdentity(rank=source.rank, incarnation=source.incarnation, node=source.node, device=source.device),
+            bind_host=bind_host,
+            advertise_host=advertise_host,
+            tls=tls,
+            can_reshape=can_reshape,
+        ).start()
     except RuntimeError as error:
-        _logger.warning("the rank controller cannot listen on %s (%s): this process has none", bind_host, error)
+        _logger.warning("the rank controller cannot listen (%s): this process has none", error)
         return None, _nothing
-    server.start()
-    registration = Registration(
-        fleet_address,
-        job_token=job_token,
-        identity=RankIdentity(
-            job_id=source.job_id,
-            rank=source.rank,
-            incarnation=source.incarnation,
-            node=source.node,
-            device=source.device,
-        ),
-        controller_address=server.address(advertise_host),
-        is_watched=lambda: server.num_watches > 0,
-        security=server.security,
-        fleet_ca_file=fleet_ca_file,
-        can_reshape=can_reshape,
-    )
-    registration.start()
 
     def close() -> None:
         mailbox.publish(replace(mailbox.state, phase=RankPhase.FINISHED))
-        registration.stop()
-        server.stop()
+        controller.stop()
 
     return mailbox, close
 
 
-def _tell_error(source: Source, fleet_address: str, settings: Mapping[str, str], error: BaseException) -> None:
-    from evenkeel.trainer_sdk.control.exits import report_exits  # noqa: PLC0415 - gRPC loads only where it is wanted
-    from evenkeel.trainer_sdk.control.last_words import LastWords  # noqa: PLC0415
+def _tell_error(source: Source, settings: Mapping[str, str], error: BaseException) -> None:
+    from evenkeel.trainer_sdk.control.fleet.last_words import LastWords  # noqa: PLC0415 - gRPC loads only where wanted
 
-    report_exits(
-        fleet_address,
-        settings.get("EVENKEEL_FLEET_CA_FILE", ""),
-        source.job_id,
-        settings.get("EVENKEEL_JOB_TOKEN", ""),
-        [LastWords.of(error).as_exit(source.rank, source.incarnation, code=1)],
+    exits = [LastWords.of(error).as_exit(source.rank, source.incarnation, code=1)]
+    _access(source, settings).report_exits(exits)
+
+
+def _access(source: Source, settings: Mapping[str, str]) -> "FleetAccess":
+    from evenkeel.trainer_sdk.control.fleet.access import FleetAccess  # noqa: PLC0415 - gRPC loads only where wanted
+
+    return FleetAccess(
+        address=settings.get("EVENKEEL_FLEET_ADDRESS", ""),
+        ca_file=settings.get("EVENKEEL_FLEET_CA_FILE", ""),
+        job_id=source.job_id,
+        job_token=settings.get("EVENKEEL_JOB_TOKEN", ""),
     )
 
 

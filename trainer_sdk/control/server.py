@@ -47,7 +47,7 @@ class ControlServer:
         mailbox: Where handlers leave plans for the training thread.
         job_id: The only job this controller answers for.
         job_token: Bearer token that every call must carry.
-        bind_host: Address to listen on; loopback unless the scheduler runs elsewhere.
+        bind_host: Address to listen on.
         port: Port; 0 = any free one.
         can_reshape: False for a training loop that cannot apply plans: Prepare and Commit are refused.
         tls: Certificate and key, and whose the scheduler's must be; None = no TLS.
@@ -91,7 +91,7 @@ class ControlServer:
         )
         control_pb2_grpc.add_RankControlServiceServicer_to_server(self._handlers, self._server)
         self._security = security_of(tls)
-        address = f"{bind_host}:{port}"
+        address = f"{_in_address(bind_host)}:{port}"
         self._port = (
             self._server.add_insecure_port(address)
             if tls is None
@@ -110,7 +110,7 @@ class ControlServer:
 
     def address(self, advertise_host: str = "") -> str:
         """``host:port`` for others; ``advertise_host`` replaces a bound host that only this machine understands."""
-        return f"{advertise_host or self._bind_host}:{self._port}"
+        return f"{_in_address(advertise_host or self._bind_host)}:{self._port}"
 
     @property
     def num_watches(self) -> int:
@@ -126,6 +126,10 @@ class ControlServer:
         self._handlers.stop()
         self._server.stop(grace_seconds).wait(grace_seconds + 0.5)
         self._executor.shutdown(wait=False, cancel_futures=True)
+
+
+def _in_address(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
 
 
 class _Handlers(control_pb2_grpc.RankControlServiceServicer):

@@ -28,7 +28,6 @@ def engine_in(context: RankContext, on_step: Callable[[Step], None] | None = Non
     Raises:
         ValueError: The configuration is not usable.
     """
-    host, port = context.store_address
     return Engine(
         config_in(context),
         rank=context.rank,
@@ -36,7 +35,7 @@ def engine_in(context: RankContext, on_step: Callable[[Step], None] | None = Non
         mailbox=context.mailbox,
         device=context.device,
         emitter=context.emitter,
-        store_address=f"{host}:{port}",
+        store_address=context.store_address,
         initial_layout=context.initial_layout,
         links=context.links,
         node_of=context.node_of,

@@ -9,15 +9,14 @@ import sys
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from types import FrameType
 from typing import NoReturn
 
 from evenkeel.trainer_sdk.launcher.description.job_file import load_job
 from evenkeel.trainer_sdk.launcher.description.resume import resumed
 from evenkeel.trainer_sdk.launcher.description.run_folder import held
 from evenkeel.trainer_sdk.launcher.description.runs import numbered
+from evenkeel.trainer_sdk.launcher.foreground import run_in_foreground, tell
 from evenkeel.trainer_sdk.launcher.launcher import Launcher
-from evenkeel.trainer_sdk.launcher.progress.progress_lines import ProgressLines
 
 EXIT_USAGE = 2
 EXAMPLE = "evenkeel run examples/gpt.json"
@@ -79,7 +78,7 @@ def _run(launcher: Launcher, begins: str, *, progress_seconds: float) -> int:
     if not launcher.spec.fleet_address:
         print("the job trains alone: EVENKEEL_FLEET_ADDRESS is not set and no local stack runs", file=sys.stderr)
     if begins:
-        _tell(begins)
+        tell(begins)
     return run_in_foreground(launcher, progress_seconds=progress_seconds)
 
 
@@ -89,51 +88,6 @@ def _seconds(text: str) -> float:
     if not 0.0 <= value < math.inf:
         raise argparse.ArgumentTypeError(f"{text}: 0 or more")
     return value
-
-
-def _tell(line: str) -> None:
-    """Prints a line; when nobody reads any more the job trains on, and no further line is tried."""
-    try:
-        print(line, flush=True)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def run_in_foreground(launcher: Launcher, *, progress_seconds: float = 0.0) -> int:
-    """Start a job and wait for its end; SIGINT and SIGTERM end it in order. Main thread only.
-
-    Args:
-        launcher: The job, not started yet.
-        progress_seconds: Time between two lines on its progress; 0 = none.
-    """
-    received: list[int] = []
-
-    def remember(number: int, _frame: FrameType | None) -> None:
-        received.append(number)
-
-    previous = {number: signal.signal(number, remember) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        launcher.start()
-        _tell(f"job {launcher.spec.job_id} runs in {launcher.spec.run_dir}")
-        lines = ProgressLines(launcher.progress, progress_seconds)
-        status: int | None = None
-        # Python runs signal handlers between the slices of this wait.
-        while status is None and not received:
-            status = launcher.wait(0.2)
-            line = lines.line(launcher.pids, launcher.spec.world_size, launcher.standing)
-            if line is not None:
-                _tell(line)
-        return 128 + received[0] if status is None else status
-    except RuntimeError as error:
-        print(f"evenkeel run: {error}", file=sys.stderr)
-        return 1
-    except OSError as error:
-        print(f"evenkeel run: {error}; --run-dir gives the job another folder", file=sys.stderr)
-        return 1
-    finally:
-        launcher.stop()
-        for number, handler in previous.items():
-            signal.signal(number, handler)
 
 
 if __name__ == "__main__":

@@ -11,23 +11,20 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from evenkeel.layouts.model import ModelSpec
-from evenkeel.trainer_sdk.control.last_words import LastWords
+from evenkeel.trainer_sdk.control.fleet.last_words import LastWords
 from evenkeel.trainer_sdk.devices.links import LinkTable
 from evenkeel.trainer_sdk.devices.speeds import SpeedTable
 from evenkeel.trainer_sdk.launcher.description.job_spec import DeviceKind, JobSpec
-from evenkeel.trainer_sdk.launcher.description.run_state import RankProcess, RunState
-from evenkeel.trainer_sdk.launcher.exit_reports import ExitReports
-from evenkeel.trainer_sdk.launcher.job_registration import JobRegistration
-from evenkeel.trainer_sdk.launcher.left_words import take
+from evenkeel.trainer_sdk.launcher.description.run_state import RankProcess, RunState, first_processes
+from evenkeel.trainer_sdk.launcher.fleet.fleet_side import FleetSide
 from evenkeel.trainer_sdk.launcher.processes.children import END_GRACE_SECONDS
+from evenkeel.trainer_sdk.launcher.processes.left_words import take
 from evenkeel.trainer_sdk.launcher.processes.process_reports import ProcessReports, exit_words
 from evenkeel.trainer_sdk.launcher.processes.rank_process import EXIT_FAILED, EXIT_FINISHED
 from evenkeel.trainer_sdk.launcher.processes.restarts import Restarts
 from evenkeel.trainer_sdk.launcher.processes.zygote import STORE
 from evenkeel.trainer_sdk.launcher.processes.zygote_link import ZygoteLink
 from evenkeel.trainer_sdk.launcher.progress.progress_board import ProgressBoard
-from evenkeel.trainer_sdk.launcher.rank_registrations import RankRegistrations
-from evenkeel.trainer_sdk.launcher.standing_watch import StandingWatch
 
 _HANG_UP_SECONDS = 1.0
 """From the end of the zygote's socket to its own."""
@@ -54,10 +51,7 @@ class Launcher:
         model: ModelSpec | None = None,
         on_exit: Callable[[int, int, int], None] | None = None,
     ) -> None:
-        if spec.fleet_address and model is None:
-            raise ValueError("a job that registers at a fleet API needs a model spec: the planner works with its costs")
         self._spec = spec
-        self._model = model
         self._on_exit = on_exit
         self._changed = threading.Condition()
         self._state = RunState(
@@ -65,17 +59,14 @@ class Launcher:
             supervisor_pid=os.getpid(),
             speed_table=str(spec.speed_table_path) if spec.device_kind is DeviceKind.EMULATED else "",
             link_table=str(spec.link_table_path) if spec.link_bytes_per_second else "",
-            ranks=[RankProcess(rank=rank, node=spec.node_of(rank), device=spec.device_of(rank)) for rank in spec.ranks],
+            ranks=first_processes(spec),
         )
         self._restarts = Restarts(spec.restart_delay_seconds, self._restart_if_dead)
         self._link: ZygoteLink | None = None
         self._speeds: SpeedTable | None = None
         self._progress: ProgressBoard | None = None
         self._reports = ProcessReports(spec)
-        self._registration: JobRegistration | None = None
-        self._exits: ExitReports | None = None
-        self._ranks: RankRegistrations | None = None
-        self._standing = StandingWatch(spec)
+        self._fleet = FleetSide(spec, model)
         self._failure = ""
         self._thread = threading.Thread(target=self._read_events, name="evenkeel-launcher", daemon=True)
         self._zygote_ready = self._zygote_gone = False
@@ -106,22 +97,15 @@ class Launcher:
         if spec.link_bytes_per_second:
             LinkTable.create(spec.link_table_path, spec.world_size).close()
         self._reports.open()
-        if spec.fleet_address and self._model is not None:
-            self._registration = JobRegistration(spec, self._model)
-            self._registration.start()
-            self._exits = ExitReports(spec)
-            self._exits.start()
-            self._ranks = RankRegistrations(spec)
-            self._ranks.start()
-            self._standing.start()
+        self._fleet.start()
         with self._changed:
             if self._stopping:
                 raise RuntimeError(f"job {spec.job_id} was stopped before it had started")
             self._link = ZygoteLink(spec)
             self._state.zygote_pid = self._link.pid
         self._thread.start()
-        for rank in spec.ranks:
-            self._link.fork(rank, 0)
+        for process in self._state.ranks:
+            self._link.fork(process.rank, process.incarnation)
         with self._changed:
             ready = self._changed.wait_for(
                 lambda: self._stopping or self._zygote_gone or all(process.pid for process in self._state.ranks),
@@ -166,7 +150,7 @@ class Launcher:
     @property
     def standing(self) -> str:
         """What the ranks do, as the scheduler sees it; empty while no scheduler says anything."""
-        return self._standing.summary
+        return self._fleet.standing
 
     @property
     def store_address(self) -> str:
@@ -176,7 +160,7 @@ class Launcher:
 
     def wait_until_registered(self, timeout_seconds: float) -> bool:
         """Whether the fleet API has acknowledged the job within the timeout; False without a fleet address."""
-        return self._registration is not None and self._registration.wait_until_registered(timeout_seconds)
+        return self._fleet.wait_until_registered(timeout_seconds)
 
     def restart(self, rank: int) -> None:
         """Give a rank a new process now; one that still lives, stuck or not, is killed first.
@@ -207,10 +191,10 @@ class Launcher:
         with self._changed:
             if not self._changed.wait_for(self._is_over, timeout_seconds):
                 return None
-            finished = any(process.exit_code == EXIT_FINISHED for process in self._state.ranks)
-            if finished:
+            if self._has_finished():
                 self._failure = ""
-            return 0 if finished else 1
+                return 0
+            return 1
 
     def stop(self) -> None:
         """End every process of the job, in order, and wait until all are gone. Twice is once."""
@@ -224,14 +208,7 @@ class Launcher:
             self._stopped.wait()
             return
         try:
-            if self._ranks is not None:
-                self._ranks.stop()
-            if self._exits is not None:
-                self._exits.stop()
-            # Before the ranks end, so that nobody takes that for their death.
-            if self._registration is not None:
-                self._registration.finish(self._failure)
-            self._standing.stop()
+            self._fleet.stop(self._failure, is_over=self._spec.host is None or self._has_finished())
             if self._link is not None:
                 # One that still loads its libraries hears nothing, and has nobody to end in order.
                 grace_seconds = END_GRACE_SECONDS + 5.0 if self._zygote_ready else 0.0
@@ -290,8 +267,7 @@ class Launcher:
         self._failure = words.line
         for process in unborn:
             process.exit_code = EXIT_FAILED
-            if self._exits is not None:
-                self._exits.tell(words.as_exit(process.rank, process.incarnation, code=EXIT_FAILED))
+            self._fleet.failed(words.as_exit(process.rank, process.incarnation, code=EXIT_FAILED))
 
     def _on_store(self, event: dict[str, Any]) -> None:
         with self._changed:
@@ -307,8 +283,7 @@ class Launcher:
             process.incarnation, process.pid = event["incarnation"], event["pid"]
             process.alive, process.exit_code = True, None
             self._restarts.forked(process.rank)
-            if self._ranks is not None:
-                self._ranks.expect(process.rank, process.incarnation)
+            self._fleet.began(process.rank, process.incarnation)
             self._write_state()
             self._changed.notify_all()
 
@@ -342,13 +317,12 @@ class Launcher:
             process.alive, process.exit_code = False, code
             incarnation = process.incarnation
             stopping = self._stopping
-            if self._ranks is not None:
-                self._ranks.forget(rank, incarnation)
+            self._fleet.ended(rank, incarnation)
             # Before the file is written: this is the fastest evidence of a death that there is.
             done = stopping or code == EXIT_FINISHED or self._finish_timer is not None
             words = take(self._spec.run_dir, rank, incarnation)
-            if self._exits is not None and not done:
-                self._exits.tell((words or LastWords()).as_exit(rank, incarnation, code=code))
+            if not done:
+                self._fleet.failed((words or LastWords()).as_exit(rank, incarnation, code=code))
             tell = self._reports.finished if done else self._reports.died
             said = f"{exit_words(code)}: {words.line}" if words else exit_words(code)
             tell(process, "ended by its launcher" if stopping else said)
@@ -366,9 +340,13 @@ class Launcher:
     # ---- under the lock
 
     def _process(self, rank: int) -> RankProcess:
-        if not 0 <= rank < len(self._state.ranks):
-            raise ValueError(f"job {self._spec.job_id} has no rank {rank}: it has 0 to {len(self._state.ranks) - 1}")
-        return self._state.ranks[rank]
+        own = self._spec.own_ranks
+        if rank not in own:
+            raise ValueError(f"job {self._spec.job_id} has no rank {rank} here: it has {own[0]} to {own[-1]}")
+        return self._state.ranks[rank - own[0]]
+
+    def _has_finished(self) -> bool:
+        return any(process.exit_code == EXIT_FINISHED for process in self._state.ranks)
 
     def _is_over(self) -> bool:
         alive = any(process.alive or process.exit_code is None for process in self._state.ranks)

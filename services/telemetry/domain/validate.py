@@ -160,7 +160,7 @@ def check_speaker(rank: int, incarnation: int, event: ArrivedEvent) -> None:
     if rank != NO_RANK:
         believed = (rank, incarnation) == (event.rank, event.incarnation)
     elif event.kind in ENDS:
-        believed = incarnation == LAUNCHER_INCARNATION
+        believed = LAUNCHER_INCARNATION <= incarnation < SCHEDULER_INCARNATION
     else:
         believed = event.kind is not EventKind.STREAM_BROKEN or incarnation == SCHEDULER_INCARNATION
     if not believed:

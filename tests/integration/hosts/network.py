@@ -32,6 +32,7 @@ class Network:
 
     def __init__(self, num_hosts: int) -> None:
         self._name = f"ek-{os.getpid()}-{id(self) % 1000}"
+        self._subnet = os.getpid() % 250  # others may run beside this one
         self._names = [f"{self._name}-{each}" for each in range(num_hosts)]
         self._switch = f"{self._name}-switch"
         self.pids: dict[int, list[int]] = {each: [] for each in range(num_hosts)}
@@ -50,7 +51,17 @@ class Network:
 
     def address(self, host: int) -> str:
         """Of a host's interface."""
-        return f"10.77.0.{host + 1}"
+        return f"10.77.{self._subnet}.{host + 1}"
+
+    def join(self) -> str:
+        """This process's own namespace is at the switch too, under that address; until the network is closed."""
+        port, address = f"ek{os.getpid()}", f"10.77.{self._subnet}.254"
+        _ip("link", "add", port, "type", "veth", "peer", "name", "outside", "netns", self._switch)
+        _ip("address", "add", f"{address}/24", "dev", port)
+        _ip("link", "set", port, "up")
+        self._on_switch("link", "set", "outside", "master", "bridge")
+        self._on_switch("link", "set", "outside", "up")
+        return address
 
     def enter(self, host: int) -> None:
         """This thread, and what it starts, is on a host from now on."""

@@ -4,10 +4,15 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import grpc
 import pytest
 
+from evenkeel.scheduler.v1 import scheduler_pb2 as pb
+from evenkeel.scheduler.v1 import scheduler_pb2_grpc
 from evenkeel.trainer_sdk.launcher.agent.script_job import ScriptJob
 from tests.integration.hosts.agents import Agents
 from tests.integration.hosts.network import Network, why_not
@@ -49,15 +54,47 @@ def test_ranks_that_die_and_hang_are_replaced_and_an_agent_dies_and_comes_back(m
         agents.close()
 
 
-def test_what_a_script_ends_with_is_said(tmp_path: Path) -> None:
+class Fleet(scheduler_pb2_grpc.FleetServiceServicer):
+    """A fleet API that hears how processes end."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[str, pb.RankExit]] = []
+
+    def ReportExits(  # noqa: N802 - the contract's name
+        self, request: pb.ReportExitsRequest, context: grpc.ServicerContext
+    ) -> pb.ReportExitsResponse:
+        assert ("authorization", "Bearer a-token-of-this-job") in context.invocation_metadata()
+        self.heard += [(request.job_id, one) for one in request.exits]
+        return pb.ReportExitsResponse()
+
+
+@pytest.fixture
+def fleet(monkeypatch: pytest.MonkeyPatch) -> Iterator[Fleet]:
+    server, fleet = grpc.server(ThreadPoolExecutor(max_workers=2)), Fleet()
+    scheduler_pb2_grpc.add_FleetServiceServicer_to_server(fleet, server)
+    monkeypatch.setenv("EVENKEEL_FLEET_ADDRESS", f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}")
+    monkeypatch.setenv("EVENKEEL_JOB_TOKEN", "a-token-of-this-job")
+    server.start()
+    yield fleet
+    server.stop(None).wait(5)
+
+
+def test_what_a_script_ends_with_is_said_to_people_and_to_the_fleet_api(tmp_path: Path, fleet: Fleet) -> None:
     script = tmp_path / "train.py"
-    script.write_text("import os\nif os.environ['EVENKEEL_REPLICA'] == '1': raise ValueError('no such data')\n")
-    command = [sys.executable, "-m", "evenkeel.trainer_sdk.launcher.agent", "--nproc-per-node", "2"]
-    done = subprocess.run(
-        [*command, "--max-restarts", "0", str(script)], cwd=ROOT, capture_output=True, text=True, check=False
+    script.write_text(
+        "import os\n"
+        "if os.environ['EVENKEEL_REPLICA'] == '0': raise SystemExit(3)\n"
+        "if os.environ['EVENKEEL_REPLICA'] == '1': raise ValueError('no such data')\n"
+        "os.kill(os.getpid(), 9)\n"
     )
+    command = [sys.executable, "-m", "evenkeel.trainer_sdk.launcher.agent", "--nproc-per-node", "3"]
+    command += ["--rdzv-id", "odd", "--max-restarts", "1", str(script)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "replica 1: rank 1.0 ended: exit status 1: ValueError: no such data" in done.stderr
+    ends = {(0, 3, 0, ""), (1, 1, 0, "ValueError: no such data"), (2, 0, signal.SIGKILL, "")}
+    told = {(job, one.rank, one.incarnation, one.code, one.signal, one.last_line) for job, one in fleet.heard}
+    assert told == {("odd", rank, life, *rest) for rank, *rest in ends for life in (0, 1)}
 
 
 @pytest.mark.parametrize(

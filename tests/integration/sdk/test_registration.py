@@ -11,16 +11,15 @@ from pathlib import Path
 import grpc
 import pytest
 
-from evenkeel.layouts.layout import uniform_layout
 from evenkeel.scheduler.v1 import scheduler_pb2 as pb
 from evenkeel.scheduler.v1 import scheduler_pb2_grpc
-from evenkeel.trainer_sdk.control.registration import RankIdentity, Registration
-from evenkeel.trainer_sdk.launcher.description.job_spec import JobSpec
-from evenkeel.trainer_sdk.launcher.rank_registrations import RankRegistrations, leave_note
+from evenkeel.trainer_sdk.control.fleet.access import FleetAccess
+from evenkeel.trainer_sdk.control.fleet.registration import RankIdentity, Registration
+from evenkeel.trainer_sdk.launcher.fleet.rank_registrations import RankRegistrations, leave_note
 
 pytestmark = pytest.mark.integration
 
-IDENTITY = RankIdentity(job_id="job", rank=3, incarnation=2, node="node-1", device="gpu-1")
+IDENTITY = RankIdentity(rank=3, incarnation=2, node="node-1", device="gpu-1")
 
 
 class Fleet(scheduler_pb2_grpc.FleetServiceServicer):
@@ -67,8 +66,7 @@ def serve() -> Iterator[Callable[[Fleet, int], int]]:
 
 def registration(port: int, is_watched: Callable[[], bool], **options: float) -> Registration:
     return Registration(
-        f"127.0.0.1:{port}",
-        job_token="token",
+        FleetAccess(address=f"127.0.0.1:{port}", job_id="job", job_token="token"),
         identity=IDENTITY,
         controller_address="127.0.0.1:5",
         is_watched=is_watched,
@@ -114,15 +112,7 @@ def test_a_launcher_registers_its_ranks_together_and_again_until_the_job_is_know
     fleet = Fleet(grpc.StatusCode.NOT_FOUND)
     (tmp_path / "registers-1-0").write_bytes(note(1, address="of an earlier run").SerializeToString())
     ranks = RankRegistrations(
-        JobSpec(
-            job_id="job",
-            entry_point="module:function",
-            layout=uniform_layout(num_blocks=1, tensor=1, pipeline=1, data=3, num_micro_batches=3),
-            run_dir=tmp_path,
-            fleet_address=f"127.0.0.1:{serve(fleet, 0)}",
-            fleet_token="token-of-the-fleet",
-            job_token="a-token-of-this-job",
-        )
+        FleetAccess(address=f"127.0.0.1:{serve(fleet, 0)}", job_id="job", job_token="a-token-of-this-job"), tmp_path
     )
     ranks.start()
     try:

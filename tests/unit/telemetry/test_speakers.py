@@ -60,6 +60,20 @@ async def test_what_launcher_and_scheduler_say_is_counted_apart() -> None:
     assert missing == 7
 
 
+def test_the_launchers_of_several_hosts_are_believed_and_counted_apart() -> None:
+    told = []
+    for host in (0, 1):
+        launcher = BatchBuilder(
+            Source(job_id="job", rank=NO_RANK, incarnation=LAUNCHER_INCARNATION + host, node=f"node-{host}")
+        )
+        dead = [pb.ProcessEvent(kind=pb.PROCESS_EVENT_KIND_DIED, rank=3 * host + rank) for rank in range(3)]
+        told.append([batch.SerializeToString() for each in dead for batch in launcher.build(events=[each])])
+    first, second = told
+    # The first host's middle record is lost, and the second's have its number.
+    missing, _ = BatchSequences().add(batches_of([first[0], *second, first[2]]))
+    assert missing == 1
+
+
 @pytest.mark.asyncio
 async def test_a_stream_that_broke_is_told_of_the_rank_and_the_process_that_it_led_to() -> None:
     producer = Kept()

@@ -8,8 +8,12 @@ import sys
 from typing import NoReturn
 
 from evenkeel.trainer_sdk.launcher.agent.agent import Agent
+from evenkeel.trainer_sdk.launcher.agent.engine_job import is_job_file, load_engine_job
 from evenkeel.trainer_sdk.launcher.agent.script_job import ScriptJob
 from evenkeel.trainer_sdk.launcher.agent.script_rank import preload
+from evenkeel.trainer_sdk.launcher.description.run_folder import held
+from evenkeel.trainer_sdk.launcher.foreground import run_in_foreground
+from evenkeel.trainer_sdk.launcher.launcher import Launcher
 
 EXIT_USAGE = 2
 EXAMPLE = "evenkeel launch --nproc-per-node 3 examples/replicas/ddp.py"
@@ -40,16 +44,20 @@ def main(arguments: list[str] | None = None) -> int:
         metavar="HOST:PORT,...",
         help="where the job's stores are, on an odd number of the hosts, three of them for example: any host may die",
     )
-    parser.add_argument("--rdzv-id", default="job", metavar="NAME", help="name of the job")
+    parser.add_argument(
+        "--rdzv-id", default="", metavar="NAME", help="name of the job; default 'job', or what its file says"
+    )
     parser.add_argument("--max-restarts", type=int, default=10, metavar="N", help="of each replica; default 10")
     parser.add_argument("-m", "--module", action="store_true", help="the script is the name of a module")
-    parser.add_argument("script", help="Python file that calls run.replicate, see docs/on_your_loop.md")
+    parser.add_argument(
+        "script", help="Python file that calls run.replicate, see docs/on_your_loop.md; or JOB.json, see docs/engine.md"
+    )
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="the script's own")
     options = parser.parse_args(arguments)
     _log_to_standard_error()
     try:
         job = ScriptJob(
-            job_id=options.rdzv_id,
+            job_id=options.rdzv_id or "job",
             script=options.script,
             arguments=tuple(options.arguments),
             is_module=options.module,
@@ -60,11 +68,21 @@ def main(arguments: list[str] | None = None) -> int:
             stores=tuple(each.strip() for each in options.rdzv_endpoint.split(",") if each.strip()),
             max_restarts=options.max_restarts,
         )
+        if is_job_file(job):
+            return _run_engine(job, options.rdzv_id)
         preload()
         return Agent(job).run()
     except ValueError as error:
         print(f"evenkeel launch: {error}", file=sys.stderr)
         return EXIT_USAGE
+
+
+def _run_engine(job: ScriptJob, job_id: str) -> int:
+    environment = {**os.environ, "EVENKEEL_JOB_ID": job_id or os.environ.get("EVENKEEL_JOB_ID", "")}
+    spec, model = load_engine_job(job, environment)
+    logging.getLogger("evenkeel.launcher").addHandler(logging.getLogger("evenkeel.launch").handlers[0])
+    with held(spec.run_dir):
+        return run_in_foreground(Launcher(spec, model))
 
 
 def _log_to_standard_error() -> None:

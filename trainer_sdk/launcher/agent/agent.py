@@ -14,43 +14,26 @@ import signal
 import socket
 import tempfile
 import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from evenkeel.trainer_sdk.control.last_words import LastWords
-from evenkeel.trainer_sdk.groups.store.store_watch import StorePlace
+from evenkeel.trainer_sdk.control.fleet.last_words import LastWords
 from evenkeel.trainer_sdk.launcher.agent.outcasts import tell_outcasts
+from evenkeel.trainer_sdk.launcher.agent.replica import Replica
+from evenkeel.trainer_sdk.launcher.agent.reporter import Reporter
 from evenkeel.trainer_sdk.launcher.agent.script_job import ScriptJob
 from evenkeel.trainer_sdk.launcher.agent.script_rank import run_script
-from evenkeel.trainer_sdk.launcher.left_words import leave, take
 from evenkeel.trainer_sdk.launcher.processes.children import Child, Children
+from evenkeel.trainer_sdk.launcher.processes.left_words import leave, take
 from evenkeel.trainer_sdk.launcher.processes.process_reports import exit_words
-from evenkeel.trainer_sdk.launcher.processes.rank_process import EXIT_EVICTED
-from evenkeel.trainer_sdk.launcher.processes.restarts import QUICK_FAILURE_SECONDS, backed_off_seconds
 from evenkeel.trainer_sdk.launcher.processes.store_keeper import StoreKeeper
 
 _STORE = -1
-_OUTCASTS = -2  # stand in for ranks
+_OUTCASTS = -2
+_REPORTER = -3  # stand in for ranks
 _OUTCAST_GRACE_SECONDS = 5.0
 _FINISH_GRACE_SECONDS = 30.0
 _logger = logging.getLogger("evenkeel.launch")
-
-
-class _Replica:
-    """A replica of this host."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.incarnation = -1
-        self.alive: set[int] = set()  # ranks of the job
-        self.token = ""
-        self.ends_at = float("inf")
-        self.statuses: list[int] = []
-        self.started_at = 0.0
-        self.due_at: float | None = 0.0
-        self.num_quick = 0
-        self.is_over = False
 
 
 class Agent:
@@ -64,12 +47,14 @@ class Agent:
         self._job = job
         self._notes = Path(tempfile.mkdtemp(prefix="evenkeel-launch-"))
         self._children = Children(self._let_go, self._failed)
-        self._store = self._own_store()
+        fork_store = partial(self._children.fork, Child(_STORE, 0))
+        self._store = StoreKeeper.of_this_host(job.job_id, job.stores, fork_store)
         own = "" if self._store is None else "{}:{}".format(*self._store.address)
         self._stores = ",".join(job.stores) or own
         self._outcasts, self._told = os.pipe()
         self._unread = b""
-        self._replicas = [_Replica(each) for each in job.replicas]
+        self._replicas = [Replica(each) for each in job.replicas]
+        self._reporter = Reporter.from_environment(os.environ, job.job_id)
         self._ends_at: float | None = None
         self._received = 0
 
@@ -82,6 +67,7 @@ class Agent:
             signal.signal(number, self._on_signal)
         gc.freeze()
         self._follow()
+        self._report()
         sources: list[socket.socket | int] = [self._children.wake, self._outcasts]
         try:
             while not self._received and not all(each.is_over for each in self._replicas):
@@ -92,6 +78,8 @@ class Agent:
                 for found in self._children.reap():
                     self._on_end(*found)
         finally:
+            if self._reporter is not None:
+                self._reporter.close()
             self._children.end_all(lambda *_: None)
             shutil.rmtree(self._notes, ignore_errors=True)
         if self._received:
@@ -114,10 +102,15 @@ class Agent:
         if child.rank == _OUTCASTS:
             self._follow()
             return
+        if child.rank == _REPORTER:
+            self._report()
+            return
         replica = self._replicas[child.rank // self._job.replica_size - self._job.replicas.start]
-        replica.alive.discard(child.rank)
-        replica.statuses.append(code)
+        is_cause = replica.ended(child.rank, code)
         words = take(self._notes, child.rank, child.incarnation)
+        ended_by_us = self._received or (self._ends_at is not None and words is None)
+        if is_cause and self._reporter is not None and not ended_by_us:
+            self._reporter.tell((words or LastWords()).as_exit(replica.number, replica.incarnation, code=code))
         if code and not self._received:
             said = f"{exit_words(code)}: {words.line}" if words else exit_words(code)
             _logger.warning("replica %d: rank %d.%d ended: %s", replica.number, child.rank, child.incarnation, said)
@@ -138,8 +131,12 @@ class Agent:
         follow = partial(tell_outcasts, self._stores, self._job.job_id, self._told)
         self._children.fork(Child(_OUTCASTS, 0), follow)
 
-    def _on_replica_end(self, replica: _Replica) -> None:
-        if not any(replica.statuses):
+    def _report(self) -> None:
+        if self._reporter is not None:
+            self._children.fork(Child(_REPORTER, 0), self._reporter.run)
+
+    def _on_replica_end(self, replica: Replica) -> None:
+        if replica.has_finished:
             replica.is_over = True
             if self._ends_at is None:
                 self._ends_at = time.monotonic() + _FINISH_GRACE_SECONDS
@@ -152,10 +149,7 @@ class Agent:
                 times = 1 + replica.incarnation
                 _logger.error("replica %d is given up: it was started %d times", replica.number, times)
             return
-        lived = time.monotonic() - replica.started_at
-        evicted = EXIT_EVICTED in replica.statuses
-        replica.num_quick = replica.num_quick + 1 if lived < QUICK_FAILURE_SECONDS and not evicted else 0
-        replica.due_at = time.monotonic() + backed_off_seconds(0.0, replica.num_quick)
+        replica.plan_restart(time.monotonic())
 
     def _start_what_is_due(self) -> None:
         now = time.monotonic()
@@ -169,10 +163,8 @@ class Agent:
             if not replica.is_over and replica.due_at is not None and replica.due_at <= now:
                 self._start(replica)
 
-    def _start(self, replica: _Replica) -> None:
-        replica.incarnation += 1
-        replica.started_at, replica.due_at, replica.statuses = time.monotonic(), None, []
-        replica.token, replica.ends_at = secrets.token_hex(8), float("inf")
+    def _start(self, replica: Replica) -> None:
+        replica.begin(time.monotonic(), secrets.token_hex(8))
         size, incarnation = self._job.replica_size, replica.incarnation
         with socket.create_server(("127.0.0.1", 0)) as listener:
             port = int(listener.getsockname()[1])
@@ -197,27 +189,14 @@ class Agent:
             due.append(now + self._store.due_in_seconds)
         return max(0.0, min(due) - now) if due else None
 
-    # ---- the store
-
-    def _own_store(self) -> StoreKeeper | None:
-        """The store of the first address in the list that is this host's; None = others have them."""
-
-        def fork(body: Callable[[], int]) -> int:
-            return self._children.fork(Child(_STORE, 0), body)
-
-        for place in StorePlace.all_of(",".join(self._job.stores), self._job.job_id) if self._job.stores else ():
-            try:
-                return StoreKeeper(self._job.job_id, fork, (socket.gethostbyname(place.host), place.port))
-            except OSError:  # another host's
-                continue
-        return None if self._job.stores else StoreKeeper(self._job.job_id, fork)
-
     # ---- in a child
 
     def _let_go(self, child: Child) -> None:
         os.close(self._outcasts)
         if child.rank != _OUTCASTS:
             os.close(self._told)
+        if child.rank != _REPORTER and self._reporter is not None:
+            self._reporter.close()
         if self._store is not None:
             self._store.close_in_child(is_store=child.rank == _STORE)
 

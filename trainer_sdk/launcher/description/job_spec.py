@@ -13,6 +13,7 @@ from google.protobuf import json_format
 from evenkeel.common.v1 import layout_pb2
 from evenkeel.layouts.codec import layout_from_proto, layout_to_proto
 from evenkeel.layouts.layout import Layout
+from evenkeel.trainer_sdk.control.fleet.access import FleetAccess
 
 _JOB_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 _ENTRY_POINT = re.compile(r"[\w.]+:\w+")
@@ -77,7 +78,8 @@ class JobSpec:
         fleet_token: Token for RegisterJob.
         fleet_ca_file: PEM file with the certificates that the fleet API's is signed by; empty = no TLS to it.
         job_token: Token that the rank controllers require.
-        controller_bind_host: Address that the rank controllers listen on; loopback unless the scheduler runs elsewhere.
+        controller_bind_host: Address that the rank controllers listen on; empty = that of the interface by which the
+            fleet API is reached.
         controller_advertise_host: Name under which the scheduler reaches them, where it differs; empty = the same.
         rank_certificate: PEM file with the certificate chain that the rank controllers show; empty = no TLS.
         rank_key: PEM file with its private key.
@@ -86,6 +88,8 @@ class JobSpec:
         finish_grace_seconds: How long the other ranks may run on after the first one finished.
         logs_to_files: Each rank writes to ``<run_dir>/logs`` rather than to the launcher's output.
         python_path: Folders to look for the entry point in, before the usual ones.
+        host: The node, counted from 0, whose ranks this launcher runs; None = all nodes are on this machine.
+        stores: ``host:port`` of each of the job's stores; empty where this launcher has the only one.
 
     Raises:
         ValueError: Something is missing or contradicts itself; the message says what.
@@ -109,7 +113,7 @@ class JobSpec:
     fleet_token: str = field(default="", repr=False)
     fleet_ca_file: str = ""
     job_token: str = field(default="", repr=False)
-    controller_bind_host: str = "127.0.0.1"
+    controller_bind_host: str = ""
     controller_advertise_host: str = ""
     rank_certificate: str = ""
     rank_key: str = ""
@@ -118,6 +122,8 @@ class JobSpec:
     finish_grace_seconds: float = 30.0
     logs_to_files: bool = False
     python_path: tuple[str, ...] = ()
+    host: int | None = None
+    stores: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         self._check_kinds()
@@ -167,9 +173,21 @@ class JobSpec:
             raise ValueError(f"python_path {list(self.python_path)!r}: a list of folders")
 
     @property
+    def access(self) -> FleetAccess:
+        """The job's way to the fleet API."""
+        return FleetAccess(
+            address=self.fleet_address, ca_file=self.fleet_ca_file, job_id=self.job_id, job_token=self.job_token
+        )
+
+    @property
     def ranks(self) -> tuple[int, ...]:
         """All ranks, standbys included, ascending."""
         return tuple(sorted((*self.layout.ranks, *self.layout.standbys)))
+
+    @property
+    def own_ranks(self) -> tuple[int, ...]:
+        """Those that this launcher runs, ascending."""
+        return tuple(rank for rank in self.ranks if self.host in (None, rank // self.devices_per_node))
 
     @property
     def world_size(self) -> int:
@@ -224,6 +242,7 @@ class JobSpec:
                     "run_dir": Path(plain["run_dir"]),
                     "device_kind": DeviceKind(plain.get("device_kind", DeviceKind.EMULATED)),
                     "python_path": tuple(plain.get("python_path", ())),
+                    "stores": tuple(plain.get("stores", ())),
                 }
             )
         except (KeyError, TypeError, json_format.ParseError) as error:

@@ -2,8 +2,11 @@
 
 import json
 import os
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+
+from evenkeel.trainer_sdk.launcher.description.job_spec import JobSpec
 
 FILE_NAME = "job.json"
 
@@ -60,6 +63,21 @@ class RunState:
         except OSError:
             fresh.unlink(missing_ok=True)
             raise
+
+
+def first_processes(spec: JobSpec) -> list[RankProcess]:
+    """This host's ranks as a launcher begins with them: after those that an earlier one had here in the same job."""
+    known: dict[int, int] = {}
+    if spec.host is not None:  # else a job that runs again in its folder begins anew
+        with suppress(ValueError):
+            earlier = read_run_state(spec.run_dir)
+            known = {each.rank: each.incarnation for each in earlier.ranks if earlier.job_id == spec.job_id}
+    return [
+        RankProcess(
+            rank=rank, node=spec.node_of(rank), device=spec.device_of(rank), incarnation=known.get(rank, -1) + 1
+        )
+        for rank in spec.own_ranks
+    ]
 
 
 def read_run_state(run_dir: Path) -> RunState:

@@ -28,7 +28,7 @@ class RankContext:
         device: Measures and paces compute.
         torch_device: Where tensors live, for example ``cpu`` or ``cuda:0``.
         emitter: Takes samples and progress.
-        store_address: Host and port of the rendezvous store, which no rank hosts.
+        store_address: ``host:port`` of the rendezvous store, which no rank hosts, or of several, comma-separated.
         config: The job's own configuration.
         initial_layout: Layout of epoch 0; None for a replacement, which waits for a plan.
         run_dir: The job's folder.
@@ -44,7 +44,7 @@ class RankContext:
     device: Device
     torch_device: str
     emitter: Emitter
-    store_address: tuple[str, int]
+    store_address: str
     config: dict[str, Any]
     initial_layout: Layout | None
     run_dir: Path

@@ -31,8 +31,12 @@ class ProcessReports:
     def open(self) -> None:
         """From here on what is told is sent."""
         if self._spec.kafka_bootstrap_servers:
-            node = self._spec.node_of(0)
-            source = Source(job_id=self._spec.job_id, rank=NO_RANK, incarnation=LAUNCHER_INCARNATION, node=node)
+            source = Source(
+                job_id=self._spec.job_id,
+                rank=NO_RANK,
+                incarnation=LAUNCHER_INCARNATION + (self._spec.host or 0),
+                node=self._spec.node_of(self._spec.own_ranks[0]),
+            )
             self._emitter = KafkaEmitter(
                 self._spec.kafka_bootstrap_servers,
                 source,

@@ -13,10 +13,10 @@ from dataclasses import replace
 from evenkeel.contracts.mac import job_key
 from evenkeel.layouts.rank_state import RankPhase
 from evenkeel.telemetry.v2 import process_pb2
-from evenkeel.trainer_sdk.control.last_words import LastWords
+from evenkeel.trainer_sdk.control.controller import Controller
+from evenkeel.trainer_sdk.control.fleet.last_words import LastWords
+from evenkeel.trainer_sdk.control.fleet.registration import RankIdentity
 from evenkeel.trainer_sdk.control.mailbox import Mailbox
-from evenkeel.trainer_sdk.control.registration import RankIdentity, Registration
-from evenkeel.trainer_sdk.control.server import ControlServer
 from evenkeel.trainer_sdk.control.tls import ControllerTls
 from evenkeel.trainer_sdk.devices.device import Device
 from evenkeel.trainer_sdk.devices.emulated_device import EmulatedDevice
@@ -27,11 +27,11 @@ from evenkeel.trainer_sdk.emit.batch import Source
 from evenkeel.trainer_sdk.emit.emitter import Emitter, NullEmitter
 from evenkeel.trainer_sdk.emit.kafka_emitter import KafkaEmitter
 from evenkeel.trainer_sdk.launcher.description.job_spec import DeviceKind, JobSpec
-from evenkeel.trainer_sdk.launcher.left_words import leave
+from evenkeel.trainer_sdk.launcher.fleet.rank_registrations import ALONE_AFTER_SECONDS, leave_note
 from evenkeel.trainer_sdk.launcher.processes.context import RankContext
+from evenkeel.trainer_sdk.launcher.processes.left_words import leave
 from evenkeel.trainer_sdk.launcher.progress.noting_emitter import NotingEmitter
 from evenkeel.trainer_sdk.launcher.progress.progress_board import ProgressBoard
-from evenkeel.trainer_sdk.launcher.rank_registrations import ALONE_AFTER_SECONDS, leave_note
 
 EXIT_FINISHED = 0
 EXIT_FAILED = 1
@@ -53,19 +53,19 @@ def load_entry_point(entry_point: str) -> Callable[[RankContext], None]:
     return loaded
 
 
-def run_rank(spec: JobSpec, rank: int, incarnation: int, store_address: tuple[str, int]) -> int:
+def run_rank(spec: JobSpec, rank: int, incarnation: int, store_address: str) -> int:
     """Run one rank to its end on the calling thread, which is its training thread; returns the exit status."""
     _set_up_process(spec, rank, incarnation)
     mailbox = Mailbox(rank, incarnation)
     emitter = _emitter(spec, rank, incarnation)
-    server, registration = _controller(spec, mailbox, rank, incarnation)
+    controller = _controller(spec, mailbox, rank, incarnation)
     emitter.emit_event(
         process_pb2.ProcessEvent(
             at_unix_seconds=time.time(),
             kind=process_pb2.PROCESS_EVENT_KIND_STARTED,
             rank=rank,
             incarnation=incarnation,
-            detail=f"process {os.getpid()}" + ("" if server is None else f", controller at {server.address()}"),
+            detail=f"process {os.getpid()}" + ("" if controller is None else f", controller at {controller.address}"),
         )
     )
     threading.Thread(target=_end_when_evicted, args=(mailbox,), name="evenkeel-eviction", daemon=True).start()
@@ -97,10 +97,8 @@ def run_rank(spec: JobSpec, rank: int, incarnation: int, store_address: tuple[st
         mailbox.publish(replace(mailbox.state, phase=RankPhase.FINISHED))
         status = EXIT_EVICTED if mailbox.leaving() else EXIT_FINISHED
     emitter.close()
-    if registration is not None:
-        registration.stop()
-    if server is not None:
-        server.stop()
+    if controller is not None:
+        controller.stop()
     return status
 
 
@@ -154,40 +152,21 @@ def _links(spec: JobSpec) -> Links | None:
     )
 
 
-def _controller(
-    spec: JobSpec, mailbox: Mailbox, rank: int, incarnation: int
-) -> tuple[ControlServer | None, Registration | None]:
+def _controller(spec: JobSpec, mailbox: Mailbox, rank: int, incarnation: int) -> Controller | None:
     if not spec.job_token:
-        return None, None
-    server = ControlServer(
+        return None
+    controller = Controller(
         mailbox,
-        job_id=spec.job_id,
-        job_token=spec.job_token,
+        spec.access,
+        RankIdentity(rank=rank, incarnation=incarnation, node=spec.node_of(rank), device=spec.device_of(rank)),
         bind_host=spec.controller_bind_host,
+        advertise_host=spec.controller_advertise_host,
         tls=ControllerTls.from_names(spec.rank_certificate, spec.rank_key, spec.scheduler_ca_file),
-    )
-    server.start()
-    if not spec.fleet_address:
-        return server, None
-    registration = Registration(
-        spec.fleet_address,
-        job_token=spec.job_token,
-        identity=RankIdentity(
-            job_id=spec.job_id,
-            rank=rank,
-            incarnation=incarnation,
-            node=spec.node_of(rank),
-            device=spec.device_of(rank),
-        ),
-        controller_address=server.address(spec.controller_advertise_host),
-        is_watched=lambda: server.num_watches > 0,
-        security=server.security,
-        fleet_ca_file=spec.fleet_ca_file,
         after_seconds=ALONE_AFTER_SECONDS,
     )
-    leave_note(registration.process, spec.run_dir)
-    registration.start()
-    return server, registration
+    if controller.registration is not None:
+        leave_note(controller.registration.process, spec.run_dir)
+    return controller.start()
 
 
 def _end_when_evicted(mailbox: Mailbox) -> None:

@@ -10,8 +10,9 @@ import contextlib
 import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+from evenkeel.trainer_sdk.groups.store.store_watch import StorePlace
 from evenkeel.trainer_sdk.launcher.processes.context import JOB_FINISHED
 from evenkeel.trainer_sdk.launcher.processes.store_process import run_store
 
@@ -50,6 +51,22 @@ class StoreKeeper:
         self._started_at = 0.0
         self._pause_seconds = 0.0
         self._due_at: float | None = 0.0
+
+    @classmethod
+    def of_this_host(
+        cls, job_id: str, stores: Sequence[str], fork: Callable[[Callable[[], int]], int]
+    ) -> "StoreKeeper | None":
+        """That of the first address in the list that is this host's: None = others have them.
+
+        Args:
+            job_id: Job.
+            stores: ``host:port`` of each; empty = the only one, of this machine.
+            fork: See above.
+        """
+        for place in StorePlace.all_of(",".join(stores), job_id) if stores else ():
+            with contextlib.suppress(OSError):  # another host's
+                return cls(job_id, fork, (socket.gethostbyname(place.host), place.port))
+        return None if stores else cls(job_id, fork)
 
     @property
     def due_in_seconds(self) -> float | None:

@@ -15,10 +15,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from evenkeel.trainer_sdk.control.last_words import LastWords
+from evenkeel.trainer_sdk.control.fleet.last_words import LastWords
 from evenkeel.trainer_sdk.launcher.description.job_spec import JobSpec
-from evenkeel.trainer_sdk.launcher.left_words import leave
 from evenkeel.trainer_sdk.launcher.processes.children import Child, Children
+from evenkeel.trainer_sdk.launcher.processes.left_words import leave
 from evenkeel.trainer_sdk.launcher.processes.rank_process import EXIT_FINISHED, load_entry_point, run_rank
 from evenkeel.trainer_sdk.launcher.processes.store_keeper import StoreKeeper
 
@@ -37,9 +37,11 @@ class Zygote:
         self._control = control
         self._spec = spec
         self._children = Children(self._let_go, self._failed)
-        self._store = StoreKeeper(
-            spec.job_id, lambda body: self._children.fork(Child(STORE, self._store.num_starts), body)
+        self._store = StoreKeeper.of_this_host(
+            spec.job_id, spec.stores, lambda body: self._children.fork(Child(STORE, 0), body)
         )
+        own = "" if self._store is None else "{}:{}".format(*self._store.address)
+        self._stores = ",".join(spec.stores) or own
         self._ended = False
 
     def run(self) -> None:
@@ -50,10 +52,10 @@ class Zygote:
         self._tell(event="ready")
         unread = b""
         while not self._ended:
-            if self._store.due_in_seconds == 0.0:
-                self._start_store()
-            wake = self._children.wake
-            readable, _, _ = select.select([self._control, wake], [], [], self._store.due_in_seconds)
+            if self._store is not None and self._store.due_in_seconds == 0.0:
+                self._start_store(self._store)
+            wake, due_in_seconds = self._children.wake, None if self._store is None else self._store.due_in_seconds
+            readable, _, _ = select.select([self._control, wake], [], [], due_in_seconds)
             if wake in readable:
                 for child, pid, code in self._children.reap():
                     self._on_end(child, pid, code)
@@ -81,7 +83,7 @@ class Zygote:
     def _fork_rank(self, rank: int, incarnation: int) -> None:
         try:
             pid = self._children.fork(
-                Child(rank, incarnation), lambda: run_rank(self._spec, rank, incarnation, self._store.address)
+                Child(rank, incarnation), lambda: run_rank(self._spec, rank, incarnation, self._stores)
             )
         except OSError as error:
             if incarnation == 0:
@@ -91,25 +93,26 @@ class Zygote:
             return
         self._tell(event="forked", rank=rank, incarnation=incarnation, pid=pid)
 
-    def _start_store(self) -> None:
+    def _start_store(self, store: StoreKeeper) -> None:
         try:
-            pid = self._store.start()
+            pid = store.start()
         except OSError as error:
             self._tell(event="unforked", rank=STORE, why=str(error))
             return
-        host, port = self._store.address
-        self._tell(event="store", pid=pid, host=host, port=port, starts=self._store.num_starts)
+        host, port = store.address
+        self._tell(event="store", pid=pid, host=host, port=port, starts=store.num_starts)
 
     def _on_end(self, child: Child, pid: int, code: int) -> None:
-        if child.rank == STORE:
+        if self._store is not None and child.rank == STORE:
             self._store.ended()
-        elif code == EXIT_FINISHED:
+        elif self._store is not None and code == EXIT_FINISHED:
             self._store.job_finished()
         self._tell(event="exited", rank=child.rank, incarnation=child.incarnation, pid=pid, code=code)
 
     def _let_go(self, child: Child) -> None:
         self._control.close()
-        self._store.close_in_child(is_store=child.rank == STORE)
+        if self._store is not None:
+            self._store.close_in_child(is_store=child.rank == STORE)
 
     def _failed(self, child: Child, error: BaseException) -> None:
         leave(LastWords.of(error), self._spec.run_dir, child.rank, child.incarnation)

@@ -15,8 +15,8 @@ def until_told(context: RankContext) -> None:
     """Write ``rank-R-I`` into the run directory, then work until a file ``finish`` or ``fail-R`` appears there."""
     assert os.environ["RANK"] == str(context.rank)
     assert (context.initial_layout is None) == (context.incarnation > 0)
-    host, port = context.store_address
-    store = TCPStore(host, port, None, is_master=False, timeout=timedelta(seconds=100))
+    host, _, port = context.store_address.rpartition(":")
+    store = TCPStore(host, int(port), None, is_master=False, timeout=timedelta(seconds=100))
     store.add("ranks", 1)
     phase = RankPhase.TRAINING if context.initial_layout else RankPhase.JOINING
     context.mailbox.publish(replace(context.mailbox.state, phase=phase))

@@ -4,16 +4,14 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import grpc
 
 from evenkeel.scheduler.v1 import scheduler_pb2 as pb
-from evenkeel.scheduler.v1 import scheduler_pb2_grpc
-from evenkeel.trainer_sdk.control.tls import fleet_channel, fleet_tls_advice
+from evenkeel.trainer_sdk.control.fleet.access import CALL_TIMEOUT_SECONDS, FleetAccess
 
-_CALL_TIMEOUT_SECONDS = 3.0
 _LOOK_SECONDS = 0.1
 _FIRST_BACK_OFF_SECONDS = 0.1
 _LONGEST_BACK_OFF_SECONDS = 5.0
@@ -26,7 +24,6 @@ _logger = logging.getLogger("evenkeel.control")
 class RankIdentity:
     """Which process of which rank this is, and where it runs."""
 
-    job_id: str
     rank: int
     incarnation: int
     node: str
@@ -39,8 +36,7 @@ class Registration:
     A scheduler that restarts knows its ranks from history; one that lost history learns them here.
 
     Args:
-        fleet_address: ``host:port`` of the fleet API.
-        job_token: Token of the job.
+        access: The job's way to the fleet API.
         identity: Who registers.
         controller_address: ``host:port`` of the rank's controller.
         is_watched: Whether a scheduler holds a Watch stream to the controller now.
@@ -48,7 +44,6 @@ class Registration:
         security: What the controller asks of connections.
         can_reshape: False for a training loop that cannot apply plans.
         after_seconds: Somebody else may register it; if no scheduler watches it by then, it does so itself.
-        fleet_ca_file: PEM file with the certificates that the fleet API's is signed by; empty = no TLS to it.
 
     Attributes:
         process: What it is registered as.
@@ -56,21 +51,17 @@ class Registration:
 
     def __init__(
         self,
-        fleet_address: str,
+        access: FleetAccess,
         *,
-        job_token: str,
         identity: RankIdentity,
         controller_address: str,
         is_watched: Callable[[], bool],
         check_interval_seconds: float = 5.0,
         security: "pb.ControllerSecurity.ValueType" = pb.CONTROLLER_SECURITY_PLAIN,
-        fleet_ca_file: str = "",
         can_reshape: bool = True,
         after_seconds: float = 0.0,
     ) -> None:
-        self._fleet_address = fleet_address
-        self._fleet_ca_file = fleet_ca_file
-        self._job_id, self._job_token = identity.job_id, job_token
+        self._access = access
         self.process = pb.RankProcess(
             rank=identity.rank,
             incarnation=identity.incarnation,
@@ -99,7 +90,7 @@ class Registration:
     def stop(self) -> None:
         """End the background thread; returns within one call's timeout."""
         self._stopped.set()
-        self._thread.join(_CALL_TIMEOUT_SECONDS + 0.5)
+        self._thread.join(CALL_TIMEOUT_SECONDS + 0.5)
 
     def _run(self) -> None:
         back_off_seconds = _FIRST_BACK_OFF_SECONDS
@@ -107,7 +98,7 @@ class Registration:
         warned: set[grpc.StatusCode] = set()
         known = self._is_watched_soon()
         while not self._stopped.is_set():
-            error = None if known else self._register()
+            error = None if known else self._access.register_ranks([self.process])
             if error is None:
                 known = False
                 self._registered.set()
@@ -124,19 +115,12 @@ class Registration:
             back_off_seconds = min(back_off_seconds * 2, _LONGEST_BACK_OFF_SECONDS)
 
     def _warn(self, error: grpc.RpcError) -> None:
-        details = error.details() or "no details"
-        advice = fleet_tls_advice(details, self._fleet_ca_file)
         _logger.warning(
-            "the fleet API at %s did not register rank %d (%s: %s%s); trying again, training goes on",
-            self._fleet_address,
+            "the fleet API at %s did not register rank %d (%s); trying again, training goes on",
+            self._access.address,
             self.process.rank,
-            error.code().name,
-            details,
-            f"; {advice}" if advice else "",
+            self._access.words(error),
         )
-
-    def _register(self) -> grpc.RpcError | None:
-        return register_ranks(self._fleet_address, self._fleet_ca_file, self._job_id, self._job_token, [self.process])
 
     def _is_watched_soon(self) -> bool:
         """Whether somebody else has registered the rank: a scheduler watches it within the time."""
@@ -162,31 +146,3 @@ class Registration:
                 self.process.address,
             )
         return told_unwatched and not watched
-
-
-def register_ranks(
-    fleet_address: str, fleet_ca_file: str, job_id: str, job_token: str, processes: Sequence[pb.RankProcess]
-) -> grpc.RpcError | None:
-    """One call; blocks for its timeout at most. The same processes twice are registered once.
-
-    Args:
-        fleet_address: ``host:port`` of the fleet API.
-        fleet_ca_file: PEM file with the certificates that the API's is signed by; empty = no TLS.
-        job_id: Job.
-        job_token: Its token.
-        processes: Of its ranks.
-
-    Returns:
-        What went wrong; None when they are registered.
-    """
-    # A fresh channel each time: one that failed would sit in gRPC's own back-off, which grows to minutes.
-    with fleet_channel(fleet_address, fleet_ca_file) as channel:
-        try:
-            scheduler_pb2_grpc.FleetServiceStub(channel).RegisterRanks(
-                pb.RegisterRanksRequest(job_id=job_id, processes=processes),
-                timeout=_CALL_TIMEOUT_SECONDS,
-                metadata=(("authorization", f"Bearer {job_token}"),),
-            )
-        except grpc.RpcError as error:
-            return error
-    return None

@@ -11,12 +11,10 @@ import grpc
 from evenkeel.layouts.codec import layout_to_proto, model_to_proto
 from evenkeel.layouts.model import ModelSpec
 from evenkeel.scheduler.v1 import scheduler_pb2 as pb
-from evenkeel.scheduler.v1 import scheduler_pb2_grpc
-from evenkeel.trainer_sdk.control.last_words import one_line
-from evenkeel.trainer_sdk.control.tls import fleet_channel, fleet_tls_advice
+from evenkeel.trainer_sdk.control.fleet.access import CALL_TIMEOUT_SECONDS, FleetAccess
+from evenkeel.trainer_sdk.control.fleet.last_words import one_line
 from evenkeel.trainer_sdk.launcher.description.job_spec import JobSpec
 
-_CALL_TIMEOUT_SECONDS = 3.0
 _FIRST_BACK_OFF_SECONDS = 0.1
 _LONGEST_BACK_OFF_SECONDS = 5.0
 _TAKEN = grpc.StatusCode.ALREADY_EXISTS
@@ -28,12 +26,14 @@ class JobRegistration:
     """Registers a job once, with retries for ever; finishes it at the end, once, as well as it can.
 
     Args:
-        spec: The job; ``fleet_address`` must be set.
+        access: The job's way to the fleet API.
+        spec: The job.
         model: The model's costs, for the planner.
     """
 
-    def __init__(self, spec: JobSpec, model: ModelSpec) -> None:
-        self._spec = spec
+    def __init__(self, access: FleetAccess, spec: JobSpec, model: ModelSpec) -> None:
+        self._access = access
+        self._fleet_token = spec.fleet_token
         self._request = pb.RegisterJobRequest(
             job_id=spec.job_id,
             tenant=spec.tenant,
@@ -54,33 +54,28 @@ class JobRegistration:
         """Whether the fleet API has acknowledged the job within the timeout."""
         return self._registered.wait(timeout_seconds)
 
+    def stop(self) -> None:
+        """Register no more; blocks for one call's timeout at most."""
+        self._stopped.set()
+        if self._thread.ident is not None:
+            self._thread.join(CALL_TIMEOUT_SECONDS + 0.5)
+
     def finish(self, failure: str = "") -> None:
-        """Stop registering and tell the fleet API that the job has ended; blocks for one call's timeout at most.
+        """Tell the fleet API that the job has ended, after :meth:`stop`; blocks for one call's timeout at most.
 
         Args:
             failure: Why it failed; empty when its work is done or somebody ended it.
         """
-        self._stopped.set()
-        self._thread.join(_CALL_TIMEOUT_SECONDS + 0.5)
-        if not self._registered.is_set():
-            return
-        with fleet_channel(self._spec.fleet_address, self._spec.fleet_ca_file) as channel:
-            try:
-                scheduler_pb2_grpc.FleetServiceStub(channel).FinishJob(
-                    pb.FinishJobRequest(job_id=self._spec.job_id, failure=one_line(failure)),
-                    timeout=_CALL_TIMEOUT_SECONDS,
-                    metadata=(("authorization", f"Bearer {self._spec.job_token}"),),
-                )
-            except grpc.RpcError as error:
-                _logger.warning(
-                    "the fleet API was not told that job %s ended: %s", self._spec.job_id, error.code().name
-                )
+        error = self._access.finish_job(one_line(failure)) if self._registered.is_set() else None
+        if error is not None:
+            job_id, why = self._access.job_id, error.code().name
+            _logger.warning("the fleet API was not told that job %s ended: %s", job_id, why)
 
     def _run(self) -> None:
         back_off_seconds = _FIRST_BACK_OFF_SECONDS
         warned: set[grpc.StatusCode] = set()
         while not self._stopped.is_set():
-            error = self._register()
+            error = self._access.register_job(self._request, self._fleet_token)
             if error is None:
                 self._registered.set()
                 return
@@ -88,7 +83,7 @@ class JobRegistration:
                 advice = "; give this run another EVENKEEL_JOB_ID" if error.code() is _TAKEN else ""
                 _logger.error(
                     "job %s runs unwatched: the fleet API refuses it: %s%s",
-                    self._spec.job_id,
+                    self._access.job_id,
                     error.details(),
                     advice,
                 )
@@ -96,27 +91,11 @@ class JobRegistration:
             # Each reason once: a refusal may come after calls that nobody answered.
             if error.code() not in warned:
                 warned.add(error.code())
-                details = error.details() or "no details"
-                advice = fleet_tls_advice(details, self._spec.fleet_ca_file)
                 _logger.warning(
-                    "the fleet API at %s did not register job %s (%s: %s%s); trying again, the job runs meanwhile",
-                    self._spec.fleet_address,
-                    self._spec.job_id,
-                    error.code().name,
-                    details,
-                    f"; {advice}" if advice else "",
+                    "the fleet API at %s did not register job %s (%s); trying again, the job runs meanwhile",
+                    self._access.address,
+                    self._access.job_id,
+                    self._access.words(error),
                 )
             self._stopped.wait(back_off_seconds)
             back_off_seconds = min(back_off_seconds * 2, _LONGEST_BACK_OFF_SECONDS)
-
-    def _register(self) -> grpc.RpcError | None:
-        with fleet_channel(self._spec.fleet_address, self._spec.fleet_ca_file) as channel:
-            try:
-                scheduler_pb2_grpc.FleetServiceStub(channel).RegisterJob(
-                    self._request,
-                    timeout=_CALL_TIMEOUT_SECONDS,
-                    metadata=(("authorization", f"Bearer {self._spec.fleet_token}"),),
-                )
-            except grpc.RpcError as error:
-                return error
-        return None

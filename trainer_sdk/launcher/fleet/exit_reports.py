@@ -8,8 +8,7 @@ import time
 import grpc
 
 from evenkeel.scheduler.v1 import scheduler_pb2 as pb
-from evenkeel.trainer_sdk.control.exits import CALL_TIMEOUT_SECONDS, report_exits
-from evenkeel.trainer_sdk.launcher.description.job_spec import JobSpec
+from evenkeel.trainer_sdk.control.fleet.access import CALL_TIMEOUT_SECONDS, FleetAccess
 
 _TOGETHER_SECONDS = 0.03
 """An error of the program ends all ranks at about the same time: they are told in one call, as one incident."""
@@ -27,11 +26,11 @@ class ExitReports:
     """Exits of one job's processes, told in order and again until they were heard.
 
     Args:
-        spec: The job; ``fleet_address`` must be set.
+        access: The job's way to the fleet API.
     """
 
-    def __init__(self, spec: JobSpec) -> None:
-        self._spec = spec
+    def __init__(self, access: FleetAccess) -> None:
+        self._access = access
         self._told: queue.SimpleQueue[pb.RankExit | None] = queue.SimpleQueue()
         self._gives_up_at_seconds = float("inf")
         self._thread = threading.Thread(target=self._run, name="evenkeel-exits", daemon=True)
@@ -71,11 +70,9 @@ class ExitReports:
                 self._report(exits)
 
     def _report(self, exits: dict[int, pb.RankExit]) -> None:
-        back_off_seconds, spec = _FIRST_BACK_OFF_SECONDS, self._spec
+        back_off_seconds = _FIRST_BACK_OFF_SECONDS
         while True:
-            error = report_exits(
-                spec.fleet_address, spec.fleet_ca_file, spec.job_id, spec.job_token, list(exits.values())
-            )
+            error = self._access.report_exits(list(exits.values()))
             over = time.monotonic() > self._gives_up_at_seconds
             if error is None:
                 return

@@ -12,8 +12,7 @@ from pathlib import Path
 import grpc
 
 from evenkeel.scheduler.v1 import scheduler_pb2 as pb
-from evenkeel.trainer_sdk.control.registration import register_ranks
-from evenkeel.trainer_sdk.launcher.description.job_spec import JobSpec
+from evenkeel.trainer_sdk.control.fleet.access import FleetAccess
 
 ALONE_AFTER_SECONDS = 10.0
 _GIVE_UP_SECONDS = 9.0
@@ -50,11 +49,13 @@ class RankRegistrations:
     """The registrations of one launcher's ranks, made on a thread of its own. Methods may come from any thread.
 
     Args:
-        spec: The job; ``fleet_address`` must be set.
+        access: The job's way to the fleet API.
+        run_dir: Where its ranks leave their notes.
     """
 
-    def __init__(self, spec: JobSpec) -> None:
-        self._spec = spec
+    def __init__(self, access: FleetAccess, run_dir: Path) -> None:
+        self._access = access
+        self._run_dir = run_dir
         self._awaited: dict[int, tuple[int, float]] = {}
         self._stopped = False
         self._changed = threading.Condition()
@@ -62,7 +63,7 @@ class RankRegistrations:
 
     def start(self) -> None:
         """Begin, before any rank does: notes of earlier runs are thrown away. Returns at once."""
-        for path in self._spec.run_dir.glob("registers-*"):
+        for path in self._run_dir.glob("registers-*"):
             path.unlink(missing_ok=True)
         self._thread.start()
 
@@ -77,7 +78,7 @@ class RankRegistrations:
         with self._changed:
             if self._awaited.get(rank, (None, 0.0))[0] == incarnation:
                 del self._awaited[rank]
-        _path(self._spec.run_dir, rank, incarnation).unlink(missing_ok=True)
+        _path(self._run_dir, rank, incarnation).unlink(missing_ok=True)
 
     def stop(self) -> None:
         """Ends within a call's timeout; twice is once."""
@@ -90,10 +91,10 @@ class RankRegistrations:
     def _run(self) -> None:
         back_off_seconds = _FIRST_BACK_OFF_SECONDS
         while self._pause(_LOOK_SECONDS):
-            processes, spec = self._together()[:_MOST_AT_ONCE], self._spec
+            processes = self._together()[:_MOST_AT_ONCE]
             if not processes:
                 continue
-            error = register_ranks(spec.fleet_address, spec.fleet_ca_file, spec.job_id, spec.job_token, processes)
+            error = self._access.register_ranks(processes)
             if error is None or error.code() in _FOR_GOOD:
                 back_off_seconds = _FIRST_BACK_OFF_SECONDS
                 for one in processes:
@@ -123,7 +124,7 @@ class RankRegistrations:
             awaited = dict(self._awaited)
         found = []
         for rank, (incarnation, until_seconds) in awaited.items():
-            path = _path(self._spec.run_dir, rank, incarnation)
+            path = _path(self._run_dir, rank, incarnation)
             with suppress(OSError):  # it is not up yet
                 found.append(pb.RankProcess.FromString(path.read_bytes()))
             if time.monotonic() > until_seconds:

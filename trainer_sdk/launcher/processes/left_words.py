@@ -4,7 +4,7 @@ import contextlib
 import json
 from pathlib import Path
 
-from evenkeel.trainer_sdk.control.last_words import LastWords
+from evenkeel.trainer_sdk.control.fleet.last_words import LastWords
 
 
 def leave(words: LastWords, run_dir: Path, rank: int, incarnation: int) -> None:

@@ -7,8 +7,7 @@ import grpc
 
 from evenkeel.scheduler.v1 import scheduler_pb2 as pb
 from evenkeel.scheduler.v1 import scheduler_pb2_grpc
-from evenkeel.trainer_sdk.control.tls import fleet_channel
-from evenkeel.trainer_sdk.launcher.description.job_spec import JobSpec
+from evenkeel.trainer_sdk.control.fleet.access import FleetAccess
 
 _AGAIN_SECONDS = 1.0
 
@@ -17,11 +16,11 @@ class StandingWatch:
     """Follows one job at the fleet API from a background thread, for as long as the launcher runs.
 
     Args:
-        spec: The job.
+        access: The job's way to the fleet API.
     """
 
-    def __init__(self, spec: JobSpec) -> None:
-        self._spec = spec
+    def __init__(self, access: FleetAccess) -> None:
+        self._access = access
         self._summary = ""
         self._stopped = threading.Event()
         self._cancel: Callable[[], object] = lambda: None
@@ -45,10 +44,10 @@ class StandingWatch:
 
     def _run(self) -> None:
         while not self._stopped.is_set():
-            with fleet_channel(self._spec.fleet_address, self._spec.fleet_ca_file) as channel:
+            with self._access.channel() as channel:
                 call = scheduler_pb2_grpc.FleetServiceStub(channel).WatchJob(
-                    pb.WatchJobRequest(job_id=self._spec.job_id),
-                    metadata=(("authorization", f"Bearer {self._spec.job_token}"),),
+                    pb.WatchJobRequest(job_id=self._access.job_id),
+                    metadata=(("authorization", f"Bearer {self._access.job_token}"),),
                 )
                 self._cancel = call.cancel
                 try:
