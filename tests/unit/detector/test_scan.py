@@ -39,13 +39,29 @@ def test_a_row_that_begins_anew_has_no_windows_until_they_are_whole_again() -> N
 
 def test_a_budget_is_shared_among_rows_lengths_and_looks() -> None:
     budget = Budget(iterations_per_false_alarm=1e4, num_rows=6)
-    normal = np.full(len(LENGTHS), 1e9)
+    widths = Widths.of_shape(1, 6)
+    widths.widths, widths.freedoms = np.full((1, len(LENGTHS)), 1.3), np.full((1, len(LENGTHS)), 1e9)
     expected = 0.0
-    for height, length in zip(budget.of_verdict(normal), LENGTHS, strict=True):
-        expected += 6 * stats.norm.sf(height) / (length / 8)
+    heights = budget.of_verdict(widths)
+    for height, length in zip(heights[0], LENGTHS, strict=True):
+        expected += 6 * stats.norm.sf(height / 1.3) / (length / 8)
     assert expected == pytest.approx(1e-4, rel=0.01)
-    assert (budget.of_verdict(np.full(len(LENGTHS), 4.0)) > budget.of_verdict(normal)).all()
-    assert (budget.of_suspicion(normal) < budget.of_verdict(normal)).all()
+    assert (budget.of_suspicion(widths) < heights).all()
+    widths.freedoms[:] = 4.0
+    assert (budget.of_verdict(widths) > heights).all()
+
+
+def test_what_must_be_exceeded_follows_the_farthest_healthy_window_where_tails_are_heavy() -> None:
+    rng = np.random.default_rng(7)
+    calm = rng.standard_normal((8000, 2))
+    odd = calm.copy()
+    odd[rng.random(8000) < 0.002] += 15.0
+    budget = Budget(iterations_per_false_alarm=1e5, num_rows=2)
+    heights = {name: budget.of_verdict(_learned(noise))[0, 0] for name, noise in (("calm", calm), ("odd", odd))}
+    widths = _learned(odd)
+    by_width = widths.widths[0, 0] * heights["calm"]
+    assert heights["odd"] > max(1.1 * by_width, 1.2 * widths.farthest[0, 0])
+    assert 5 < heights["calm"] < 7
 
 
 def _learned(noise: np.ndarray) -> Widths:

@@ -3,6 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
+from evenkeel.services.detector.domain.scan.widths import Widths
 from evenkeel.services.detector.domain.scan.windows import BLOCKS, LENGTHS
 
 Floats = npt.NDArray[np.float64]
@@ -14,6 +15,7 @@ FALSE_STANDINGS_OF_A_JOB = 1e-4
 """What stands apart from the first iteration on is looked at a few times in a job, not in every iteration."""
 
 _LARGEST_SHARE = 0.05
+_FEWEST = 16.0
 
 
 class Budget:
@@ -31,25 +33,28 @@ class Budget:
         self._standing = FALSE_STANDINGS_OF_A_JOB / max(num_rows, 1)
         self._suspicion: Floats = np.minimum(looks / ITERATIONS_PER_FALSE_SUSPICION, _LARGEST_SHARE)
 
-    def of_verdict(self, freedoms: Floats) -> Floats:
-        """What a window's mean must exceed to be told, in standard deviations of healthy ones: a Student quantile.
+    def of_verdict(self, widths: Widths) -> Floats:
+        """What a window's mean must exceed to be told, by clock and length."""
+        return _heights(widths, self._verdict)
 
-        Args:
-            freedoms: Degrees of freedom that those are known with; the last axis is the length of the windows.
-        """
-        return np.asarray(-_quantiles(freedoms, self._verdict))
-
-    def of_standing(self, freedoms: Floats) -> Floats:
-        """The same for what stands apart from the beginning."""
-        return np.asarray(-_quantiles(freedoms, self._standing))
-
-    def of_suspicion(self, freedoms: Floats) -> Floats:
+    def of_suspicion(self, widths: Widths) -> Floats:
         """The same for a suspicion."""
-        return np.asarray(-_quantiles(freedoms, self._suspicion))
+        return _heights(widths, self._suspicion)
+
+    def of_standing(self, widths: Widths) -> Floats:
+        """The same for what stands apart from the beginning."""
+        return _heights(widths, np.full(len(LENGTHS), self._standing))
 
 
-def _quantiles(freedoms: Floats, shares: Floats | float) -> Floats:
+def _heights(widths: Widths, shares: Floats) -> Floats:
+    """As far as so rare a window of healthy frames would go, by what was seen of them.
+
+    Two foretellings, of which the farther one counts: the width, as unsure as it is; and the farthest window seen,
+    which had one chance in as many as there were, with tails that fall like normal ones from there on.
+    """
     # Imported where it is needed: a service is ready before it has loaded this.
     from scipy.special import stdtrit  # noqa: PLC0415
 
-    return np.asarray(stdtrit(freedoms, shares))
+    by_width = -widths.widths * stdtrit(widths.freedoms, shares)
+    by_farthest = widths.farthest * np.sqrt(np.log(shares) / -np.log(np.maximum(widths.num_seen, _FEWEST)))
+    return np.asarray(np.maximum(by_width, by_farthest))

@@ -171,8 +171,7 @@ class Scan:
     def height_of_standing(self, clock: int, count: int) -> float:
         """What the mean of a job's first frames must exceed to be told, in standard deviations of independent ones."""
         place = min(max(count // LENGTHS[0], 1).bit_length() - 1, len(LENGTHS) - 1)
-        heights = self.widths.widths * self._budget.of_standing(self.widths.freedoms)
-        return float(heights[clock, place])
+        return float(self._budget.of_standing(self.widths)[clock, place])
 
     @property
     def clips(self) -> Floats:
@@ -186,10 +185,8 @@ class Scan:
 
     def _renew_heights(self, num_learned: Ints) -> None:
         self.widths.renew()
-        widths, freedoms, budget = self.widths.widths, self.widths.freedoms, self._budget
-        self._verdicts = np.maximum(widths * budget.of_verdict(freedoms), self.widths.farthest)
-        self._suspicions = widths * budget.of_suspicion(freedoms)
+        self._verdicts, self._suspicions = self._budget.of_verdict(self.widths), self._budget.of_suspicion(self.widths)
         # An offset is only as sure as the frames that it rests on, and they wander like all others.
-        ratio = self.width_of_memory(num_learned)[None] / widths.T[:, :, None]
+        ratio = self.width_of_memory(num_learned)[None] / self.widths.widths.T[:, :, None]
         lengths = np.array(LENGTHS)[:, None, None]
         self._doubts = np.sqrt(1 + lengths / np.maximum(num_learned, 1) * ratio**2)
