@@ -13,6 +13,7 @@ from evenkeel.services.detector.domain.residual.clocks import Readings
 Floats = npt.NDArray[np.float64]
 
 _FEWEST = 0.5
+_BETWEEN_READINGS_SECONDS = 1.0
 
 
 class ClockChoice(StrEnum):
@@ -81,7 +82,24 @@ def clocks_of(recording: RecordedIterations, choice: ClockChoice) -> RecordedClo
         note = f"no {', '.join(lacks)}: who is blocked is not known"
         return RecordedClocks(work=_above_0(cpu), blocked=None, waiting=queue, wall=wall, notes=(note,))
     blocked = span - cpu - queue - wait
+    held = known("throttled_seconds")
+    if held is not None:
+        # As in a job that is watched: what a rank waits for a core is its host's doing, but as far as a quota holds it.
+        held_now = np.minimum(queue, _held_in_each(held, span))
+        return RecordedClocks(work=_above_0(cpu), blocked=blocked, waiting=held_now, wall=wall - queue, notes=())
     return RecordedClocks(work=_above_0(cpu), blocked=blocked, waiting=queue, wall=wall, notes=())
+
+
+def _held_in_each(totals: Floats, seconds: Floats) -> Floats:
+    """Of each iteration the part that was throttled, by how totals that are read now and then grew of late."""
+    found = np.zeros_like(seconds)
+    ends = np.cumsum(np.nan_to_num(seconds), axis=0)
+    for rank, grown in enumerate(np.maximum.accumulate(np.nan_to_num(totals), axis=0).T):
+        since = np.maximum(np.searchsorted(ends[:, rank], ends[:, rank] - _BETWEEN_READINGS_SECONDS) - 1, 0)
+        lasted = ends[:, rank] - ends[since, rank]
+        share = np.divide(grown - grown[since], lasted, out=np.zeros_like(lasted), where=lasted > 0)
+        found[:, rank] = np.minimum(share, 1.0) * seconds[:, rank]
+    return found
 
 
 def _above_0(seconds: Floats) -> Floats:

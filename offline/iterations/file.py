@@ -14,7 +14,7 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 NEEDED = ("iteration", "rank", "compute_seconds")
-SECONDS = ("wall_seconds", "wait_seconds", "cpu_seconds", "queue_seconds", "loop_wall_seconds")
+SECONDS = ("wall_seconds", "wait_seconds", "cpu_seconds", "queue_seconds", "loop_wall_seconds", "throttled_seconds")
 OPTIONAL = (*SECONDS, "tokens", "mark")
 
 _NO_MARK = frozenset({"", "0", "0.0", "false", "no", "none", "nan", "null", "n/a", "na", "-"})

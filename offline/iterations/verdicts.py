@@ -12,14 +12,12 @@ from evenkeel.services.detector.domain.expectation.forgetting_least_squares impo
 from evenkeel.services.detector.domain.findings.verdict import Culprit, Evidence, Verdict, VerdictKind, verdict_id
 from evenkeel.services.detector.domain.residual.clocks import smallest_scales
 from evenkeel.services.detector.domain.scan.devices import DeviceScan, SpeedChange
-from evenkeel.services.detector.domain.told.words import clock_evidence
+from evenkeel.services.detector.domain.told.words import clock_evidence, confidence_of
 
 Floats = npt.NDArray[np.float64]
 
 SKIPPED_AT_START = 2
 """Iterations that warm up and are not judged."""
-
-_LARGEST_CONFIDENCE = 0.999
 
 
 class RecordedDevices:
@@ -106,7 +104,7 @@ class RecordedDevices:
             culprits=(Culprit(rank=rank, incarnation=0),),
             throughput=change.throughput,
             throughput_margin=change.margin,
-            confidence=min(1 - 0.5 * math.erfc(change.distance / math.sqrt(2)), _LARGEST_CONFIDENCE),
+            confidence=confidence_of(change.distance),
             first_iteration=change.first_iteration,
             decided_iteration=iteration,
             decided_at_unix_seconds=0.0,

@@ -22,7 +22,7 @@ WARM_UP = 25
 _NEWEST = 20
 _CGROUP = Path("/sys/fs/cgroup/cpu")
 _SIZE, _BYTES = 96, 1 << 20
-_STOP_PERIOD_SECONDS = 0.06
+_ITERATIONS_A_STOP = 1.5
 _SWITCHES_EVERY = 100
 _STOPPER = """
 import os, sys, time
@@ -114,7 +114,7 @@ class Slowdown:
                 self._seconds = extra * wall
             case Fault.STOPS:
                 share = extra / (1 + extra)
-                command = [sys.executable, "-c", _STOPPER, str(self._pid), str(share), str(_STOP_PERIOD_SECONDS)]
+                command = [sys.executable, "-c", _STOPPER, str(self._pid), str(share), str(_ITERATIONS_A_STOP * wall)]
                 self._stopper = subprocess.Popen(command)
             case Fault.QUOTA:
                 of_process = median((each.process_cpu_seconds or 0.0) / each.wall_seconds for each in newest)

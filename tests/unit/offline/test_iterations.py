@@ -93,6 +93,21 @@ def test_cells_that_were_not_read_are_no_clock(tmp_path: Path) -> None:
     assert "queue_seconds" in clocks.notes[0]
 
 
+@pytest.mark.parametrize("held", [0.0, 0.7])
+def test_a_rank_that_waits_for_a_core_is_slow_as_far_as_a_quota_holds_it(tmp_path: Path, held: float) -> None:
+    columns = recording(sleeps_from=300)
+    waits = np.where((columns["rank"] == 7) & (columns["iteration"] >= 150), 0.03, 0.0)
+    for name in ("compute_seconds", "queue_seconds", "loop_wall_seconds", "wall_seconds"):
+        columns[name] = columns[name] + waits
+    totals = np.cumsum((held * waits).reshape(300, 2), axis=0)
+    columns["throttled_seconds"] = np.repeat(totals[::15], 15, axis=0).reshape(-1)
+    findings, _ = replayed(write_csv(tmp_path / "job.csv", columns))
+    assert [finding["culprits"][0]["rank"] for finding in findings[:1]] == ([7] if held else [])
+    assert all("waiting for a core" in finding["evidence"][0]["name"] for finding in findings[:1])
+    without, _ = replayed(write_csv(tmp_path / "other.csv", columns, without=("throttled_seconds",)))
+    assert without[0]["culprits"][0]["rank"] == 7
+
+
 def test_marked_iterations_are_not_judged(tmp_path: Path) -> None:
     columns = recording(sleeps_from=250)
     columns["mark"] = (columns["iteration"] >= 250).astype(np.float64)

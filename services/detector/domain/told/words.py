@@ -14,8 +14,7 @@ from evenkeel.services.detector.domain.processes.life import ProcessFinding
 from evenkeel.services.detector.domain.profile.profile import RankThroughput
 from evenkeel.services.detector.domain.residual.clocks import WHAT, Clock
 
-_PRIOR_ODDS = 1e-4
-"""Odds that a device changed at a given iteration, before looking at it."""
+_LARGEST_CONFIDENCE = 0.999
 
 
 def probe_evidence(probe: ProbeReport) -> Evidence:
@@ -104,12 +103,17 @@ def health_verdict(
         culprits=(culprit,),
         throughput=change.throughput,
         throughput_margin=change.margin,
-        confidence=1 / (1 + math.exp(-min(change.nats, 60.0)) / _PRIOR_ODDS),
+        confidence=confidence_of(math.sqrt(2 * max(change.nats, 0.0))),
         first_iteration=change.first_iteration,
         decided_iteration=frame.iteration,
         decided_at_unix_seconds=frame.closed_at_unix_seconds,
         evidence=evidence,
     )
+
+
+def confidence_of(distance: float) -> float:
+    """How surely a device is slow that is so many standard errors from healthy, 0.5 to 0.999."""
+    return min(1 - 0.5 * math.erfc(distance / math.sqrt(2)), _LARGEST_CONFIDENCE)
 
 
 AGAINST = "against expectation and peers"
