@@ -6,12 +6,17 @@ from dataclasses import replace
 from typing import Any
 from unittest import mock
 
+from evenkeel.history.records import CulpritRecord
+from evenkeel.history.vocabulary import VerdictKind
 from evenkeel.layouts import copies
 from evenkeel.layouts.rank_state import RankState
 from evenkeel.services.scheduler.dispatch import two_phase
 from evenkeel.services.scheduler.dispatch.plan_run import PlanRun, Stage
 from evenkeel.services.scheduler.dispatch.question import Question
 from evenkeel.services.scheduler.dispatch.run_events import Verb
+from evenkeel.services.scheduler.dispatch.two_phase import Flight
+from evenkeel.services.scheduler.domain import transitions
+from evenkeel.services.scheduler.domain.job_state import JobKnowledge
 from evenkeel.trainer_sdk.control.acceptor import Acceptor
 from evenkeel.trainer_sdk.control.standing import Committed, without_switch
 from evenkeel.trainer_sdk.control.state import ApplyMode, Commit, Reshape
@@ -76,12 +81,34 @@ def history_takes_from_anybody() -> Patches:
     return [(Leases, "hold", lambda self, term: None)]
 
 
+def not_told_that_it_is_off() -> Patches:
+    """A plan comes to nothing, and those who were asked about it are left with it."""
+
+    async def tell_nobody(self: Flight, run: PlanRun) -> None:
+        pass
+
+    return [(Flight, "_tell_that_it_is_off", tell_nobody)]
+
+
+def blames_the_successor() -> Patches:
+    """A verdict about an earlier process of a rank counts against the one that is there now."""
+
+    def is_current(job: JobKnowledge, culprit: CulpritRecord, kind: str, real: Any = transitions._is_current) -> Any:
+        info = job.ranks.get(culprit.rank)
+        is_stale = info is not None and culprit.incarnation < info.incarnation
+        return (is_stale and kind != VerdictKind.REJOINED) or real(job, culprit, kind)
+
+    return [(transitions, "_is_current", is_current)]
+
+
 MISTAKES: tuple[Callable[[], Patches], ...] = (
     locked_out,
     without_copies,
     without_an_end,
     commit_before_it_is_durable,
     history_takes_from_anybody,
+    not_told_that_it_is_off,
+    blames_the_successor,
 )
 
 

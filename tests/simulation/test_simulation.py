@@ -6,7 +6,7 @@ import pytest
 import structlog
 
 from tests.simulation.faults import Scenario, drawn
-from tests.simulation.mistakes import MISTAKES, Patches, made
+from tests.simulation.mistakes import MISTAKES, Patches, commit_before_it_is_durable, made
 from tests.simulation.run import run
 from tests.simulation.search import first_broken, quiet, shrunk
 
@@ -40,8 +40,13 @@ def test_a_job_to_which_nothing_happens_trains_on_without_a_plan() -> None:
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_is_found_and_made_small(mistake: Callable[[], Patches]) -> None:
+def test_a_mistake_is_found(mistake: Callable[[], Patches]) -> None:
     with made(mistake):
+        assert first_broken(range(NUM_SEEDS)) is not None
+
+
+def test_what_breaks_is_made_small() -> None:
+    with made(commit_before_it_is_durable):
         found = first_broken(range(NUM_SEEDS))
         assert found is not None
         scenario, faults, _ = found

@@ -16,9 +16,9 @@ from evenkeel.scheduler.v1 import scheduler_pb2_grpc
 from evenkeel.trainer_sdk.launcher.agent.script_job import ScriptJob
 from tests.integration.hosts.agents import Agents
 from tests.integration.hosts.network import Network, why_not
-from tests.integration.replicas.torchruns import ROOT, children_of, train_alone
+from tests.integration.replicas.torchruns import LAST_PLACE, ROOT, children_of, train_alone
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(1200)]
 
 STEPS = 60
 SCRIPT = str(ROOT / "examples" / "replicas" / "ddp.py")
@@ -36,11 +36,11 @@ def test_ranks_that_die_and_hang_are_replaced_and_an_agent_dies_and_comes_back(m
         agents.until(lambda: any(step == 10 for _, step, _ in agents.lines))
         os.kill(children_of(agents.pids[1])[-1], signal.SIGKILL)
         agents.until(lambda: any("rank 3.0 ended: killed by SIGKILL" in line for line in agents.output))
-        agents.until(lambda: agents.output.count("replica 3: begins\n") == 2)
+        agents.until(lambda: agents.output.count("replica 3: begins\n") >= 2)
         agents.until(lambda: any(replica == 3 for replica, _, _ in agents.lines[-6:]))
         os.kill(children_of(agents.pids[2])[-1], signal.SIGSTOP)
         agents.until(lambda: any("rank 5.0 ended: killed by SIGKILL" in line for line in agents.output))
-        agents.until(lambda: agents.output.count("replica 5: begins\n") == 2)
+        agents.until(lambda: agents.output.count("replica 5: begins\n") >= 2)
         agents.kill(0)
         seen = len(agents.lines)
         agents.until(lambda: len(agents.lines) > seen)
@@ -49,7 +49,7 @@ def test_ranks_that_die_and_hang_are_replaced_and_an_agent_dies_and_comes_back(m
         agents.join()
         assert {replica for replica, step, _ in agents.lines if step == STEPS} == set(range(6))
         for _, step, loss in agents.lines:
-            assert float(loss) == pytest.approx(wanted[step], rel=1e-5)
+            assert float(loss) == pytest.approx(wanted[step], rel=1e-5, abs=LAST_PLACE)
     finally:
         agents.close()
 

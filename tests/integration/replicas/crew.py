@@ -88,8 +88,9 @@ def train(
     num_steps: int = NUM_STEPS,
     pause_seconds: float = 0.0,
     forget: bool = False,
+    leash: Any = None,
 ) -> None:
-    """A loop of a user's own."""
+    """A loop of a user's own; ``leash`` is of the crew: it goes no further."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0 / (1 + 0.1 * step))
     if not forget:
@@ -102,6 +103,8 @@ def train(
 
     while run.step < num_steps:
         step = run.step
+        while leash is not None and step >= leash.value:
+            time.sleep(0.01)
         for batch in run.micro_batches(batches):
             _meet(fate, "backward", step)
             time.sleep(pause_seconds)  # a device that takes its time
@@ -251,6 +254,12 @@ class Crew:
             assert time.monotonic() < deadline, f"not reached: {what}; {self.reports}"
             for output in wait(list(self._outputs.values()), timeout=0.02):
                 self._read(output)  # type: ignore[arg-type]
+
+    def let_train(self, num_steps: int) -> int:
+        """Let a crew with a leash come so much further than whoever is furthest: the steps that it may finish."""
+        newest = max((step for report in self.reports.values() for step in report.losses), default=-1)
+        self._options["leash"].value = newest + 1 + num_steps
+        return newest + 1 + num_steps
 
     def pass_time(self, seconds: float) -> None:
         """Read what replicas say for so long."""

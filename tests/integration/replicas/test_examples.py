@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.integration.replicas.torchruns import Torchruns, train_alone
+from tests.integration.replicas.torchruns import DEADLINE_SECONDS, LAST_PLACE, Torchruns, train_alone
 
 # Enough for those that are started again to load torch, and to come in, before the others have finished.
 NUM_STEPS = 150
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(1200)]
 
 
 def test_a_rank_is_killed_and_then_a_replica_with_its_torchrun_and_store(
@@ -27,11 +27,11 @@ def test_a_rank_is_killed_and_then_a_replica_with_its_torchrun_and_store(
     runs.until(lambda: any(replica == 2 and step == 30 for replica, step, _ in runs.lines))
     survivor = runs.ranks_of(2)[-1]
     os.kill(survivor, signal.SIGSTOP)  # else it may be done before the others have loaded torch again
-    runs.until(lambda: all(runs.output.count(f"replica {each}: begins\n") == 2 for each in (0, 1)))
+    runs.until(lambda: all(runs.output.count(f"replica {each}: begins\n") >= 2 for each in (0, 1)))
     os.kill(survivor, signal.SIGCONT)
     for each in runs.processes:
-        assert each.wait(200) == 0, "".join(runs.output[-40:])
+        assert each.wait(DEADLINE_SECONDS) == 0, "".join(runs.output[-40:])
     runs.until(lambda: {replica for replica, step, _ in runs.lines if step == NUM_STEPS} == {0, 1, 2})
     for _, step, loss in runs.lines:
-        assert float(loss) == pytest.approx(wanted[step], rel=1e-5)
+        assert float(loss) == pytest.approx(wanted[step], rel=1e-5, abs=LAST_PLACE)
     assert [step for replica, step, _ in runs.lines if replica == 2] == list(range(10, NUM_STEPS + 1, 10))

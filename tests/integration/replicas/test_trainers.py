@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.integration.replicas.torchruns import STEPS, Torchruns, train_alone
+from tests.integration.replicas.torchruns import DEADLINE_SECONDS, LAST_PLACE, STEPS, Torchruns, train_alone
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(1200)]
 
 STOCK = {
     "hf": "import transformers, evenkeel.hf; evenkeel.hf.Trainer = transformers.Trainer",
@@ -49,13 +49,15 @@ def test_replicas_train_like_the_librarys_own_trainer(
         runs.until(lambda: any(replica == 0 and step == 20 for replica, step, _ in runs.lines))
         survivor = runs.ranks_of(0)[-1]
         os.kill(survivor, signal.SIGSTOP)  # else it may be done before the other has loaded its library again
-        runs.until(lambda: runs.output.count("replica 1: begins\n") == 2)
+        runs.until(lambda: runs.output.count("replica 1: begins\n") >= 2)
         os.kill(survivor, signal.SIGCONT)
     for each in runs.processes:
-        assert each.wait(200) == 0, "".join(runs.output[-40:])
+        assert each.wait(DEADLINE_SECONDS) == 0, "".join(runs.output[-40:])
     runs.until(lambda: {replica for replica, step, _ in runs.lines if step == STEPS} == {0, 1})
     for replica, step, loss in runs.lines:
-        assert float(loss) == pytest.approx(stock_losses[step], rel=1e-5), f"replica {replica}, step {step}"
+        assert float(loss) == pytest.approx(stock_losses[step], rel=1e-5, abs=LAST_PLACE), (
+            f"replica {replica}, step {step}"
+        )
     steps = {each: [step for replica, step, _ in runs.lines if replica == each] for each in (0, 1)}
     assert steps[0] == list(range(1, STEPS + 1))
     # Whoever was away has steps that it heard nothing of, and none twice.

@@ -13,6 +13,10 @@ from typing import IO
 
 ROOT = Path(__file__).parents[3]
 STEPS = 60
+DEADLINE_SECONDS = 600.0
+"""Loading torch takes a second, or minutes where many load it."""
+LAST_PLACE = 2e-6
+"""Losses are printed with six places."""
 Line = tuple[int, int, str]
 """Replica, step, loss."""
 
@@ -43,7 +47,7 @@ class Output:
 
     def until(self, condition: Callable[[], bool]) -> None:
         with self._changed:
-            assert self._changed.wait_for(condition, 200), "".join(self.output[-40:])
+            assert self._changed.wait_for(condition, DEADLINE_SECONDS), "".join(self.output[-40:])
 
     def join(self) -> None:
         for reader in self._readers:
