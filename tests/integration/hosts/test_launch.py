@@ -47,7 +47,10 @@ def test_ranks_that_die_and_hang_are_replaced_and_an_agent_dies_and_comes_back(m
         agents.start(0)
         assert [agents.wait(host) for host in (0, 1, 2)] == [0, 0, 0], "".join(agents.output[-40:])
         agents.join()
-        assert {replica for replica, step, _ in agents.lines if step == STEPS} == set(range(6))
+        finished = {replica for replica, step, _ in agents.lines if step == STEPS}
+        # Where the machine is busy the others may be done before the agent that was started again has its ranks up.
+        late = {each for each in (0, 1) if any(f"replica {each} ends: the job has" in line for line in agents.output)}
+        assert finished | late == set(range(6)), "".join(agents.output[-40:])
         for _, step, loss in agents.lines:
             assert float(loss) == pytest.approx(wanted[step], rel=1e-5, abs=LAST_PLACE)
     finally:

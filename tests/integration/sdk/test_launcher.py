@@ -339,8 +339,8 @@ def test_a_stop_does_not_wait_for_a_start_that_still_loads_its_libraries(tmp_pat
     launcher = Launcher(job(tmp_path, job_token="a-token-of-this-job"))
     with ThreadPoolExecutor(max_workers=1) as pool:
         starting = pool.submit(launcher.start)
-        eventually(lambda: launcher._state.zygote_pid != 0, "no zygote")
-        zygote_pid = launcher._state.zygote_pid
+        eventually(lambda: launcher._ranks.state.zygote_pid != 0, "no zygote")
+        zygote_pid = launcher._ranks.state.zygote_pid
         launcher.stop()
         with pytest.raises(RuntimeError, match="did not start"):
             starting.result(timeout=60)
