@@ -217,17 +217,19 @@ def _cause_of(verdict: Verdict) -> str:
 
 def table_of(outcomes: list[Outcome]) -> str:
     """The outcomes for a page."""
-    heads = ("recording", "clocks", "limit", "bar", "told after", "throughput (true)", "by", "wrongly accused")
-    lines = ["| " + " | ".join((*heads, "recovered after", "")) + " |", "|" + "---|" * (len(heads) + 2)]
+    heads = ("recording", "limit", "bar", "told after", "throughput (true)", "by", "wrongly accused", "recovered after")
+    lines = ["| " + " | ".join((*heads, "")) + " |", "|" + "---|" * (len(heads) + 1)]
     for one in outcomes:
+        name = f"{one.name}, wall" if one.clocks == ClockChoice.WALL.value else one.name
         limit, bar = (f"{value:.1f}" if value < _LONGEST else "" for value in (one.limit, one.bar))
         delay = "" if one.delay is None else str(one.delay)
         throughput = "" if one.throughput is None else f"{one.throughput:.2f} ({one.truth:.2f})"
         wrong = ", ".join(f"rank {rank} at {at}" for rank, at in one.wrong)
         recovery = "" if one.recovery is None else str(one.recovery)
         verdict = "" if one.holds else "misses"
-        cells = (one.name, one.clocks, limit, bar, delay, throughput, one.cause, wrong, recovery, verdict)
-        lines.append("| " + " | ".join(cells) + " |")
+        lines.append(
+            "| " + " | ".join((name, limit, bar, delay, throughput, one.cause, wrong, recovery, verdict)) + " |"
+        )
     return "\n".join(lines)
 
 

@@ -17,7 +17,8 @@ from benchmarks.detection.recordings import judge, read_truth, summary_of, table
 from evenkeel.offline.iterations.clocks import ClockChoice
 
 OUT = Path("out/benchmarks/detection/live")
-OUTCOMES = OUT / "outcomes.json"
+OUT_OF_QUICK = OUT.with_name("live_quick")
+OUTCOMES = "outcomes.json"
 
 
 def main() -> None:
@@ -29,9 +30,9 @@ def main() -> None:
     parser.add_argument("--cases", nargs="*", default=[], help="only cases whose names hold one of these words")
     parser.add_argument("--again", action="store_true", help="run cases whose recording is there already")
     parser.add_argument("--list", action="store_true", help="say what would be run")
-    parser.add_argument("--out", type=Path, help=f"folder of the recordings; {OUT}, of --quick {OUT}_quick")
+    parser.add_argument("--out", type=Path, help=f"folder of the recordings; {OUT}, of --quick {OUT_OF_QUICK}")
     options = parser.parse_args()
-    folder = options.out or OUT.with_name(f"{OUT.name}_quick" if options.quick else OUT.name)
+    folder = options.out or (OUT_OF_QUICK if options.quick else OUT)
     count = options.healthy_iterations
     cases = QUICK if options.quick else tuple(healthy_cases(count) if options.healthy else all_cases(count))
     chosen = [case for case in cases if not options.cases or any(word in case.name for word in options.cases)]
@@ -47,7 +48,7 @@ def main() -> None:
     ]
     print(table_of(outcomes))
     print(summary_of(outcomes))
-    found = folder / OUTCOMES.name
+    found = folder / OUTCOMES
     write_outcomes(found, outcomes)
     print(f"{found} written")
 
