@@ -32,6 +32,7 @@ _CALLED = {
 }
 _SHORT = reprlib.Repr()  # YAML may hold a list of lists that is endless when it is written out
 _SHORT.maxstring = _SHORT.maxother = 80
+_LARGEST = 1e24
 _LIMITS = {"minimum": "at least", "exclusiveMinimum": "more than", "maximum": "at most"}
 
 
@@ -139,3 +140,28 @@ def _expected(schema: Schema, root: Schema) -> str:
 
 def _shown(value: object) -> str:
     return _SHORT.repr(value)
+
+
+def number(least: float = 0, most: float = _LARGEST) -> dict[str, Any]:
+    """The schema of a number."""
+    return {"type": "number", "minimum": least, "maximum": most}
+
+
+def above(limit: float = 0, most: float = _LARGEST) -> dict[str, Any]:
+    """The schema of a number that is more than a limit."""
+    return {"type": "number", "exclusiveMinimum": limit, "maximum": most}
+
+
+def whole(least: int = 0, most: float = _LARGEST) -> dict[str, Any]:
+    """The schema of a whole number."""
+    return {"type": "integer", "minimum": least, "maximum": most}
+
+
+def object_of(properties: dict[str, Any], *required: str) -> dict[str, Any]:
+    """The schema of an object that has these properties and no others."""
+    return {"type": "object", "required": list(required), "properties": properties, "additionalProperties": False}
+
+
+def list_of(items: dict[str, Any], least: int = 0) -> dict[str, Any]:
+    """The schema of a list."""
+    return {"type": "array", "items": items, "minItems": least}

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +27,7 @@ _ROUNDED = 1.0 - 1e-9
 _Floats = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Situation:
     """One question to the planner.
 
@@ -41,9 +42,7 @@ class Situation:
         device_bytes: Memory of a device that the job may fill; None = not known.
         domains: Where each rank is (its node, its scale-up domain); ranks that are not in it are nowhere known.
         links: Slow ones; all others are as the workload says.
-        dead: Ranks that hold a position and cannot be used.
         with_orders: The full shape with the orders of its replicas, if it has any; found in ``home``.
-        may_have_orders: Whether layouts with orders come up at all.
         looks: What was asked before.
     """
 
@@ -57,27 +56,15 @@ class Situation:
     domains: Mapping[int, int | str] = field(default_factory=dict)
     links: tuple[SlowLink, ...] = ()
     with_orders: Layout | None = None
-    dead: tuple[int, ...] = field(init=False)
-    may_have_orders: bool = field(init=False, repr=False)
-    looks: Looks = field(init=False, repr=False)
-    _prices: list[Prices] = field(init=False, repr=False)
-    _keeps_domains: list[bool] = field(init=False, repr=False)
-    _well: list[bool] = field(init=False, repr=False)
-    _wary: list["Situation"] = field(init=False, repr=False)
+    looks: Looks = field(default_factory=Looks, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.throughputs and not 0.0 < min(self.throughputs.values()) <= max(self.throughputs.values()) <= 16.0:
             bad = {rank: p for rank, p in self.throughputs.items() if not 0.0 < p <= 16.0}
             raise ValueError(f"throughputs {bad}: each must be above 0 (leave dead ranks out) and at most 16")
-        object.__setattr__(self, "dead", tuple([rank for rank in self.layout.ranks if rank not in self.throughputs]))
-        object.__setattr__(self, "looks", Looks())
-        for name in ("_prices", "_keeps_domains", "_well", "_wary"):
-            object.__setattr__(self, name, [])
         if has_orders(self.home):
             object.__setattr__(self, "with_orders", replace(self.home, routes=()))
         object.__setattr__(self, "home", bare(self.home))
-        may = self.home.interleavable or self.with_orders is not None or has_orders(self.layout)
-        object.__setattr__(self, "may_have_orders", may)
         if self.device_bytes is not None and not self.device_bytes > 0.0:
             raise ValueError(f"device_bytes is {self.device_bytes}: it must be above 0")
 
@@ -91,15 +78,24 @@ class Situation:
         object.__setattr__(fewer, "looks", self.looks)
         return fewer
 
-    @property
+    @cached_property
+    def dead(self) -> tuple[int, ...]:
+        """Ranks that hold a position and cannot be used."""
+        return tuple([rank for rank in self.layout.ranks if rank not in self.throughputs])
+
+    @cached_property
+    def may_have_orders(self) -> bool:
+        """Whether layouts with orders come up at all."""
+        return self.home.interleavable or self.with_orders is not None or has_orders(self.layout)
+
+    @cached_property
     def wary(self) -> "Situation":
         """The question as the solver asks it: what stages wider than the full shape's may cost is in the seconds."""
         if self.cost.usual is not None:
             return self
-        if not self._wary:
-            self._wary.append(replace(self, cost=self.cost.wary(usual_shape(self.home))))
-            object.__setattr__(self._wary[0], "_prices", self._prices)  # whatever seconds are, the same bytes move
-        return self._wary[0]
+        wary = replace(self, cost=self.cost.wary(usual_shape(self.home)))
+        vars(wary)["prices"] = self.prices  # whatever seconds are, the same bytes move
+        return wary
 
     @property
     def proportional_bound(self) -> float:
@@ -112,12 +108,10 @@ class Situation:
         """Seconds per iteration when nothing is done; 0 when nothing cannot be done."""
         return 0.0 if self.dead else self.seconds(self.layout)
 
-    @property
+    @cached_property
     def all_is_well(self) -> bool:
         """True when every rank of the full shape is healthy, and so are all links."""
-        if not self._well:
-            self._well.append(not self.links and all(self.throughputs.get(r, 0.0) >= 1.0 for r in self.home.ranks))
-        return self._well[0]
+        return not self.links and all(self.throughputs.get(r, 0.0) >= 1.0 for r in self.home.ranks)
 
     @property
     def healthy_seconds(self) -> float:
@@ -265,17 +259,16 @@ class Situation:
             return 0.0
         return max(0.0, layout_peak(self.cost.model, layout, self.looks.peaks) - self.device_bytes)
 
-    @property
+    @cached_property
     def keeps_domains(self) -> bool:
         """Whether stages that a plan forms anew must lie in one domain each: most of the full shape's do.
 
         Tensor groups exchange data in every block, which the cost model takes to be as fast as within a domain.
         """
-        if not self._keeps_domains:
-            groups = [{self.domains.get(rank) for rank in s.ranks} for r in self.home.replicas for s in r.stages]
-            known = [group - {None} for group in groups] if self.domains else []
-            self._keeps_domains.append(2 * sum([len(group) > 1 for group in known]) < len(known))
-        return self._keeps_domains[0]
+        if not self.domains:
+            return False
+        groups = [{self.domains.get(rank) for rank in s.ranks} for r in self.home.replicas for s in r.stages]
+        return 2 * sum([len(group - {None}) > 1 for group in groups]) < len(groups)
 
     def domain(self, rank: int) -> int | str:
         """Only ranks for which this is the same may be put into one stage; the same for all where that is free."""
@@ -295,6 +288,9 @@ class Situation:
 
     def price(self, layout: Layout) -> Price:
         """What going to ``layout`` costs."""
-        if not self._prices:
-            self._prices.append(Prices(self.cost.model, self.layout, self.holders, self.transition))
-        return self._prices[0].of(layout)
+        return self.prices.of(layout)
+
+    @cached_property
+    def prices(self) -> Prices:
+        """What going from the layout in force to others costs."""
+        return Prices(self.cost.model, self.layout, self.holders, self.transition)

@@ -58,9 +58,12 @@ class Lever(ABC):
         """False where it changes nothing: the job's engine does not run what it leads to."""
         return True
 
-    @abstractmethod
     def propose(self, situation: Situation, base: Layout) -> Iterable[Layout]:
-        """Layouts that this lever alone leads to from ``base``, which names live ranks only. Best first, maybe none."""
+        """Layouts that this lever alone leads to from ``base``, which names live ranks only. Best first, maybe none.
+
+        None where the search sets it together with others, as it does schedules and all that is tuned.
+        """
+        return ()
 
     def propose_within(self, situation: Situation, base: Layout, seconds: float = math.inf) -> Iterable[Layout]:
         """Of those the ones that may be judged faster than some seconds."""

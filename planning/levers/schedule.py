@@ -6,12 +6,10 @@ sooner. It costs memory: activations stay until the weights' part. Nothing moves
 epoch anew. Offered only to jobs whose first layout names the schedules that their engine runs.
 """
 
-from collections.abc import Iterable
 from dataclasses import replace
 
 from evenkeel.layouts.layout import Layout
 from evenkeel.planning.levers.lever import Asked, Lever
-from evenkeel.planning.situation import Situation
 
 
 class Schedule(Lever):
@@ -23,14 +21,6 @@ class Schedule(Lever):
     def undone(self, before: Layout, after: Layout) -> Layout:
         """The same stages and quotas under the schedule as it was."""
         return replace(after, schedule=before.schedule)
-
-    def propose(self, situation: Situation, base: Layout) -> Iterable[Layout]:
-        """``base`` under each other schedule that the job may have."""
-        if not situation.home.schedules:
-            return
-        for name in dict.fromkeys((situation.home.schedule, *situation.home.schedules)):
-            if name != base.schedule:
-                yield replace(base, schedule=name)
 
     def describe(self, before: Layout, after: Layout) -> str:
         """Schedule before and after."""

@@ -6,10 +6,10 @@ iteration stay the same. Offered only to jobs whose first layout has a mix (:mod
 follows such rules. Time is taken as proportional to a micro-batch's size.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from evenkeel.layouts.layout import Layout, Replica
+from evenkeel.layouts.layout import Layout
 from evenkeel.layouts.mix import Mix
 from evenkeel.planning.levers.lever import Asked, Lever
 from evenkeel.planning.situation import Situation
@@ -82,25 +82,6 @@ class SequenceMix(Lever):
     def is_possible(self, situation: Situation) -> bool:
         """Whether the job has a mix."""
         return situation.home.mix is not None
-
-    def propose(self, situation: Situation, base: Layout) -> Iterable[Layout]:
-        """``base`` with the best mix for its quotas, and for equal quotas."""
-        rule = situation.home.mix
-        if rule is None:
-            return
-
-        def seconds_of(replica: int, quota: int) -> float:
-            return situation.makespan(base.replicas[replica].stages, quota, base.schedule)
-
-        own = tuple(replica.num_micro_batches for replica in base.replicas)
-        for quotas in dict.fromkeys((own, even_quotas(sum(own), len(own)))):
-            found = best_mix(seconds_of, quotas, rule)
-            if found is not None:
-                replicas = tuple(
-                    Replica(stages=replica.stages, num_micro_batches=quota)
-                    for replica, quota in zip(base.replicas, quotas, strict=True)
-                )
-                yield replace(base, replicas=replicas, mix=found[1])
 
     def describe(self, before: Layout, after: Layout) -> str:
         """Sizes of micro-batches per replica."""

@@ -7,8 +7,6 @@ and all splits are compared.
 """
 
 import math
-from collections.abc import Iterable
-from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -90,19 +88,6 @@ class LayerSplit(Lever):
 
     name = "layer_split"
     asked = Asked.TUNING, 1
-
-    def propose(self, situation: Situation, base: Layout) -> Iterable[Layout]:
-        """``base`` with the best split in every replica."""
-        yield replace(
-            base,
-            replicas=tuple(
-                Replica(
-                    stages=best_split(situation, replica.stages, replica.num_micro_batches, base.schedule),
-                    num_micro_batches=replica.num_micro_batches,
-                )
-                for replica in base.replicas
-            ),
-        )
 
     def describe(self, before: Layout, after: Layout) -> str:
         """Blocks per stage before and after, for replicas where they differ."""

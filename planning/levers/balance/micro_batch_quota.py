@@ -1,12 +1,10 @@
 """Lever: micro-batch quota. Replicas that are slower run fewer of the iteration's micro-batches; their number stays."""
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from heapq import heapify, heappop, heappush
 
-from evenkeel.layouts.layout import Layout, Replica
+from evenkeel.layouts.layout import Layout
 from evenkeel.planning.levers.lever import Asked, Lever
-from evenkeel.planning.situation import Situation
 
 
 def best_quotas(seconds_of: Callable[[int, int], float], start: Sequence[int]) -> tuple[int, ...]:
@@ -49,22 +47,6 @@ class MicroBatchQuota(Lever):
 
     name = "micro_batch_quota"
     asked = Asked.TUNING, 2
-
-    def propose(self, situation: Situation, base: Layout) -> Iterable[Layout]:
-        """``base`` with the best quotas."""
-
-        def seconds_of(replica: int, quota: int) -> float:
-            stages = base.replicas[replica].stages
-            return situation.makespan(stages, quota, base.schedule)
-
-        quotas = best_quotas(seconds_of, [replica.num_micro_batches for replica in base.replicas])
-        yield replace(
-            base,
-            replicas=tuple(
-                Replica(stages=replica.stages, num_micro_batches=quota)
-                for replica, quota in zip(base.replicas, quotas, strict=True)
-            ),
-        )
 
     def describe(self, before: Layout, after: Layout) -> str:
         """Quotas before and after."""

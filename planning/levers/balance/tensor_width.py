@@ -5,12 +5,11 @@ speeds, up to the rounding to whole granules.
 """
 
 import math
-from collections.abc import Iterable
 from dataclasses import replace
 from functools import lru_cache
 from heapq import heapify, heapreplace
 
-from evenkeel.layouts.layout import Layout, Replica, Stage
+from evenkeel.layouts.layout import Layout, Stage
 from evenkeel.planning.costs.cost_model import CostModel
 from evenkeel.planning.levers.lever import Asked, Lever
 from evenkeel.planning.situation import Situation
@@ -96,19 +95,6 @@ class TensorWidth(Lever):
 
     name = "tensor_width"
     asked = Asked.TUNING, 0
-
-    def propose(self, situation: Situation, base: Layout) -> Iterable[Layout]:
-        """``base`` with the best widths in every stage."""
-        replicas = tuple(
-            Replica(
-                stages=tuple(best_stage(situation, stage) for stage in replica.stages),
-                num_micro_batches=replica.num_micro_batches,
-            )
-            for replica in base.replicas
-        )
-        working = {rank for replica in replicas for rank in replica.ranks}
-        standbys = tuple(sorted({*base.ranks, *base.standbys} - working))
-        yield replace(base, replicas=replicas, standbys=standbys)
 
     def describe(self, before: Layout, after: Layout) -> str:
         """Which stages have new widths."""

@@ -12,7 +12,7 @@ from evenkeel.layouts.timeline import timeline_of
 from evenkeel.planning.costs.cost_model import replica_makespan
 from evenkeel.planning.costs.memory import replica_peaks
 from evenkeel.planning.costs.risks import judged_seconds, num_risks
-from evenkeel.planning.levers.balance.layer_split import LayerSplit
+from evenkeel.planning.levers.balance.tuning import LAYER_SPLIT, Tuner
 from evenkeel.planning.repair import repaired
 from evenkeel.planning.search.solver import solve
 from evenkeel.planning.situation import Situation
@@ -153,6 +153,6 @@ def test_a_schedule_is_not_given_up_because_another_one_s_splits_suit_it_badly(d
     solution = solve(situation)
     base = repaired(situation.layout, situation.throughputs)
     assert base is not None
-    alone = min(judged_seconds(situation, layout) for layout in LayerSplit().propose(situation, base))
+    alone = judged_seconds(situation, Tuner(situation).tuned(base, (LAYER_SPLIT,)))
     assert judged_seconds(situation, solution.layout) <= alone * (1.0 + TIE)
     assert "schedule" not in {action.lever for action in solution.actions}

@@ -16,6 +16,7 @@ from evenkeel.planning.costs.memory import replica_peaks
 from evenkeel.planning.costs.risks import RISK_MARGIN, judged_seconds
 from evenkeel.planning.levers import REGISTRY, Asked, asked_at
 from evenkeel.planning.levers.balance.fitting import stages_within
+from evenkeel.planning.levers.balance.tuning import Tuner
 from evenkeel.planning.repair import EmptyStage, repaired
 from evenkeel.planning.search.solver import solve
 from evenkeel.planning.situation import Situation
@@ -55,6 +56,8 @@ def test_a_plan_is_never_slower_than_any_lever_alone_nor_than_doing_nothing(situ
     judged = judged_seconds(situation, solved(situation).layout)
     bases = [b for how in EmptyStage if (b := repaired(situation.layout, situation.throughputs, how)) is not None]
     alone = [layout for lever in REGISTRY.values() for base in bases for layout in lever.propose(situation, base)]
+    tuning = [lever.name for lever in asked_at(Asked.TUNING)]
+    alone += [Tuner(situation).tuned(base, (name,)) for name in tuning for base in bases]
     for layout in (*bases, *alone):
         if set(layout.ranks) <= set(situation.throughputs) and not situation.excess_bytes(layout):
             assert judged <= judged_seconds(situation, layout) * (1.0 + TIE) + 1e-12

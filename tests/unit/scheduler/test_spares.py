@@ -6,8 +6,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from evenkeel.layouts.layout import uniform_layout
-from evenkeel.planning.levers.balance.micro_batch_quota import MicroBatchQuota
 from evenkeel.planning.levers.balance.tensor_width import best_stage
+from evenkeel.planning.levers.balance.tuning import MICRO_BATCH_QUOTA, Tuner
 from evenkeel.planning.levers.standby import Standby
 from evenkeel.planning.repair import repaired
 from evenkeel.planning.search.solver import solve
@@ -50,7 +50,7 @@ def test_a_standby_goes_where_it_helps_most_with_the_best_quotas(slow):
     base = repaired(HOME, situation.throughputs)
 
     def seconds(layout):
-        return min(situation.seconds(each) for each in MicroBatchQuota().propose(situation, layout))
+        return situation.seconds(Tuner(situation).tuned(layout, (MICRO_BATCH_QUOTA,)))
 
     everywhere = []
     for d, replica in enumerate(base.replicas):

@@ -9,6 +9,9 @@ from evenkeel.history.errors import FinishedJobError, UnknownRankError
 from evenkeel.history.records import IncidentRecord, PlanRecord, VerdictRecord
 from evenkeel.history.vocabulary import JobState, PlanMode, PlanState, VerdictKind
 from evenkeel.layouts.rank_state import Ballot
+from evenkeel.planning.costs.price import TransitionCosts
+from evenkeel.planning.search.solver import solve_at_once
+from evenkeel.planning.solution import NoPlanError
 from evenkeel.services.scheduler.dispatch.agreement import NothingLeftError, RecoveryNeededError
 from evenkeel.services.scheduler.dispatch.protocol import CannotReshapeError, RankAwayError, StaleBallotError
 from evenkeel.services.scheduler.domain.changes import JobStateRecord
@@ -35,6 +38,29 @@ def test_a_death_is_saved_with_what_it_leads_to_and_the_planner_works_meanwhile(
     play.applied()
     assert (play.job.plan, play.known.epoch, play.job.said) == (None, 1, JobState.RUNNING)
     assert list(play.plan_states.values()) == [[PlanState.PROPOSED, PlanState.COMMITTED, PlanState.APPLIED]]
+
+
+def test_a_makeshift_plan_is_taken_and_once_it_is_applied_the_planner_is_asked_for_a_better_one() -> None:
+    play = Play()
+    (question,) = play.say(VerdictKind.FAIL_STOP, 3).meanwhile
+    rough = solve_at_once(question.about.situation(TransitionCosts()))
+    play.on(events.Solved(question.number, rough, 0.01, is_makeshift=True))
+    assert play.plan.flight.layout == rough.layout
+    assert play.agreed().meanwhile == ()
+    (again,) = play.applied().meanwhile
+    assert isinstance(again, steps.Solve)
+    # Nobody there again: what is in force is kept, and looked at again later.
+    same = solve_at_once(again.about.situation(TransitionCosts()))
+    play.on(events.Solved(again.number, same, 0.01, is_makeshift=True))
+    assert (play.job.plan, play.step.meanwhile, play.timers_set()) == (None, (), [Timer.SECOND_LOOK])
+
+
+def test_that_there_is_no_makeshift_plan_is_not_the_planner_s_word() -> None:
+    play = Play()
+    (question,) = play.say(VerdictKind.FAIL_STOP, 3).meanwhile
+    play.on(events.Solved(question.number, NoPlanError("nothing"), 0.01, is_makeshift=True))
+    assert play.timers_set() == [Timer.AGAIN]
+    assert isinstance(play.fire(Timer.AGAIN).meanwhile[0], steps.Solve)
 
 
 def test_what_is_known_by_now_is_what_the_planner_is_asked_and_an_answer_to_less_is_dropped() -> None:
