@@ -22,7 +22,7 @@ import torch
 from benchmarks.planning.tables import table, write_json
 from evenkeel.layouts.levels import levels_of
 from evenkeel.trainer_sdk.groups.building.assembly import Assembly, assembly_specs
-from evenkeel.trainer_sdk.groups.building.builder import GroupSpec, StoreGroupBuilder
+from evenkeel.trainer_sdk.groups.building.builder import GroupBuilder, GroupSpec
 from evenkeel.trainer_sdk.groups.c10d import c10d
 from evenkeel.trainer_sdk.groups.store.rendezvous import Rendezvous
 from evenkeel.trainer_sdk.groups.waiting import Waiter
@@ -52,7 +52,7 @@ def _rank(rank: int, ranks: Sequence[int], widths: Sequence[int], address: str, 
     """Builds and votes once per width; what comes of it goes to ``told``."""
     torch.set_num_threads(1)
     rendezvous = Rendezvous(address, f"vote-{len(ranks)}")
-    builder = StoreGroupBuilder(rank, rendezvous, device=CPU, waiter=WAITER, meeting_timeout_seconds=60.0)
+    builder = GroupBuilder(rank, rendezvous, device=CPU, waiter=WAITER, meeting_timeout_seconds=60.0)
     found = []
     for epoch, widest in enumerate(widths):
         builder.meet(epoch, ranks, 0)

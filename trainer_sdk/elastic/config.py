@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from enum import StrEnum
 from typing import Any
 
 from evenkeel.layouts.levels import WIDEST_GROUP
@@ -130,15 +129,6 @@ class OptimizerConfig:
             )
 
 
-class GroupBuilding(StrEnum):
-    """How an epoch's process groups come to be."""
-
-    REBUILD = "rebuild"
-    """New ones through the job's store; every torch that is supported can."""
-    RECONFIGURE = "reconfigure"
-    """Groups that are made alone and joined by handles; gloo of torch 2.14 and later."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopiesConfig:
     """Copies in the memory of peers of slices that would be gone with two ranks or nodes, or with one.
@@ -195,7 +185,6 @@ class TrainingConfig:
         num_iterations: Optimizer steps of the job.
         dtype: ``float32`` or ``float64``.
         device: ``cpu`` or ``cuda``.
-        groups: How process groups are built: ``rebuild`` or ``reconfigure``.
         vote_width: Most ranks that vote, or meet for a new epoch, in one group; larger jobs do it in levels.
         model: Model.
         workload: Workload.
@@ -210,7 +199,6 @@ class TrainingConfig:
     num_iterations: int = 400
     dtype: str = "float32"
     device: str = "cpu"
-    groups: GroupBuilding = GroupBuilding.REBUILD
     vote_width: int = WIDEST_GROUP
     model: ModelConfig = field(default_factory=ModelConfig)
     workload: WorkloadConfig = field(default_factory=WorkloadConfig)
@@ -224,9 +212,6 @@ class TrainingConfig:
         _check_whole("num_iterations", self.num_iterations, 0)
         if self.dtype not in ("float32", "float64"):
             raise ValueError(f"dtype {self.dtype!r}: use float32 or float64")
-        if self.groups not in tuple(GroupBuilding):
-            raise ValueError(f"groups {self.groups!r}: use {' or '.join(GroupBuilding)}")
-        object.__setattr__(self, "groups", GroupBuilding(self.groups))  # a job file has it as text
         if self.vote_width < 2:
             raise ValueError(f"vote_width {self.vote_width}: at least 2 ranks make a group")
         if self.resume_steps and not self.checkpoint.directory:

@@ -31,13 +31,13 @@ from evenkeel.trainer_sdk.elastic.measure.report import iteration_measured
 from evenkeel.trainer_sdk.elastic.measure.traffic import Traffic
 from evenkeel.trainer_sdk.elastic.model.data import Dataset
 from evenkeel.trainer_sdk.elastic.model.optimizer import clip_scale
-from evenkeel.trainer_sdk.elastic.program.group_choice import group_builder
 from evenkeel.trainer_sdk.elastic.program.runtime import EpochRuntime
 from evenkeel.trainer_sdk.elastic.state.holdings import Holdings
 from evenkeel.trainer_sdk.elastic.state.shard_state import ShardState, initial_state
 from evenkeel.trainer_sdk.elastic.state.transfers import MissingSliceError
 from evenkeel.trainer_sdk.elastic.state.transition import Arrival, Transition
 from evenkeel.trainer_sdk.emit.emitter import Emitter
+from evenkeel.trainer_sdk.groups.building.builder import GroupBuilder
 from evenkeel.trainer_sdk.groups.errors import Interrupted, PeerLost
 from evenkeel.trainer_sdk.groups.group import Group
 from evenkeel.trainer_sdk.groups.store.rendezvous import Rendezvous
@@ -108,7 +108,14 @@ class Engine:
         self._waiter = Waiter(mailbox.interrupted)
         self._rendezvous = Rendezvous(store_address, config.job_id)
         self._traffic = Traffic(rank, links or (None if self._rendezvous.loopback else RealLinks()))
-        self._builder = group_builder(config, rank, self._rendezvous, self._waiter, self._is_job_finished)
+        self._builder = GroupBuilder(
+            rank,
+            self._rendezvous,
+            device=self._torch_device,
+            waiter=self._waiter,
+            is_over=self._is_job_finished,
+            widest=config.vote_width,
+        )
         self._link_probes = LinkProbes(
             mailbox.probes, rank, links or RealLinks(), self._torch_device, emitter.progress, self._builder
         )

@@ -1,6 +1,6 @@
 """Process groups by epoch: built, waited for and abandoned without ever blocking the training thread for good."""
 
-from evenkeel.trainer_sdk.groups.building.builder import EpochGroups, GroupBuilder, GroupSpec, StoreGroupBuilder
+from evenkeel.trainer_sdk.groups.building.builder import EpochGroups, GroupBuilder, GroupSpec
 from evenkeel.trainer_sdk.groups.building.side_group import SideGroup
 from evenkeel.trainer_sdk.groups.errors import Interrupted, PeerLost
 from evenkeel.trainer_sdk.groups.group import Group, Pending
@@ -17,6 +17,5 @@ __all__ = [
     "Pending",
     "Rendezvous",
     "SideGroup",
-    "StoreGroupBuilder",
     "Waiter",
 ]

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from torch import nn
 
-from evenkeel.trainer_sdk.groups.building.builder import GroupBuilder, StoreGroupBuilder
+from evenkeel.trainer_sdk.groups.building.builder import GroupBuilder
 from evenkeel.trainer_sdk.groups.store.rendezvous import Rendezvous
 from evenkeel.trainer_sdk.groups.waiting import Waiter
 from evenkeel.trainer_sdk.replicas.buckets import local
@@ -68,7 +68,7 @@ def join_replicas(
         line = log.lines.address
         device = local(parameters[0]).device
         patience = Patience(rendezvous, log, seconds=place.hang_seconds, replica=place.replica, index=place.index)
-        builder = StoreGroupBuilder(place.rank, rendezvous, device=device, waiter=Waiter(patience.interrupted))
+        builder = GroupBuilder(place.rank, rendezvous, device=device, waiter=Waiter(patience.interrupted))
     return Replicas(
         model,
         parameters,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from evenkeel.trainer_sdk.control.mailbox import Mailbox
-from evenkeel.trainer_sdk.groups.building.builder import StoreGroupBuilder
+from evenkeel.trainer_sdk.groups.building.builder import GroupBuilder
 from evenkeel.trainer_sdk.groups.store.rendezvous import Rendezvous
 from evenkeel.trainer_sdk.launcher.processes.store_keeper import StoreKeeper
 from tests.integration.elastic.rank_process import DEADLINE_SECONDS, fork
@@ -92,7 +92,7 @@ class StoreFate:
     after: bool = False
 
 
-_OWNERS: dict[str, type] = {"meet": Rendezvous, "_await": Rendezvous, "connect": StoreGroupBuilder}
+_OWNERS: dict[str, type] = {"meet": Rendezvous, "_await": Rendezvous, "connect": GroupBuilder}
 
 
 @contextmanager

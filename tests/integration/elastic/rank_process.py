@@ -23,7 +23,7 @@ from evenkeel.trainer_sdk.emit.left_value import number
 from evenkeel.trainer_sdk.emit.measured import Measured
 from evenkeel.trainer_sdk.emit.progress import ProgressMark
 from evenkeel.trainer_sdk.groups.building.assembly import Assembly
-from evenkeel.trainer_sdk.groups.building.builder import StoreGroupBuilder
+from evenkeel.trainer_sdk.groups.building.builder import GroupBuilder
 from evenkeel.trainer_sdk.groups.delivery import Delivery
 
 DEADLINE_SECONDS = 150.0
@@ -46,7 +46,7 @@ class Fate:
 
 
 MOMENTS_OF_A_RESHAPE = {
-    "connect": (StoreGroupBuilder, "connect"),  # while groups are built
+    "connect": (GroupBuilder, "connect"),  # while groups are built
     "exchange": (Delivery, "exchange"),  # before slices move
     "gather": (Assembly, "gather"),  # slices are there, sums are not
 }

@@ -7,7 +7,7 @@ import torch
 
 from evenkeel.layouts.levels import levels_of
 from evenkeel.trainer_sdk.groups.building.assembly import Assembly, assembly_specs
-from evenkeel.trainer_sdk.groups.building.builder import StoreGroupBuilder
+from evenkeel.trainer_sdk.groups.building.builder import GroupBuilder
 from evenkeel.trainer_sdk.groups.delivery import Delivery
 from evenkeel.trainer_sdk.groups.store.rendezvous import Rendezvous
 from evenkeel.trainer_sdk.groups.waiting import Waiter
@@ -19,9 +19,9 @@ CPU = torch.device("cpu")
 RANKS = (1, 2, 4, 5, 8, 9, 11)
 
 
-def _builder(rank: int, address: str, widest: int) -> StoreGroupBuilder:
+def _builder(rank: int, address: str, widest: int) -> GroupBuilder:
     waiter = Waiter(lambda: False)
-    return StoreGroupBuilder(rank, Rendezvous(address, "job"), device=CPU, waiter=waiter, widest=widest)
+    return GroupBuilder(rank, Rendezvous(address, "job"), device=CPU, waiter=waiter, widest=widest)
 
 
 def _run(body: Callable[[int], None], ranks: Sequence[int] = RANKS) -> None:

@@ -1,4 +1,4 @@
-"""Process groups on a real store, however they are built: what does not end by itself ends when it is told to."""
+"""Process groups on a real store: what does not end by itself ends when it is told to."""
 
 import os
 import signal
@@ -8,13 +8,10 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from evenkeel.trainer_sdk.elastic.config import GroupBuilding, TrainingConfig
 from evenkeel.trainer_sdk.elastic.gradients.gradient_ledger import GradientLedger, SummedStretch, Tally
 from evenkeel.trainer_sdk.elastic.gradients.sum_mover import gather_ledgers
-from evenkeel.trainer_sdk.elastic.program.group_choice import group_builder
 from evenkeel.trainer_sdk.groups.building.assembly import Assembly
-from evenkeel.trainer_sdk.groups.building.builder import GroupSpec, StoreGroupBuilder
-from evenkeel.trainer_sdk.groups.building.reconfigure_builder import ReconfigureGroupBuilder, can_reconfigure
+from evenkeel.trainer_sdk.groups.building.builder import GroupBuilder, GroupSpec
 from evenkeel.trainer_sdk.groups.errors import Interrupted, PeerLost
 from evenkeel.trainer_sdk.groups.group import Reduction
 from evenkeel.trainer_sdk.groups.store.rendezvous import Rendezvous
@@ -29,26 +26,11 @@ WORLD = GroupSpec(name="world", ranks=(0, 1))
 CPU = torch.device("cpu")
 
 
-class MakeBuilder:
-    """Makes one kind of builder for a rank."""
-
-    def __init__(self, kind: type[StoreGroupBuilder]) -> None:
-        self._kind = kind
-
-    def __call__(self, rank: int, address: str, interrupted: Callable[[], bool] = lambda: False) -> StoreGroupBuilder:
-        return self._kind(rank, Rendezvous(address, "job"), device=CPU, waiter=Waiter(interrupted))
+def make_builder(rank: int, address: str, interrupted: Callable[[], bool] = lambda: False) -> GroupBuilder:
+    return GroupBuilder(rank, Rendezvous(address, "job"), device=CPU, waiter=Waiter(interrupted))
 
 
-@pytest.fixture(params=[StoreGroupBuilder, ReconfigureGroupBuilder], ids=["rebuild", "reconfigure"])
-def make_builder(request: pytest.FixtureRequest) -> MakeBuilder:
-    if request.param is ReconfigureGroupBuilder and not can_reconfigure(CPU):
-        pytest.skip(f"torch {torch.__version__} has no reconfigure")
-    return MakeBuilder(request.param)
-
-
-def test_collectives_of_a_group_give_everybody_the_same(
-    start_store: Callable[[], str], make_builder: MakeBuilder
-) -> None:
+def test_collectives_of_a_group_give_everybody_the_same(start_store: Callable[[], str]) -> None:
     address = start_store()
 
     def rank(place: int) -> None:
@@ -73,9 +55,7 @@ def test_collectives_of_a_group_give_everybody_the_same(
 
 
 @pytest.mark.parametrize("num_sums", [0, 1, 500])
-def test_ledgers_of_any_length_reach_everybody(
-    start_store: Callable[[], str], make_builder: MakeBuilder, num_sums: int
-) -> None:
+def test_ledgers_of_any_length_reach_everybody(start_store: Callable[[], str], num_sums: int) -> None:
     address, names = start_store(), [f"parameter {index}" for index in range(500)]
     mine = {
         0: GradientLedger((), Tally(iteration=3, losses={1: 0.1 + 0.2})),
@@ -93,9 +73,7 @@ def test_ledgers_of_any_length_reach_everybody(
     assert run_together(rank, (0, 1)) == [0, 0]
 
 
-def test_an_interrupt_ends_a_meeting_to_which_nobody_comes(
-    start_store: Callable[[], str], make_builder: MakeBuilder
-) -> None:
+def test_an_interrupt_ends_a_meeting_to_which_nobody_comes(start_store: Callable[[], str]) -> None:
     address = start_store()
 
     def rank() -> None:
@@ -107,9 +85,7 @@ def test_an_interrupt_ends_a_meeting_to_which_nobody_comes(
     assert ended(fork(rank)) == 0
 
 
-def test_an_interrupt_ends_a_build_whose_peer_died_after_the_meeting(
-    start_store: Callable[[], str], make_builder: MakeBuilder
-) -> None:
+def test_an_interrupt_ends_a_build_whose_peer_died_after_the_meeting(start_store: Callable[[], str]) -> None:
     address, (heard, told) = start_store(), os.pipe()
 
     def dies() -> None:
@@ -128,7 +104,7 @@ def test_an_interrupt_ends_a_build_whose_peer_died_after_the_meeting(
 
 
 def test_a_killed_peer_is_lost_and_a_new_epoch_works_while_the_old_group_is_abandoned(
-    start_store: Callable[[], str], make_builder: MakeBuilder
+    start_store: Callable[[], str],
 ) -> None:
     address = start_store()
 
@@ -148,9 +124,7 @@ def test_a_killed_peer_is_lost_and_a_new_epoch_works_while_the_old_group_is_aban
     assert [ended(pid) for pid in [fork(lambda place=place: rank(place)) for place in range(3)]] == [0, 0, 0]
 
 
-def test_a_hung_peer_holds_up_neither_the_interrupt_nor_the_next_epoch(
-    start_store: Callable[[], str], make_builder: MakeBuilder
-) -> None:
+def test_a_hung_peer_holds_up_neither_the_interrupt_nor_the_next_epoch(start_store: Callable[[], str]) -> None:
     address = start_store()
 
     def rank(place: int) -> None:
@@ -178,7 +152,7 @@ def test_a_hung_peer_holds_up_neither_the_interrupt_nor_the_next_epoch(
 
 
 def test_a_group_beside_the_work_is_used_by_its_members_and_given_up_without_harm_to_the_wider_one(
-    start_store: Callable[[], str], make_builder: MakeBuilder
+    start_store: Callable[[], str],
 ) -> None:
     address = start_store()
     pair = GroupSpec(name="probe/1/0-2", ranks=(0, 2))
@@ -213,28 +187,3 @@ def test_a_group_beside_the_work_is_used_by_its_members_and_given_up_without_har
 def test_an_address_without_a_port_is_refused() -> None:
     with pytest.raises(ValueError, match="expected host:port"):
         Rendezvous("localhost", "job")
-
-
-@pytest.mark.skipif(not can_reconfigure(CPU), reason="this torch has no reconfigure")
-@pytest.mark.parametrize(
-    ("building", "kind"),
-    [(GroupBuilding.REBUILD, StoreGroupBuilder), (GroupBuilding.RECONFIGURE, ReconfigureGroupBuilder)],
-)
-def test_a_job_says_how_its_groups_are_built(
-    building: GroupBuilding, kind: type[StoreGroupBuilder], start_store: Callable[[], str]
-) -> None:
-    address = start_store()
-
-    def rank() -> None:
-        config, waiter = TrainingConfig(groups=building), Waiter(lambda: False)
-        assert type(group_builder(config, 0, Rendezvous(address, "job"), waiter, lambda: False)) is kind
-
-    # In a process of its own: gloo's device has a thread, which processes that are forked later would lack.
-    assert ended(fork(rank)) == 0
-
-
-def test_where_groups_cannot_be_reconfigured_the_error_says_what_to_set(start_store: Callable[[], str]) -> None:
-    rendezvous = Rendezvous(start_store(), "job")
-    config = TrainingConfig(groups=GroupBuilding.RECONFIGURE, device="cuda")
-    with pytest.raises(ValueError, match=r'cannot reconfigure groups on cuda.*leave "groups" at "rebuild"'):
-        group_builder(config, 0, rendezvous, Waiter(lambda: False), lambda: False)

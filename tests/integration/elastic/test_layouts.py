@@ -31,7 +31,7 @@ from evenkeel.trainer_sdk.elastic.program.topology import WORLD, groups_of
 from evenkeel.trainer_sdk.elastic.state.ownership import OwnershipMap
 from evenkeel.trainer_sdk.elastic.state.shard_state import initial_state
 from evenkeel.trainer_sdk.emit.progress import ProgressMark
-from evenkeel.trainer_sdk.groups.building.builder import StoreGroupBuilder
+from evenkeel.trainer_sdk.groups.building.builder import GroupBuilder
 from evenkeel.trainer_sdk.groups.store.rendezvous import Rendezvous
 from evenkeel.trainer_sdk.groups.waiting import Waiter
 
@@ -148,9 +148,7 @@ def _train(config: TrainingConfig, layout: Layout, rank: int, store_address: str
     """Some iterations of one rank: its reduced gradients of the first, and the losses of all."""
     torch.set_num_threads(1)
     waiter = Waiter(Mailbox(rank).interrupted)
-    builder = StoreGroupBuilder(
-        rank, Rendezvous(store_address, config.job_id), device=torch.device("cpu"), waiter=waiter
-    )
+    builder = GroupBuilder(rank, Rendezvous(store_address, config.job_id), device=torch.device("cpu"), waiter=waiter)
     specs = parameter_specs(config.model)
     groups = builder.build(0, layout.ranks, groups_of(layout, plan_exchange(specs, layout), ()), 0).groups
     clock = Clock(UnpacedDevice(), ProgressMark())

@@ -12,7 +12,6 @@ import torch
 
 from evenkeel.layouts.layout import Layout, Replica, Stage, uniform_layout
 from evenkeel.trainer_sdk.elastic.config import (
-    GroupBuilding,
     ModelConfig,
     OptimizerConfig,
     TrainingConfig,
@@ -20,7 +19,6 @@ from evenkeel.trainer_sdk.elastic.config import (
 )
 from evenkeel.trainer_sdk.elastic.model.data import Dataset
 from evenkeel.trainer_sdk.elastic.model.reference import reference_losses
-from evenkeel.trainer_sdk.groups.building.reconfigure_builder import can_reconfigure
 from tests.integration.elastic.fleet import kept_of, run_of
 from tests.integration.elastic.rank_process import ANY
 
@@ -381,19 +379,3 @@ def test_what_another_replica_finished_is_kept_when_a_rank_dies_before_its_last_
     kept = {batch.index for sample in fleet.samples[5].values() for batch in kept_of(sample)}
     assert kept == {2, 3}
     assert fleet.num_executed(5) == 2
-
-
-@pytest.mark.skipif(not can_reconfigure(torch.device("cpu")), reason="this torch has no reconfigure")
-def test_a_job_whose_groups_are_reconfigured_survives_a_death_and_a_stop(start_fleet: Callable) -> None:
-    fates = {1: {"iteration": 3, "operation": "backward"}}
-    fleet = start_fleet(replace(config(14), groups=GroupBuilding.RECONFIGURE), UNIFORM, fates=fates)
-    fleet.mourn(1)
-    fleet.start_rank(1, 1, None)
-    fleet.recover(UNIFORM)
-    fleet.reached(6)
-    stopped = fleet.ranks.pop(6)
-    os.kill(stopped.pid, signal.SIGSTOP)
-    fleet.recover(without(6))
-    fleet.finish()
-
-    assert_as_if_nothing_happened(fleet, 14)

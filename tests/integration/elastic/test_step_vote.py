@@ -9,11 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import pytest
-import torch
 
 from evenkeel.layouts.layout import Layout
-from evenkeel.trainer_sdk.elastic.config import GroupBuilding, TrainingConfig
-from evenkeel.trainer_sdk.groups.building.reconfigure_builder import can_reconfigure
+from evenkeel.trainer_sdk.elastic.config import TrainingConfig
 from tests.integration.elastic import test_copies, test_reshape
 from tests.integration.elastic.test_reshape import (
     UNIFORM,
@@ -173,15 +171,3 @@ def test_two_levels_of_unequal_groups_survive_a_death_and_a_switch(start_fleet: 
     fleet.finish()
 
     assert_as_if_nothing_happened(fleet, 13)
-
-
-@pytest.mark.skipif(not can_reconfigure(torch.device("cpu")), reason="this torch has no reconfigure")
-def test_groups_that_are_reconfigured_vote_in_levels_too(start_fleet: Callable) -> None:
-    fates = {4: {"iteration": 3, "operation": VOTE, "nth": 3}}
-    fleet = start_fleet(replace(in_levels(7), groups=GroupBuilding.RECONFIGURE), UNIFORM, fates=fates)
-    fleet.mourn(4)
-    fleet.start_rank(4, 1, None)
-    fleet.recover(UNIFORM)
-    fleet.finish()
-
-    assert_as_if_nothing_happened(fleet, 7)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import pytest
 import torch
 
-from evenkeel.trainer_sdk.groups.building.builder import GroupSpec, StoreGroupBuilder
+from evenkeel.trainer_sdk.groups.building.builder import GroupBuilder, GroupSpec
 from evenkeel.trainer_sdk.groups.errors import Interrupted
 from evenkeel.trainer_sdk.groups.store.rendezvous import Rendezvous
 from evenkeel.trainer_sdk.groups.waiting import Waiter
@@ -88,7 +88,7 @@ def test_groups_are_met_for_and_built_through_deaths_of_the_store(
         GroupSpec(name="end", ranks=ranks),
     ]
 
-    class Killing(StoreGroupBuilder):
+    class Killing(GroupBuilder):
         """Kills the store before it builds a group."""
 
         doomed: Sequence[str] = ()

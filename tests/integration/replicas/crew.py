@@ -18,7 +18,7 @@ from torch.distributed import PrefixStore, TCPStore, init_process_group
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
 
-from evenkeel.trainer_sdk.groups.building.builder import StoreGroupBuilder
+from evenkeel.trainer_sdk.groups.building.builder import GroupBuilder
 from evenkeel.trainer_sdk.replicas import Place, Replicas, join_replicas
 from evenkeel.trainer_sdk.replicas.buckets import local
 from evenkeel.trainer_sdk.replicas.loop import Replicas as _Loop
@@ -137,7 +137,7 @@ def _meet(fate: Fate | None, moment: str, step: int) -> None:
 @contextmanager
 def _fated(fate: Fate | None) -> Iterator[None]:
     """Moments within the SDK's own calls."""
-    exchange, meet = _Loop._exchange, StoreGroupBuilder.add
+    exchange, meet = _Loop._exchange, GroupBuilder.add
 
     def fated_exchange(self: _Loop) -> Any:
         if fate is not None and fate.moment == "exchange" and self.step == fate.step:
@@ -145,16 +145,16 @@ def _fated(fate: Fate | None) -> Iterator[None]:
             _meet(fate, "exchange", self.step)
         return exchange(self)
 
-    def fated_add(self: StoreGroupBuilder, epoch: int, specs: Any) -> Any:
+    def fated_add(self: GroupBuilder, epoch: int, specs: Any) -> Any:
         if epoch > 1:
             _meet(fate, "meeting", fate.step if fate is not None else 0)
         return meet(self, epoch, specs)
 
-    _Loop._exchange, StoreGroupBuilder.add = fated_exchange, fated_add  # type: ignore[method-assign]
+    _Loop._exchange, GroupBuilder.add = fated_exchange, fated_add  # type: ignore[method-assign]
     try:
         yield
     finally:
-        _Loop._exchange, StoreGroupBuilder.add = exchange, meet  # type: ignore[method-assign]
+        _Loop._exchange, GroupBuilder.add = exchange, meet  # type: ignore[method-assign]
 
 
 class Crew:

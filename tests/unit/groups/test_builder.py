@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from evenkeel.trainer_sdk.groups.building.builder import CONNECT_TIMEOUT_SECONDS, GroupSpec, StoreGroupBuilder
+from evenkeel.trainer_sdk.groups.building.builder import CONNECT_TIMEOUT_SECONDS, GroupBuilder, GroupSpec
 from evenkeel.trainer_sdk.groups.errors import Interrupted, PeerLost
 from evenkeel.trainer_sdk.groups.group import Group
 from evenkeel.trainer_sdk.groups.store.rendezvous import Rendezvous
@@ -43,7 +43,7 @@ class TimedWaiter(Waiter):
         super().until(condition, 60.0, what)
 
 
-class ScriptedBuilder(StoreGroupBuilder):
+class ScriptedBuilder(GroupBuilder):
     """Builds a group once it may."""
 
     def __init__(self, store: ScriptedStore, waiter: Waiter, go: threading.Semaphore) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -51,51 +51,7 @@ class EpochGroups:
     announced: list[Any]
 
 
-class GroupBuilder(Protocol):
-    """Builds an epoch's groups. Used by the training thread."""
-
-    def build(
-        self, epoch: int, participants: Sequence[int], specs: Sequence[GroupSpec], announcement: Any
-    ) -> EpochGroups:
-        """Meet all participants, then build the groups of which this rank is part.
-
-        Args:
-            epoch: Epoch; never used for two different sets of participants.
-            participants: Every rank that calls this for the epoch.
-            specs: All groups of the epoch, in the same order on every rank.
-            announcement: JSON value for the others.
-
-        Raises:
-            Interrupted: The rank should park.
-            PeerLost: A participant went away.
-        """
-
-    def add(self, epoch: int, specs: Sequence[GroupSpec]) -> dict[str, Group]:
-        """Build further groups of an epoch whose participants have met.
-
-        Args:
-            epoch: Epoch.
-            specs: Groups, in an order that all their members share; those of which this rank is part are built.
-
-        Raises:
-            Interrupted: The rank should park.
-            PeerLost: A member went away.
-        """
-
-    def begin(self, epoch: int, spec: GroupSpec, *, is_over: Callable[[], bool]) -> SideGroup:
-        """Begin to build a further group of an epoch in the background; returns at once.
-
-        Args:
-            epoch: Epoch; its participants have met.
-            spec: The group; a member who does not begin it within ``SIDE_GROUP_TIMEOUT_SECONDS`` leaves it unbuilt.
-            is_over: True ends a wait in the group as an interrupt does.
-        """
-
-    def abandon(self, groups: Mapping[str, Group]) -> None:
-        """Give groups up, pending operations and all; returns at once."""
-
-
-class StoreGroupBuilder:
+class GroupBuilder:
     """Builds new groups for every epoch under a prefix of their own in the job's store (torch >= 2.11).
 
     Args:
@@ -134,7 +90,18 @@ class StoreGroupBuilder:
     def build(
         self, epoch: int, participants: Sequence[int], specs: Sequence[GroupSpec], announcement: Any
     ) -> EpochGroups:
-        """See :class:`GroupBuilder`."""
+        """Meet all participants, then build the groups of which this rank is part.
+
+        Args:
+            epoch: Epoch; never used for two different sets of participants.
+            participants: Every rank that calls this for the epoch.
+            specs: All groups of the epoch, in the same order on every rank.
+            announcement: JSON value for the others.
+
+        Raises:
+            Interrupted: The rank should park.
+            PeerLost: A participant went away.
+        """
         announced = self.meet(epoch, participants, announcement)
         return EpochGroups(epoch=epoch, groups=self.add(epoch, specs), announced=announced)
 
@@ -154,7 +121,16 @@ class StoreGroupBuilder:
         )
 
     def add(self, epoch: int, specs: Sequence[GroupSpec]) -> dict[str, Group]:
-        """See :class:`GroupBuilder`."""
+        """Build further groups of an epoch whose participants have met.
+
+        Args:
+            epoch: Epoch.
+            specs: Groups, in an order that all their members share; those of which this rank is part are built.
+
+        Raises:
+            Interrupted: The rank should park.
+            PeerLost: A member went away.
+        """
         mine = [spec for spec in specs if self._rank in spec.ranks]
         if not mine:
             return {}
@@ -176,7 +152,13 @@ class StoreGroupBuilder:
         return build.groups
 
     def begin(self, epoch: int, spec: GroupSpec, *, is_over: Callable[[], bool]) -> SideGroup:
-        """See :class:`GroupBuilder`."""
+        """Begin to build a further group of an epoch in the background; returns at once.
+
+        Args:
+            epoch: Epoch; its participants have met.
+            spec: The group; a member who does not begin it within ``SIDE_GROUP_TIMEOUT_SECONDS`` leaves it unbuilt.
+            is_over: True ends a wait in the group as an interrupt does.
+        """
         waiter = Waiter(lambda: self._waiter.interrupted() or is_over())
 
         def connect() -> Group:
@@ -188,7 +170,7 @@ class StoreGroupBuilder:
         return SideGroup(connect, self._graveyard.abandon)
 
     def abandon(self, groups: Mapping[str, Group]) -> None:
-        """See :class:`GroupBuilder`."""
+        """Give groups up, pending operations and all; returns at once."""
         self._graveyard.abandon(groups.values())
 
     def connect(self, rendezvous: Rendezvous, epoch: int, spec: GroupSpec) -> Group:
@@ -220,9 +202,7 @@ class StoreGroupBuilder:
 class _Build(threading.Thread):
     """Builds groups in their global order, which every rank shares: so nobody waits in a circle."""
 
-    def __init__(
-        self, builder: StoreGroupBuilder, rendezvous: Rendezvous, epoch: int, specs: Sequence[GroupSpec]
-    ) -> None:
+    def __init__(self, builder: GroupBuilder, rendezvous: Rendezvous, epoch: int, specs: Sequence[GroupSpec]) -> None:
         super().__init__(name=f"evenkeel-build-{epoch}", daemon=True)
         self._builder = builder
         self._rendezvous = rendezvous
