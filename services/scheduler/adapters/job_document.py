@@ -19,7 +19,7 @@ from evenkeel.services.scheduler.jobs.job import ActivePlan, Job, Process
 from evenkeel.services.scheduler.jobs.machine import registered_job
 from evenkeel.services.scheduler.plans.records import decision_from_document, flight_again
 
-_OF_JOB = ("said", "overtaken", "must_recover", "advised")
+_OF_JOB = ("said", "overtaken", "must_recover", "seen_to_end", "advised")
 _AS_REGISTERED = ("job_id", "tenant", "name", "model", "registered_at", "home", "finished")
 _IN_OWN_ROWS = ("layout", "layouts", "ranks", "newcomers", "exits", "seen", "flight")
 

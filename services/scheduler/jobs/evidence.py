@@ -56,7 +56,7 @@ def rank_said(draft: Draft, state: RankState) -> None:
 
 def all_ended(draft: Draft) -> None:
     """The detector has seen all processes end."""
-    draft.job = replace(draft.job, seen_to_end=True)
+    draft.job, draft.keep = replace(draft.job, seen_to_end=True), True
     draft.set_timer(Timer.ENDED, draft.moment.rules.ended_seconds)
 
 

@@ -87,6 +87,8 @@ def _begin(draft: Draft, again: bool) -> None:
     if not again:
         return
     draft.known = replace(not_started(known, draft.moment.at), changed=True)
+    if draft.job.seen_to_end:
+        draft.set_timer(Timer.ENDED, rules.ended_seconds)
     draft.then += [Evict(info, known.top_epoch) for info in hanging(known)]
     if run is not None and run.decision is None:
         flights.ground(draft, "the scheduler began anew before it was decided")
@@ -140,6 +142,8 @@ def _profile(draft: Draft, profile: JobProfile) -> None:
     except (ArithmeticError, ValueError) as error:  # figures that only this job can have; the next ones may be better
         draft.note("a profile that makes no sense", iteration=profile.iteration, error=repr(error))
         return
+    # A scheduler that takes over need not wait for the next one.
+    draft.keep = draft.known.workload is None and known.workload is not None
     draft.known = known
     draft.save += accounts
     if measured is not None:

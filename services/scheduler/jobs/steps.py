@@ -103,13 +103,15 @@ class Step:
 
     Attributes:
         job: The new state.
-        save: What goes into the history, in one transaction, in this order.
+        save: What goes into the history, in one transaction, in this order; the new state goes with it.
+        keep: Whether the new state is saved also where the history learns nothing.
         meanwhile: Done while that is written.
         then: Done once it is durable.
     """
 
     job: Job
     save: tuple[JobChange, ...] = ()
+    keep: bool = False
     meanwhile: tuple[Solve, ...] = ()
     then: tuple[Effect, ...] = ()
 
@@ -136,6 +138,7 @@ class Draft:
     job: Job
     moment: Moment
     save: list[JobChange] = field(default_factory=list)
+    keep: bool = False
     meanwhile: list[Solve] = field(default_factory=list)
     then: list[Effect] = field(default_factory=list)
 
@@ -172,7 +175,7 @@ class Draft:
     def step(self) -> Step:
         """The step."""
         meanwhile, then = tuple(self.meanwhile), tuple(self.then)
-        return Step(job=self.job, save=tuple(self.save), meanwhile=meanwhile, then=then)
+        return Step(job=self.job, save=tuple(self.save), keep=self.keep, meanwhile=meanwhile, then=then)
 
     def _tell(self, record: PlanRecord, event: PlanEventRecord) -> None:
         status = PlanStatus(

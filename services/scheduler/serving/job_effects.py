@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable, Mapping
 import structlog
 
 from evenkeel.layouts.rank_state import RankState
+from evenkeel.planning.costs.price import TransitionCosts
 from evenkeel.planning.search.solver import solve_at_once
-from evenkeel.planning.situation import Situation
 from evenkeel.planning.solution import NoPlanError, Solution
 from evenkeel.services.scheduler.dispatch.agreement import NoAgreementError
 from evenkeel.services.scheduler.dispatch.board import StateBoard
@@ -140,16 +140,16 @@ class JobEffects:
 
     async def _solve(self, question: steps.Solve) -> None:
         started, known, is_makeshift = time.perf_counter(), question.about, False
-        situation = await asyncio.to_thread(known.situation, self._parts.transition)
+        transition = self._parts.transition
         answer: Solution | NoPlanError
         try:
-            answer = await self._parts.planner.solve(situation)
+            answer = await self._parts.planner.solve(await asyncio.to_thread(known.situation, transition))
         except NoPlanError as error:
             answer = error
         except Exception as error:  # the boundary: whatever becomes of the planner, a death has a plan
             _log.exception("the planner failed: the plan is made without it", job_id=known.job_id)
             self._parts.metrics.planner_failures.inc()
-            answer, is_makeshift = await asyncio.to_thread(_solved_at_once, situation, error), True
+            answer, is_makeshift = await asyncio.to_thread(_solved_at_once, known, transition, error), True
         self._put(events.Solved(question.number, answer, time.perf_counter() - started, is_makeshift))
 
     async def _ask(self, ask: steps.Ask) -> None:
@@ -208,9 +208,9 @@ def flight_of(
     )
 
 
-def _solved_at_once(situation: Situation, problem: Exception) -> Solution | NoPlanError:
+def _solved_at_once(known: JobKnowledge, transition: TransitionCosts, problem: Exception) -> Solution | NoPlanError:
     try:
-        return solve_at_once(situation)
+        return solve_at_once(known.situation(transition))
     except NoPlanError as error:
         return error
     except Exception as error:  # the boundary: what one job's state does to the levers must not stop the others

@@ -175,7 +175,7 @@ class JobTask:
         step = on(before, event, steps.Moment(at=parts.now(), states=self.processes.board.states, rules=parts))
         for question in step.meanwhile:
             self._effects.solve(question)
-        if step.save:
+        if step.save or step.keep:
             # Who registers tries again by itself; everything else waits for the history.
             is_patient = not isinstance(event, events.RanksRegistered)
             changes = [*step.save]

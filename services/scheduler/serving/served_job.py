@@ -61,9 +61,6 @@ class ServedJob:
         self._renewing: asyncio.Task[None] | None = None
         self._has_failed = False
         self._task: JobTask | None = None
-        # What a restart would read again from Kafka's beginning.
-        self._profile: JobProfile | None = None
-        self._has_ended = False
 
     @property
     def is_ready(self) -> bool:
@@ -123,13 +120,10 @@ class ServedJob:
 
     async def take_profile(self, profile: JobProfile) -> None:
         """The job's newest profile."""
-        self._has_ended = False
         await self._take(events.ProfileTaken(profile), "profile")
-        self._profile = profile
 
     async def take_end(self) -> None:
         """The detector has seen all of its processes end."""
-        self._has_ended = True
         await self._take(events.AllEnded(), "end")
 
     def take_suspicion(self, suspicion: Suspicion) -> None:
@@ -221,13 +215,6 @@ class ServedJob:
         version = 0 if stored.state is None else stored.state.version
         self._task = task = self._task_of(restored_job(stored, _salt()), version, stored.record.job_token)
         await task.take(events.Began(again=True), "begin")
-        # One at which it fails is not given to it again.
-        profile, self._profile = self._profile, None
-        if profile is not None:
-            await task.take(events.ProfileTaken(profile), "profile")
-            self._profile = profile
-        if self._has_ended:
-            task.put(events.AllEnded())
 
     def _task_of(self, job: Job, version: int, token: str) -> JobTask:
         parts = self._parts

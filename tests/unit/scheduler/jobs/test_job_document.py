@@ -17,7 +17,7 @@ from evenkeel.services.scheduler.dispatch.agreement import NothingLeftError
 from evenkeel.services.scheduler.dispatch.protocol import Decision, RankAwayError
 from evenkeel.services.scheduler.domain.profiles import JobProfile
 from evenkeel.services.scheduler.jobs import events, steps
-from evenkeel.services.scheduler.jobs.job import Job
+from evenkeel.services.scheduler.jobs.job import Job, Timer
 from tests.simulation.history import MemoryHistory
 from tests.unit.scheduler.jobs.play import HOME, START, WORKLOAD, Play, gpt, registration
 
@@ -26,7 +26,6 @@ COMES_AGAIN = (
     "num_questions",
     "timers",
     "suspects",
-    "seen_to_end",
     "num_failures",
     "num_second_looks",
     "has_waited",
@@ -48,7 +47,7 @@ class Kept(Play):
 
     def on(self, event: events.Event) -> steps.Step:
         step = super().on(event)
-        if step.save and not step.job.known.finished:
+        if (step.save or step.keep) and not step.job.known.finished:
             self.version += 1
             for change in (*step.save, saved_state(step.job, self.before, self.version)):
                 self.history.take(change)
@@ -96,9 +95,10 @@ def as_kept(job: Job) -> Job:
 
 
 VERDICTS = (VerdictKind.FAIL_STOP, VerdictKind.HANG, VerdictKind.COMPUTE_SLOW, VerdictKind.RECOVERED)
+WHAT = ("verdict", "registers", "rejoins", "exits", "profile", "ends", "plan", "plan", "plan", "waits")
 HAPPENINGS = st.lists(
     st.tuples(
-        st.sampled_from(["verdict", "registers", "rejoins", "exits", "profile", "plan", "plan", "plan", "waits"]),
+        st.sampled_from(WHAT),
         st.integers(0, 7),
         st.sampled_from(VERDICTS),
     ),
@@ -122,6 +122,8 @@ def happens(job: Kept, what: str, rank: int, kind: VerdictKind) -> None:
         job.report_exit(rank, newest)
     elif what == "profile":
         job.profiled(job.known.iteration + 1 + rank)
+    elif what == "ends":
+        job.on(events.AllEnded())
     elif what == "waits":
         job.at += timedelta(seconds=10.0 * rank)
     elif job.step.meanwhile:
@@ -197,6 +199,16 @@ def test_processes_that_hang_are_told_to_leave_by_whoever_goes_on() -> None:
     job.job = job.restored()
     step = job.on(events.Began(again=True))
     assert [one.info.rank for one in step.then if isinstance(one, steps.Evict)] == [3]
+
+
+def test_the_first_profile_and_the_end_of_all_processes_are_kept_though_the_history_learns_nothing() -> None:
+    job = Kept()
+    assert not job.step.save
+    assert job.restored().known.workload == WORKLOAD
+    job.on(events.AllEnded())
+    job.job = job.restored()
+    job.on(events.Began(again=True))
+    assert Timer.ENDED in job.timers_set()
 
 
 def test_who_does_not_know_what_was_saved_last_saves_nothing() -> None:
