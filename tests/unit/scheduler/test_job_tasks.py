@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from evenkeel.history.errors import AbortedPlanError
+from evenkeel.history.errors import DeposedError
 from evenkeel.services.common.database import DatabaseAwayError
 from evenkeel.services.scheduler.serving.faults import JobFailedError
 from evenkeel.services.scheduler.serving.job_tasks import JobTasks
@@ -41,7 +41,7 @@ async def test_a_task_that_fails_is_told_and_ends_as_cancelled_while_the_others_
     [
         OperationalError("SELECT 1", {}, Exception("server closed the connection")),
         DatabaseAwayError("no answer in time"),
-        AbortedPlanError("p1"),
+        DeposedError("scheduler", 1),
     ],
 )
 async def test_a_database_that_is_away_and_a_lost_place_end_the_service_as_before(error: Exception) -> None:
