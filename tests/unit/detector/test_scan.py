@@ -61,7 +61,7 @@ def test_what_must_be_exceeded_follows_the_farthest_healthy_window_where_tails_a
     widths = _learned(odd)
     by_width = widths.widths[0, 0] * heights["calm"]
     assert heights["odd"] > max(1.1 * by_width, 1.2 * widths.farthest[0, 0])
-    assert 5 < heights["calm"] < 7
+    assert 4.5 < heights["calm"] < 6
 
 
 def _learned(noise: np.ndarray) -> Widths:

@@ -4,8 +4,8 @@ The width of a length is the root mean square of its windows, in units of what i
 nothing hangs together, more where noise wanders, whatever the way in which it does. Few windows of a long length are
 seen, so its width is drawn to what the shorter ones foretell: it goes on growing as it did from the one before to the
 last, give or take some. Degrees of freedom count what was seen and foretold; windows alike their neighbours, as those
-of wandering noise are, count for less. Tails are taken to be heavier than normal ones until many windows were seen:
-from then on the farthest of them tells where they are.
+of wandering noise are, count for less, and so does everything where the fourth moment shows tails that are not normal.
+Where they are much heavier than it can tell, the farthest window seen says so.
 
 What is learned waits: up to 256 frames, a quarter of a young job's age. What comes under suspicion meanwhile, or is
 told, is not learned.
@@ -29,7 +29,8 @@ _NUM_BASKETS = 16
 _PRIOR_WIDTH, _PRIOR_WINDOWS = 1.2, 16.0
 _GROWTH, _SPREAD_OF_GROWTH = 0.12, 0.15
 _LARGEST_GROWTH = 0.5 * np.log(2.0)
-_FREEDOMS_OF_TAILS, _WINDOWS_A_FREEDOM = 24.0, 16.0
+_PRIOR_TAIL, _PRIOR_WINDOWS_OF_TAIL = 0.3, 32.0
+_LEAST_TAIL, _LARGEST_TAIL = 1e-3, 0.3
 _LARGEST_MEMORY = 4096.0
 _FADES = 1 / 2048
 _MEAN_OF = 8.0
@@ -54,8 +55,9 @@ class Widths:
     farthest: Floats = field(default_factory=_none)
     _counts: Floats = field(default_factory=_none)
     _squares: Floats = field(default_factory=_none)
-    # What waits: how many, their squares, the farthest.
-    _waiting: Floats = field(default_factory=lambda: np.zeros((3, _NUM_BASKETS, 0, 0)))
+    _fourths: Floats = field(default_factory=_none)
+    # What waits: how many, their squares, those squared, the farthest.
+    _waiting: Floats = field(default_factory=lambda: np.zeros((4, _NUM_BASKETS, 0, 0)))
     # Windows are seen around the mean of their row's newest.
     _means: Floats = field(default_factory=lambda: np.zeros((len(LENGTHS), 0, 0)))
     _num_in_means: Floats = field(default_factory=lambda: np.zeros((len(LENGTHS), 0, 0)))
@@ -69,7 +71,8 @@ class Widths:
             farthest=np.zeros(kinds),
             _counts=np.zeros(kinds),
             _squares=np.zeros(kinds),
-            _waiting=np.zeros((3, _NUM_BASKETS, *kinds)),
+            _fourths=np.zeros(kinds),
+            _waiting=np.zeros((4, _NUM_BASKETS, *kinds)),
             _means=np.zeros(means),
             _num_in_means=np.zeros(means),
         )
@@ -108,8 +111,10 @@ class Widths:
         counts[healthy] = np.minimum(counts + 1, _MEAN_OF)[healthy]
         basket = self._waiting[:, frame // FRAMES_OF_A_BASKET % _NUM_BASKETS, :, place]
         basket[0] += self._share * seen.sum(axis=1)
-        basket[1] += self._share * np.where(seen, around**2, 0.0).sum(axis=1)
-        basket[2] = np.maximum(basket[2], np.where(seen, around, 0.0).max(axis=1))
+        squares = np.where(seen, around**2, 0.0)
+        basket[1] += self._share * squares.sum(axis=1)
+        basket[2] += self._share * (squares**2).sum(axis=1)
+        basket[3] = np.maximum(basket[3], np.where(seen, around, 0.0).max(axis=1))
 
     def release(self, frame: int, *, is_quiet: bool) -> None:
         """Learns what has waited long enough; to be asked whenever a basket is full, before the next is begun.
@@ -135,6 +140,7 @@ class Widths:
         """Finds the widths by all that was learned."""
         logs, freedoms = np.empty(self._counts.shape), np.empty(self._counts.shape)
         spread = np.full(len(logs), 1 / (2 * _PRIOR_WINDOWS))
+        tail = np.full(len(logs), _PRIOR_TAIL)
         growth, before = np.full(len(logs), _GROWTH), np.full(len(logs), np.log(_PRIOR_WIDTH))
         for place in range(len(LENGTHS)):
             if place:
@@ -148,20 +154,25 @@ class Widths:
             weight = np.where(known, 2 * count, 0.0)
             logs[:, place] = (before / spread + seen * weight) / (1 / spread + weight)
             spread = 1 / (1 / spread + weight)
-            freedoms[:, place] = 1 / (
-                2 * spread + 1 / (_FREEDOMS_OF_TAILS + self._counts[:, place] / _WINDOWS_A_FREEDOM)
-            )
+            # Of a Student distribution with these excesses of the fourth moment.
+            excess = self._fourths[:, place] / np.exp(4 * logs[:, place]) - 3 * self._counts[:, place]
+            tail = (_PRIOR_WINDOWS_OF_TAIL * tail + excess) / (_PRIOR_WINDOWS_OF_TAIL + self._counts[:, place])
+            tail = np.clip(tail, _LEAST_TAIL, _LARGEST_TAIL)
+            freedoms[:, place] = 1 / (2 * spread + 1 / (4 + 6 / tail))
+            tail = tail / 2  # as far as neighbours are independent
             if place:
                 growth = np.clip(logs[:, place] - logs[:, place - 1], _GROWTH, _LARGEST_GROWTH)
             before = logs[:, place]
         self.widths, self.freedoms = np.exp(logs), freedoms
 
     def _learn(self, basket: Floats) -> None:
-        counts, squares, farthest = basket
+        counts, squares, fourths, farthest = basket
         self._counts += counts
         self._squares += squares
+        self._fourths += fourths
         self.farthest = np.maximum(self.farthest * (1 - _FADES) ** counts, farthest)
         beyond = np.maximum(self._counts / _LARGEST_MEMORY, 1.0)
         self._counts /= beyond
         self._squares /= beyond
+        self._fourths /= beyond
         basket[:] = 0.0
