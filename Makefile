@@ -28,7 +28,7 @@ BENCHMARKS := engine.kill_to_commit engine.loss_against_reference speed.sdk_cost
 WARM_UPS := evenkeel.services.detector.warm_up evenkeel.planning.warm_up \
   evenkeel.trainer_sdk.elastic.preload
 
-.PHONY: help setup demo test simulate test-unit test-integration test-e2e test-compose lint format lock generate benchmarks clean distclean
+.PHONY: help setup demo test simulate mutants test-unit test-integration test-e2e test-compose lint format lock generate benchmarks clean distclean
 
 help: ## List what can be made
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -48,6 +48,11 @@ test-unit: setup ## Tests of the pure parts: no servers, some minutes
 
 simulate: setup ## The protocol between scheduler and ranks on virtual time, from SEED= on, RUNS= seeds; one that fails is made small
 	PYTHONHASHSEED=0 python -m tests.simulation.search --seed $(or $(SEED),0) --runs $(or $(RUNS),200)
+
+mutants: setup ## Mistakes put into jobs, plans, mailbox, restore and copies, one at a time: which does no unit test find? MODULE= for some
+	rm -rf .cache/mutants && mkdir -p .cache/mutants/src
+	cp -rL src/evenkeel .cache/mutants/src/ && cp -r tests benchmarks pyproject.toml .cache/mutants/
+	cd .cache/mutants && mutmut run $(if $(MODULE),"evenkeel.$(MODULE)*") && mutmut results
 
 test-integration: setup ## Tests against real Kafka, PostgreSQL, gRPC and process groups
 	pytest tests/integration $(PYTEST_FLAGS)

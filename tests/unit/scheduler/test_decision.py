@@ -1,5 +1,7 @@
 from dataclasses import replace
 
+import pytest
+
 from evenkeel.layouts.layout import uniform_layout
 from evenkeel.planning.costs.calibration import calibrated_correction
 from evenkeel.planning.costs.cost_model import CostModel
@@ -63,3 +65,41 @@ def test_the_gain_must_exceed_the_cost_by_the_safety_factor():
     breaks_even = RULE.safety * solution.price.pause_seconds / rate
     for horizon, choice in ((0.99 * breaks_even, Choice.KEEP), (1.01 * breaks_even, Choice.APPLY)):
         assert decide(RULE, solution, forced=False, horizon_seconds=horizon).choice is choice
+
+
+def test_the_numbers_and_the_words_of_a_choice():
+    found = solve(situation_of(HOME, speeds={3: 0.5}))
+    price = replace(found.price, pause_seconds=4.0)
+    solution = replace(found, price=price, predicted_seconds=0.8, idle_seconds=1.0, judged_gain=0.0)
+    decision = decide(RULE, solution, forced=False, num_flips=3, horizon_seconds=800.0, prediction_factor=1.1)
+    assert (decision.choice, decision.horizon_seconds, decision.cost_seconds) == (Choice.APPLY, 100.0, 4.0)
+    assert decision.gain_seconds == pytest.approx(12.0)
+    assert decision.reason == (
+        "The plan pays: it saves 12.0 s in 100 s and costs 4.0 s (horizon halved 3 times: the device flips)."
+    )
+    kept = decide(RULE, replace(solution, predicted_seconds=0.95), forced=False, horizon_seconds=100.0)
+    assert kept.choice is Choice.KEEP
+    assert kept.reason == "The plan does not pay: it saves 5.0 s in 100 s and costs 4.0 s."
+    barely = decide(RULE, replace(solution, predicted_seconds=0.99), forced=False)
+    assert barely.reason == "The plan does not pay: it saves 1.0 % per iteration, less than 2 %."
+    assert barely.horizon_seconds == RULE.horizon_seconds
+
+
+def test_gains_at_the_very_limits():
+    found = solve(situation_of(HOME, speeds={3: 0.5}))
+    least = replace(found, predicted_seconds=0.5, idle_seconds=1.0, judged_gain=0.0)
+    rule = DecisionRule(min_gain=0.5, safety=2.0)
+    price = replace(found.price, pause_seconds=5.0)
+    even = replace(least, price=price)
+    assert decide(rule, even, forced=False, horizon_seconds=20.0).choice is Choice.KEEP, "a gain of twice the cost"
+    assert decide(rule, even, forced=False, horizon_seconds=20.5).choice is Choice.APPLY, "the least gain, no less"
+
+
+def test_what_is_forced_or_changes_nothing_has_its_numbers_too():
+    dead = decide(RULE, solve(situation_of(HOME, dead=(3,))), forced=True, horizon_seconds=50.0, num_flips=10_000)
+    assert dead.gain_seconds == dead.horizon_seconds == 50.0 / 2.0**60
+    assert dead.cost_seconds > 0.0
+    assert dead.reason == "The layout in force cannot go on."
+    idle = decide(RULE, solve(situation_of(HOME)), forced=False, horizon_seconds=50.0)
+    assert (idle.gain_seconds, idle.cost_seconds, idle.horizon_seconds) == (0.0, 0.0, 50.0)
+    assert idle.reason == "No layout is faster than the one in force."
