@@ -80,8 +80,8 @@ def test_the_numbers_and_the_words_of_a_choice():
     kept = decide(RULE, replace(solution, predicted_seconds=0.95), forced=False, horizon_seconds=100.0)
     assert kept.choice is Choice.KEEP
     assert kept.reason == "The plan does not pay: it saves 5.0 s in 100 s and costs 4.0 s."
-    barely = decide(RULE, replace(solution, predicted_seconds=0.99), forced=False)
-    assert barely.reason == "The plan does not pay: it saves 1.0 % per iteration, less than 2 %."
+    barely = decide(DecisionRule(min_gain=0.6), replace(solution, predicted_seconds=0.6), forced=False)
+    assert barely.reason == "The plan does not pay: it saves 40.0 % per iteration, less than 60 %."
     assert barely.horizon_seconds == RULE.horizon_seconds
 
 
