@@ -10,7 +10,7 @@ from prometheus_client.metrics import MetricWrapperBase
 
 from evenkeel.services.common.metrics import KafkaMetrics
 from evenkeel.services.detector.metrics import DetectorMetrics
-from evenkeel.services.scheduler.adapters.fleet_api_interceptor import FleetApiMetrics
+from evenkeel.services.scheduler.adapters.api.interceptor import FleetApiMetrics
 from evenkeel.services.scheduler.metrics import SchedulerMetrics
 from evenkeel.services.telemetry.metrics import TelemetryMetrics
 from evenkeel.stack.paths import checkout_root

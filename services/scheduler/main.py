@@ -17,16 +17,16 @@ from evenkeel.services.common.metrics import KafkaMetrics, create_registry
 from evenkeel.services.common.settings import load_settings
 from evenkeel.services.common.steady_clock import SteadyClock
 from evenkeel.services.common.worker import Worker
+from evenkeel.services.scheduler.adapters.api.gate import Gate
+from evenkeel.services.scheduler.adapters.api.server import FleetServer, TlsFiles, fleet_server
 from evenkeel.services.scheduler.adapters.findings import DECODERS
-from evenkeel.services.scheduler.adapters.fleet_api_gate import Gate
-from evenkeel.services.scheduler.adapters.fleet_api_server import FleetServer, TlsFiles, fleet_server
 from evenkeel.services.scheduler.adapters.intake import Intake
 from evenkeel.services.scheduler.adapters.job_events import JobEvents
-from evenkeel.services.scheduler.adapters.lease import Lease
 from evenkeel.services.scheduler.adapters.planner_process import PlannerProcess
-from evenkeel.services.scheduler.adapters.rank_tls import RankTls
-from evenkeel.services.scheduler.adapters.store import Store
-from evenkeel.services.scheduler.adapters.store_outbox import OutboxPublisher
+from evenkeel.services.scheduler.adapters.ranks.tls import RankTls
+from evenkeel.services.scheduler.adapters.store.lease import Lease
+from evenkeel.services.scheduler.adapters.store.outbox import OutboxPublisher
+from evenkeel.services.scheduler.adapters.store.store import Store
 from evenkeel.services.scheduler.metrics import SchedulerMetrics
 from evenkeel.services.scheduler.plans.decision import DecisionRule
 from evenkeel.services.scheduler.serving.coordinator import Coordinator

@@ -3,8 +3,8 @@
 from pydantic import Field
 
 from evenkeel.services.common.settings import DatabaseSettings, ServiceSettings
-from evenkeel.services.scheduler.adapters.fleet_api_settings import FleetApiSettings
-from evenkeel.services.scheduler.adapters.rank_tls import RankTlsSettings
+from evenkeel.services.scheduler.adapters.api.settings import FleetApiSettings
+from evenkeel.services.scheduler.adapters.ranks.tls import RankTlsSettings
 
 
 class SchedulerSettings(ServiceSettings, DatabaseSettings, FleetApiSettings, RankTlsSettings):

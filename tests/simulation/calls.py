@@ -18,7 +18,7 @@ Reply = Callable[[RankState | Exception], None]
 
 
 class SimulatedClient:
-    """One process of a rank; see :class:`~evenkeel.services.scheduler.adapters.rank_client.RankClient`."""
+    """One process of a rank; see :class:`~evenkeel.services.scheduler.adapters.ranks.client.RankClient`."""
 
     def __init__(self, *, job_id: str, rank: int, incarnation: int, address: str, leadership: Any, **_: Any) -> None:
         process = PROCESS.get()

@@ -21,7 +21,7 @@ from evenkeel.history.records import (
     WorkingStateRecord,
 )
 from evenkeel.history.vocabulary import IncidentEventKind, JobState, PlanState
-from evenkeel.services.scheduler.adapters.lease import Lease
+from evenkeel.services.scheduler.adapters.store.lease import Lease
 from evenkeel.services.scheduler.domain.changes import JobStateRecord
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ ENDS = frozenset({PlanState.ABORTED, PlanState.APPLIED})
 
 
 class FencedStore:
-    """What one scheduler sees of it; see :class:`~evenkeel.services.scheduler.adapters.store.Store`."""
+    """What one scheduler sees of it; see :class:`~evenkeel.services.scheduler.adapters.store.store.Store`."""
 
     def __init__(self, world: "World", lease: Lease) -> None:
         self._world, self._history, self._lease = world, world.history, lease

@@ -10,7 +10,7 @@ from evenkeel.layouts import copies
 from evenkeel.layouts.layout import Layout, uniform_layout
 from evenkeel.layouts.rank_state import RankPhase
 from evenkeel.services.scheduler.adapters.fleet_port import JobView
-from evenkeel.services.scheduler.adapters.job_document import restored_job
+from evenkeel.services.scheduler.adapters.store.job_document import restored_job
 from evenkeel.services.scheduler.domain.profiles import JobProfile
 from evenkeel.services.scheduler.domain.stuck import StuckReason
 from evenkeel.services.scheduler.serving.news import job_view

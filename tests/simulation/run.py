@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from typing import Any
 from unittest import mock
 
-from evenkeel.services.scheduler.adapters import lease
+from evenkeel.services.scheduler.adapters.store import lease
 from evenkeel.services.scheduler.serving import processes
 from evenkeel.services.scheduler.serving.renewals import Renewals
 from tests.simulation.calls import SimulatedClient

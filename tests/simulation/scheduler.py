@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from evenkeel.history.errors import DeposedError
 from evenkeel.services.common.backoff import Reachability
 from evenkeel.services.common.metrics import create_registry
-from evenkeel.services.scheduler.adapters.lease import Lease
+from evenkeel.services.scheduler.adapters.store.lease import Lease
 from evenkeel.services.scheduler.domain.suspicion import ProbeOutcome
 from evenkeel.services.scheduler.metrics import SchedulerMetrics
 from evenkeel.services.scheduler.serving.coordinator import Coordinator

@@ -13,7 +13,7 @@ from evenkeel.planning.costs.cost_model import Workload
 from evenkeel.planning.costs.recent import RecentIteration
 from evenkeel.services.common.kafka import ConsumedRecord, RejectedRecordError
 from evenkeel.services.common.kafka.handler import Decoder
-from evenkeel.services.scheduler.adapters.fleet_api_codec import verdict_from_proto
+from evenkeel.services.scheduler.adapters.api.codec import verdict_from_proto
 from evenkeel.services.scheduler.domain.profiles import JobEnded, JobProfile
 from evenkeel.services.scheduler.domain.suspicion import SuspectedLink, Suspicion
 

@@ -141,7 +141,7 @@ class FleetPort(Protocol):
 
 
 class HistoryPort(Protocol):
-    """What the fleet API reads of the past; :class:`evenkeel.services.scheduler.adapters.store.Store` implements it.
+    """What the fleet API reads of the past; :class:`.store.store.Store` implements it.
 
     Errors of all methods: the database's own when it is away; of lists, ``PageError`` for a page that cannot be.
     """

@@ -9,7 +9,7 @@ from evenkeel.history.records import VerdictRecord
 from evenkeel.services.common.kafka import Batch, Partition, Rejection
 from evenkeel.services.common.kafka.records import Message
 from evenkeel.services.scheduler.adapters.findings import Finding
-from evenkeel.services.scheduler.adapters.held_back import Held, HeldBack
+from evenkeel.services.scheduler.adapters.store.held_back import Held, HeldBack
 from evenkeel.services.scheduler.domain.profiles import JobEnded, JobProfile
 from evenkeel.services.scheduler.domain.suspicion import Suspicion
 from evenkeel.services.scheduler.serving.coordinator import Coordinator

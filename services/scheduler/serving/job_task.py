@@ -12,8 +12,8 @@ from evenkeel.history.errors import FinishedJobError, UnknownRankError
 from evenkeel.history.records import VerdictRecord
 from evenkeel.layouts.rank_state import RankPhase, RankState
 from evenkeel.services.scheduler.adapters.fleet_port import JobNews, JobView
-from evenkeel.services.scheduler.adapters.job_document import saved_state
-from evenkeel.services.scheduler.adapters.rank_watch import StreamBroken
+from evenkeel.services.scheduler.adapters.ranks.watch import StreamBroken
+from evenkeel.services.scheduler.adapters.store.job_document import saved_state
 from evenkeel.services.scheduler.domain.standing import Standing
 from evenkeel.services.scheduler.domain.suspicion import Suspicion
 from evenkeel.services.scheduler.jobs import events, steps

@@ -7,9 +7,9 @@ from typing import Any
 import structlog
 
 from evenkeel.services.common.backoff import Backoff
-from evenkeel.services.scheduler.adapters.rank_client import RankClient
-from evenkeel.services.scheduler.adapters.rank_tls import RankTls
-from evenkeel.services.scheduler.adapters.rank_watch import StreamBroken, watch_rank
+from evenkeel.services.scheduler.adapters.ranks.client import RankClient
+from evenkeel.services.scheduler.adapters.ranks.tls import RankTls
+from evenkeel.services.scheduler.adapters.ranks.watch import StreamBroken, watch_rank
 from evenkeel.services.scheduler.dispatch.board import StateBoard
 from evenkeel.services.scheduler.dispatch.protocol import RankAwayError, RankRefusedError
 from evenkeel.services.scheduler.domain.job_state import RankInfo

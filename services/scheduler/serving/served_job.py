@@ -14,8 +14,8 @@ import structlog
 from evenkeel.history.records import JobRecord, RankExitRecord, RankRecord, StoredJob, VerdictRecord
 from evenkeel.history.vocabulary import JobState
 from evenkeel.services.scheduler.adapters.fleet_port import JobNews, JobView
-from evenkeel.services.scheduler.adapters.job_document import restored_job
-from evenkeel.services.scheduler.adapters.rank_watch import StreamBroken
+from evenkeel.services.scheduler.adapters.ranks.watch import StreamBroken
+from evenkeel.services.scheduler.adapters.store.job_document import restored_job
 from evenkeel.services.scheduler.domain.changes import JobStateRecord
 from evenkeel.services.scheduler.domain.profiles import JobProfile
 from evenkeel.services.scheduler.domain.suspicion import Suspicion

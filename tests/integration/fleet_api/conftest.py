@@ -9,8 +9,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from evenkeel.scheduler.v1.scheduler_pb2_grpc import FleetServiceStub
 from evenkeel.services.common.database import create_engine
-from evenkeel.services.scheduler.adapters.fleet_api_server import FleetServer, fleet_server
-from evenkeel.services.scheduler.adapters.store import Store
+from evenkeel.services.scheduler.adapters.api.server import FleetServer, fleet_server
+from evenkeel.services.scheduler.adapters.store.store import Store
 from tests.fakes.fleet import FakeFleet
 
 if TYPE_CHECKING:  # the stubs have it, the generated code does not

@@ -13,8 +13,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from evenkeel.scheduler.v1 import scheduler_pb2 as pb
 from evenkeel.scheduler.v1.scheduler_pb2_grpc import FleetServiceStub
 from evenkeel.services.common.database import create_engine
-from evenkeel.services.scheduler.adapters.fleet_api_server import TlsFiles, fleet_server
-from evenkeel.services.scheduler.adapters.store import Store
+from evenkeel.services.scheduler.adapters.api.server import TlsFiles, fleet_server
+from evenkeel.services.scheduler.adapters.store.store import Store
 from tests.fakes.fleet import FakeFleet
 from tests.integration.fleet_api.conftest import FLEET_TOKEN, Api, bearer
 

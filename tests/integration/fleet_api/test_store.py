@@ -17,8 +17,8 @@ from evenkeel.history.vocabulary import IncidentEventKind, JobState, PlanState, 
 from evenkeel.layouts.codec import layout_from_proto
 from evenkeel.scheduler.v1 import scheduler_pb2 as pb
 from evenkeel.services.common.kafka.records import OutgoingRecord
-from evenkeel.services.scheduler.adapters.store import Change, Store
-from evenkeel.services.scheduler.adapters.store_outbox import OutboxPublisher
+from evenkeel.services.scheduler.adapters.store.outbox import OutboxPublisher
+from evenkeel.services.scheduler.adapters.store.store import Change, Store
 from evenkeel.services.scheduler.domain.changes import JobStateRecord
 from tests.fakes.kafka import FakeBroker, FakeProducer
 from tests.integration.history.seed import START, incident, job, layout_with, life, plan, rank, verdict

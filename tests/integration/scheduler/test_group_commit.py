@@ -15,7 +15,7 @@ from evenkeel.history.records import WorkingStateRecord
 from evenkeel.history.vocabulary import JobState
 from evenkeel.services.common.database import create_engine
 from evenkeel.services.common.kafka import Partition
-from evenkeel.services.scheduler.adapters.store import Store
+from evenkeel.services.scheduler.adapters.store.store import Store
 from evenkeel.services.scheduler.domain.changes import JobStateRecord
 from tests.integration.history.seed import LLAMA_TOKEN, START, job, rank
 

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from evenkeel.services.scheduler.adapters.rank_client import RankClient
-from evenkeel.services.scheduler.adapters.rank_tls import RankTls
-from evenkeel.services.scheduler.adapters.rank_watch import watch_rank
+from evenkeel.services.scheduler.adapters.ranks.client import RankClient
+from evenkeel.services.scheduler.adapters.ranks.tls import RankTls
+from evenkeel.services.scheduler.adapters.ranks.watch import watch_rank
 from evenkeel.services.scheduler.dispatch.board import StateBoard
 from evenkeel.services.scheduler.dispatch.protocol import RankAwayError, RankRefusedError
 from evenkeel.services.scheduler.leadership import Alone

@@ -11,7 +11,7 @@ from evenkeel.history.vocabulary import JobState, PlanState, VerdictKind
 from evenkeel.layouts.layout import uniform_layout
 from evenkeel.layouts.model import BlockCost, ModelSpec
 from evenkeel.scheduler.v1 import scheduler_pb2 as pb
-from evenkeel.services.scheduler.adapters.fleet_api_codec import (
+from evenkeel.services.scheduler.adapters.api.codec import (
     job_status_to_proto,
     job_to_proto,
     ranks_from_request,

@@ -11,7 +11,7 @@ from evenkeel.history.errors import (
 )
 from evenkeel.history.reads import PageError
 from evenkeel.layouts.layout import LayoutError
-from evenkeel.services.scheduler.adapters.fleet_api_errors import (
+from evenkeel.services.scheduler.adapters.api.errors import (
     InvalidRequestError,
     TokenMissingError,
     TokenRefusedError,

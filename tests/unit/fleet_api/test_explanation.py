@@ -13,7 +13,7 @@ from evenkeel.history.records import (
 )
 from evenkeel.history.vocabulary import PlanMode, PlanState, VerdictKind
 from evenkeel.layouts.layout import uniform_layout
-from evenkeel.services.scheduler.adapters.fleet_api_explanation import explain_plan
+from evenkeel.services.scheduler.adapters.api.explanation import explain_plan
 
 AT = datetime(2026, 11, 2, 9, 0, tzinfo=UTC)
 INCIDENT = IncidentState(

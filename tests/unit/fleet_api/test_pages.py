@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from evenkeel.history.reads.paging import Cursor, Listing, Page, PageError, decode_cursor, limit_of, page_of
 from evenkeel.scheduler.v1 import scheduler_pb2 as pb
-from evenkeel.services.scheduler.adapters.fleet_api_pages import page_of_messages
+from evenkeel.services.scheduler.adapters.api.pages import page_of_messages
 
 LISTING = Listing(item_id="job_id")
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -9,8 +9,8 @@ from evenkeel.layouts.codec import layout_to_proto, model_to_proto
 from evenkeel.layouts.layout import uniform_layout
 from evenkeel.layouts.model import BlockCost, ModelSpec
 from evenkeel.scheduler.v1 import scheduler_pb2 as pb
-from evenkeel.services.scheduler.adapters.fleet_api_errors import InvalidRequestError
-from evenkeel.services.scheduler.adapters.fleet_api_requests import (
+from evenkeel.services.scheduler.adapters.api.errors import InvalidRequestError
+from evenkeel.services.scheduler.adapters.api.requests import (
     check_job_id,
     check_plan_id,
     check_register_job,

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from evenkeel.services.scheduler.adapters.fleet_api_settings import FleetApiSettings
+from evenkeel.services.scheduler.adapters.api.settings import FleetApiSettings
 
 
 @pytest.fixture(autouse=True)

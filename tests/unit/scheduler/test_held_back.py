@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from evenkeel.services.common.kafka import ConsumedRecord, Partition
 from evenkeel.services.common.kafka.records import Message
-from evenkeel.services.scheduler.adapters.held_back import Held, HeldBack
+from evenkeel.services.scheduler.adapters.store.held_back import Held, HeldBack
 
 VERDICTS, PROFILES = Partition("verdicts", 0), Partition("profiles", 0)
 

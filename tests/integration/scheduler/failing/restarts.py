@@ -1,6 +1,6 @@
 """A scheduler that dies, and the next one."""
 
-from evenkeel.services.scheduler.adapters.store import Store
+from evenkeel.services.scheduler.adapters.store.store import Store
 from tests.integration.scheduler.conftest import Scheduler, World, new_scheduler
 
 

@@ -29,7 +29,7 @@ from evenkeel.services.common.metrics import KafkaMetrics, create_registry
 from evenkeel.services.common.worker import Worker
 from evenkeel.services.scheduler.adapters.findings import DECODERS
 from evenkeel.services.scheduler.adapters.intake import Intake
-from evenkeel.services.scheduler.adapters.store import Change, Store
+from evenkeel.services.scheduler.adapters.store.store import Change, Store
 from tests.integration.scheduler.conftest import (
     PATIENT_SECONDS,
     Scheduler,

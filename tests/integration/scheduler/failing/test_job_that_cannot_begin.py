@@ -14,7 +14,7 @@ from evenkeel.detector.v1 import detector_pb2
 from evenkeel.history.records import IncidentState, PlanRecord
 from evenkeel.history.vocabulary import JobState, PlanState, VerdictKind
 from evenkeel.scheduler.v1 import scheduler_pb2_grpc
-from evenkeel.services.scheduler.adapters.store import Store
+from evenkeel.services.scheduler.adapters.store.store import Store
 from evenkeel.services.scheduler.serving.faults import JobAwayError
 from tests.integration.scheduler.conftest import (
     Scheduler,

@@ -8,7 +8,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from evenkeel.history.records import (
     StoredJob,
 )
-from evenkeel.services.scheduler.adapters.store import Change, Store
+from evenkeel.services.scheduler.adapters.store.store import Change, Store
 from tests.integration.scheduler.conftest import (
     PATIENT_SECONDS,
 )

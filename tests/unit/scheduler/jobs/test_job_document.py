@@ -12,7 +12,7 @@ from evenkeel.history.errors import StaleStateError
 from evenkeel.history.records import JobRecord, RankExitRecord
 from evenkeel.history.vocabulary import PlanState, VerdictKind
 from evenkeel.layouts.rank_state import StandIn
-from evenkeel.services.scheduler.adapters.job_document import restored_job, saved_state
+from evenkeel.services.scheduler.adapters.store.job_document import restored_job, saved_state
 from evenkeel.services.scheduler.dispatch.agreement import NothingLeftError
 from evenkeel.services.scheduler.dispatch.protocol import Decision, RankAwayError
 from evenkeel.services.scheduler.domain.profiles import JobProfile

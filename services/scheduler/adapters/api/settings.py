@@ -8,7 +8,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from evenkeel.contracts.pem_files import check_key_pair, checked_file
 from evenkeel.services.common.settings import PREFIX
-from evenkeel.services.scheduler.adapters.fleet_api_requests import MIN_TOKEN_CHARACTERS
+from evenkeel.services.scheduler.adapters.api.requests import MIN_TOKEN_CHARACTERS
 
 
 class FleetApiSettings(BaseSettings):

@@ -15,9 +15,9 @@ from google.protobuf.message import DecodeError
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from evenkeel.services.common.metrics import SHORT_SECONDS_BUCKETS
-from evenkeel.services.scheduler.adapters.fleet_api_errors import status_of
-from evenkeel.services.scheduler.adapters.fleet_api_gate import Gate
-from evenkeel.services.scheduler.adapters.fleet_api_tokens import TokenGuard, bearer_token
+from evenkeel.services.scheduler.adapters.api.errors import status_of
+from evenkeel.services.scheduler.adapters.api.gate import Gate
+from evenkeel.services.scheduler.adapters.api.tokens import TokenGuard, bearer_token
 
 SERVICE = "evenkeel.scheduler.v1.FleetService"
 # For callers that set no deadline, or a longer one: longer than the database's own time limit.

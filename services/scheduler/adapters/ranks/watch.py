@@ -11,7 +11,7 @@ import structlog
 
 from evenkeel.layouts.rank_state import RankPhase
 from evenkeel.services.common.backoff import Backoff
-from evenkeel.services.scheduler.adapters.rank_client import RankClient
+from evenkeel.services.scheduler.adapters.ranks.client import RankClient
 from evenkeel.services.scheduler.dispatch.board import StateBoard
 from evenkeel.services.scheduler.dispatch.protocol import RankAwayError, RankRefusedError
 

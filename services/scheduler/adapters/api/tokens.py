@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from enum import StrEnum
 
 from evenkeel.scheduler.v1 import scheduler_pb2 as pb
-from evenkeel.services.scheduler.adapters.fleet_api_errors import TokenMissingError, TokenRefusedError
+from evenkeel.services.scheduler.adapters.api.errors import TokenMissingError, TokenRefusedError
 from evenkeel.services.scheduler.adapters.fleet_port import HistoryPort
 
 # A job's token never changes, so an entry is never stale.

@@ -12,7 +12,7 @@ from evenkeel.history.vocabulary import PlanMode
 from evenkeel.layouts.codec import layout_to_proto
 from evenkeel.layouts.rank_codec import ballot_from_proto, rank_state_from_proto
 from evenkeel.layouts.rank_state import RankState
-from evenkeel.services.scheduler.adapters.rank_tls import RankTls, tls_advice
+from evenkeel.services.scheduler.adapters.ranks.tls import RankTls, tls_advice
 from evenkeel.services.scheduler.dispatch.protocol import (
     CannotReshapeError,
     Decision,

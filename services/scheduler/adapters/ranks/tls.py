@@ -11,7 +11,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from evenkeel.contracts.pem_files import check_certificates, check_key_pair, checked_file
 from evenkeel.scheduler.v1 import scheduler_pb2 as pb
 from evenkeel.services.common.settings import PREFIX
-from evenkeel.services.scheduler.adapters.fleet_api_errors import SecurityMismatchError
+from evenkeel.services.scheduler.adapters.api.errors import SecurityMismatchError
 
 
 class RankTlsSettings(BaseSettings):

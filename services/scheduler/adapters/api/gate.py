@@ -1,6 +1,6 @@
 """Lets calls in only while this scheduler is in charge, and tells others where the one that is can be found."""
 
-from evenkeel.services.scheduler.adapters.fleet_api_errors import NotInChargeError
+from evenkeel.services.scheduler.adapters.api.errors import NotInChargeError
 
 
 class Gate:

@@ -15,12 +15,12 @@ from prometheus_client import CollectorRegistry
 from evenkeel.scheduler.v1 import scheduler_pb2 as pb
 from evenkeel.scheduler.v1 import scheduler_pb2_grpc as pb_grpc
 from evenkeel.services.common.bind_error import BindError
-from evenkeel.services.scheduler.adapters.fleet_api import FleetApi
-from evenkeel.services.scheduler.adapters.fleet_api_gate import Gate
-from evenkeel.services.scheduler.adapters.fleet_api_interceptor import SERVICE, FleetApiInterceptor, FleetApiMetrics
-from evenkeel.services.scheduler.adapters.fleet_api_tokens import TokenGuard
+from evenkeel.services.scheduler.adapters.api.fleet_api import FleetApi
+from evenkeel.services.scheduler.adapters.api.gate import Gate
+from evenkeel.services.scheduler.adapters.api.interceptor import SERVICE, FleetApiInterceptor, FleetApiMetrics
+from evenkeel.services.scheduler.adapters.api.tokens import TokenGuard
 from evenkeel.services.scheduler.adapters.fleet_port import FleetPort, HistoryPort
-from evenkeel.services.scheduler.adapters.rank_tls import RankTls
+from evenkeel.services.scheduler.adapters.ranks.tls import RankTls
 
 _GRACE_SECONDS = 1.0
 _OPTIONS = (

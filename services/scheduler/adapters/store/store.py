@@ -1,7 +1,7 @@
 """The scheduler's way to the history: records in, one transaction, all or nothing.
 
 A change of a plan's state takes the plan's message for Kafka along in the same transaction (``outbox``), so that the
-topic of plans and the table never disagree; :mod:`evenkeel.services.scheduler.adapters.store_outbox` sends it.
+topic of plans and the table never disagree; :mod:`evenkeel.services.scheduler.adapters.store.outbox` sends it.
 """
 
 import asyncio
@@ -34,8 +34,8 @@ from evenkeel.history.vocabulary import PlanState
 from evenkeel.services.common.backoff import Reachability, persist
 from evenkeel.services.common.database import DATABASE_AWAY, DatabaseAwayError
 from evenkeel.services.common.kafka.records import Partition
-from evenkeel.services.scheduler.adapters.fleet_api_codec import plan_to_proto
-from evenkeel.services.scheduler.adapters.group_commit import GroupCommit
+from evenkeel.services.scheduler.adapters.api.codec import plan_to_proto
+from evenkeel.services.scheduler.adapters.store.group_commit import GroupCommit
 from evenkeel.services.scheduler.domain.changes import JobChange, JobStateRecord
 
 

@@ -1,7 +1,7 @@
 """The fleet's gRPC API: checks requests, asks the coordinator and the history, translates. Nothing is decided here.
 
 Tokens, status codes, deadlines, logs and metrics are the interceptor's
-(:mod:`evenkeel.services.scheduler.adapters.fleet_api_interceptor`). Runs on the service's one event loop.
+(:mod:`evenkeel.services.scheduler.adapters.api.interceptor`). Runs on the service's one event loop.
 """
 
 from collections.abc import AsyncIterator, Callable
@@ -14,13 +14,12 @@ from evenkeel.history.errors import UnknownJobError, UnknownPlanError
 from evenkeel.history.records import JobStatus, VerdictRecord
 from evenkeel.scheduler.v1 import scheduler_pb2 as pb
 from evenkeel.scheduler.v1 import scheduler_pb2_grpc as pb_grpc
-from evenkeel.services.scheduler.adapters import fleet_api_codec as codec
-from evenkeel.services.scheduler.adapters import fleet_api_requests as requests
-from evenkeel.services.scheduler.adapters.fleet_api_errors import SecurityMismatchError
-from evenkeel.services.scheduler.adapters.fleet_api_explanation import explain_plan
-from evenkeel.services.scheduler.adapters.fleet_api_pages import page_of_messages
+from evenkeel.services.scheduler.adapters.api import codec, requests
+from evenkeel.services.scheduler.adapters.api.errors import SecurityMismatchError
+from evenkeel.services.scheduler.adapters.api.explanation import explain_plan
+from evenkeel.services.scheduler.adapters.api.pages import page_of_messages
 from evenkeel.services.scheduler.adapters.fleet_port import FleetPort, HistoryPort, JobNews, JobView
-from evenkeel.services.scheduler.adapters.rank_tls import RankTls, check_security
+from evenkeel.services.scheduler.adapters.ranks.tls import RankTls, check_security
 
 _log = structlog.get_logger(__name__)
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from evenkeel.layouts.schedules import SCHEDULES
 from evenkeel.scheduler.v1 import scheduler_pb2 as pb
-from evenkeel.services.scheduler.adapters.fleet_api_errors import InvalidRequestError
+from evenkeel.services.scheduler.adapters.api.errors import InvalidRequestError
 
 MIN_TOKEN_CHARACTERS = 16
 _MAX_TOKEN_CHARACTERS = 4096

@@ -1,0 +1,1 @@
+"""The fleet API: who may ask, what is asked, and answers on the wire."""

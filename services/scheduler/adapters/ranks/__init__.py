@@ -1,0 +1,1 @@
+"""Calls to the ranks of jobs, and what they tell."""

@@ -1,0 +1,1 @@
+"""What the scheduler keeps in PostgreSQL, and the lease that fences it."""
