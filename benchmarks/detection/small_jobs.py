@@ -1,20 +1,20 @@
 """False accusations in healthy jobs of few ranks: ``python -m benchmarks.detection.small_jobs``.
 
-The device test alone, fed with noise that lingers, comes in jumps or has outliers: where there are hardly any peers,
-one device's noise is much of what is seen of another's. A job is 5,000 iterations; the budget is one in 100,000.
+The scan of devices alone, fed with noise that lingers, comes in jumps or has outliers: where there are hardly any
+peers, one device's noise is much of what is seen of another's. A job is 5,000 iterations; the budget is one in 100,000.
 """
 
 import argparse
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import numpy.typing as npt
 from scipy.signal import lfilter
 
-from evenkeel.services.detector.domain.device_bank import DeviceBank
-from evenkeel.services.detector.domain.device_health import DeviceHealth
-from evenkeel.services.detector.domain.frames.observation import FrameObservation
+from evenkeel.services.detector.domain.residual.clocks import Clock, smallest_scales
+from evenkeel.services.detector.domain.scan.devices import DeviceScan
+from evenkeel.services.detector.domain.scan.speed_change import SpeedChange
 
 Floats = npt.NDArray[np.float64]
 Draw = Callable[[np.random.Generator, tuple[int, int]], Floats]
@@ -71,47 +71,16 @@ def num_accused(noise: Floats, work_keys: tuple[float, ...]) -> int:
         noise: Log of observed over expected seconds, one row an iteration, one column a rank.
         work_keys: Of each rank.
     """
-    health = DeviceHealth(iterations_per_false_alarm=ITERATIONS_PER_FALSE_ALARM)
-    rows, keys = _located(health.bank, len(work_keys)), np.array(work_keys)
-    changes = [change for iteration, row in enumerate(noise) for change in health.observe(iteration, rows, row, keys)]
-    return sum(not change.recovered for change in changes)
+    return sum(not change.recovered for change in changes_of(noise, work_keys))
 
 
-def _located(bank: DeviceBank, count: int) -> npt.NDArray[np.int64]:
-    """Rows of so many ranks that were just met."""
-    none, nothing, zeros = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.bool_), np.zeros(count)
-    frame = FrameObservation(
-        job_id="job",
-        sequence=0,
-        iteration=0,
-        epoch=0,
-        closed_at_unix_seconds=0.0,
-        ranks=np.arange(count),
-        incarnations=none,
-        nodes=("node",) * count,
-        devices=tuple(str(rank) for rank in range(count)),
-        epochs=none,
-        planned=nothing,
-        compute_seconds=zeros,
-        other_seconds=zeros,
-        wall_seconds=zeros,
-        wait_seconds=np.zeros((count, 4)),
-        token_flops=zeros,
-        square_flops=zeros,
-        has_flops=nothing,
-        num_micro_batches=none,
-        tokens=zeros,
-        sums_of_squares=zeros,
-        work_keys=zeros,
-        replicas=none,
-        stages=none,
-        shards=none,
-        losses=zeros,
-        has_loss=nothing,
-        gradient_norms=zeros,
-        has_gradient_norm=nothing,
-    )
-    return bank.locate(frame, num_to_baseline=5, num_to_skip=0)
+def changes_of(log_ratios: Floats, work_keys: tuple[float, ...]) -> Iterator[SpeedChange]:
+    """Whose throughput changes in such a job; arguments as for :func:`num_accused`."""
+    scan, clocks, count = DeviceScan(ITERATIONS_PER_FALSE_ALARM), (Clock.WORK,), len(work_keys)
+    scan.allot(clocks, count, smallest_scales(clocks, 1.0))
+    scan.take_work(np.arange(count), np.array(work_keys))
+    for iteration, row in enumerate(log_ratios):
+        yield from scan.observe(iteration, row[None, :])
 
 
 def main() -> None:

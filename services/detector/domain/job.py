@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 
 from evenkeel.services.detector.domain.compute_watch import ComputeWatch
-from evenkeel.services.detector.domain.device_bank import DeviceBank
 from evenkeel.services.detector.domain.findings.verdict import Verdict
 from evenkeel.services.detector.domain.frames.layout import FrameLayout
 from evenkeel.services.detector.domain.frames.observation import FrameObservation, LivenessObservation, Observation
@@ -62,16 +61,14 @@ class JobDetector:
     _last_at: float = field(init=False, default=0.0)
     _iteration: int = field(init=False, default=-1)
     _num_frames: int = field(init=False, default=0)
-    _bank: DeviceBank = field(init=False, metadata=DERIVED)
     _culprits: Culprits = field(init=False, metadata=DERIVED)
     _layout: FrameLayout | None = field(init=False, default=None, metadata=DERIVED)
 
     def __post_init__(self) -> None:
         budget = self.iterations_per_false_alarm
         self._compute = ComputeWatch(iterations_per_false_alarm=budget)
-        self._bank = self._compute.health.bank
-        self._culprits = Culprits(self._bank, self._processes)
-        self._probing = Probing(self.job_id, self._culprits, self._compute.health)
+        self._culprits = Culprits(self._compute.rows, self._processes)
+        self._probing = Probing(self.job_id, self._culprits, self._compute)
         self._links = LinkWatch(iterations_per_false_alarm=budget)
         self._kinds = KindBoard(iterations_per_false_alarm=budget)
 
@@ -151,9 +148,10 @@ class JobDetector:
             found += [self._process_verdict(finding, frame.closed_at_unix_seconds) for finding in missing]
         if not len(frame):
             return found
-        table = table_of(frame, self._layout, self._bank.located)
-        known = table.has_processes_of_before and self._bank.is_placed_as(frame)
-        rows = self._bank.located_rows if known else self._locate(frame)
+        of_devices = self._compute.rows
+        table = table_of(frame, self._layout, of_devices.located)
+        known = table.has_processes_of_before and of_devices.is_placed_as(frame)
+        rows = of_devices.located_rows if known else self._locate(frame)
         if self._layout is None or not table.has_layout_of_before:
             self._layout = FrameLayout(frame)
         for rank, incarnation, iteration in self._hangs.moving_again(frame):
@@ -172,8 +170,8 @@ class JobDetector:
             self._layout,
             usable=usable,
             expected_seconds=expected,
-            bank=self._bank,
-            rows=rows,
+            residuals=self._compute.residuals(rows),
+            ill=self._compute.ill[rows],
             ranges=table.ranges,
         )
         found += [kind_verdict(frame, one, self._culprits.of_all(one.ranks)) for one in self._kinds.observe(look)]
@@ -184,15 +182,14 @@ class JobDetector:
 
     def _go_back(self, iteration: int) -> None:
         """The job goes on from this iteration, which it has done before, as after a restart from a checkpoint."""
-        self._bank.go_back(iteration)
-        self._compute.clocks.scan.go_back(iteration)
+        self._compute.scan.go_back(iteration)
         self._links.go_back(iteration)
         self._kinds.go_back(iteration)
         self._probing.go_back(iteration)
 
     def _begin_epoch(self, epoch: int) -> None:
         self._profile.begin_epoch(epoch)
-        self._compute.health.begin_epoch()
+        self._compute.rows.skip_next()
         self._links.begin_epoch()
         self._kinds.begin_epoch()
 
@@ -202,7 +199,7 @@ class JobDetector:
         if table.is_planned:
             return np.zeros(len(frame), dtype=np.bool_)
         usable = layout.usable(frame, is_measured=table.is_measured)
-        skipped = self._bank.take_skips(rows)
+        skipped = self._compute.rows.take_skips(rows)
         if skipped is not None:
             usable = usable & ~skipped
         return layout.everybody if np.count_nonzero(usable) == len(usable) else usable
@@ -212,12 +209,11 @@ class JobDetector:
     ) -> tuple[list[Verdict], Floats | None]:
         """Whose throughput changed, and what the work of each entry should take; None while that is learned."""
         self._num_frames += 1
-        some = None if usable is layout.everybody else usable
-        changes, expected = self._compute.judge(frame, table.numbers, layout, rows, some)
+        changes, expected = self._compute.judge(frame, table.numbers, layout, rows, usable)
         told: list[Verdict] = []
         if expected is not None and changes:
             entry_of = {int(row): entry for entry, row in enumerate(rows)}
-            of_changes = [(entry_of[change.row], change) for change in changes]
+            of_changes = [(entry_of[change.device], change) for change in changes if change.device in entry_of]
             told += [self._probing.health_verdict(frame, at, change, float(expected[at])) for at, change in of_changes]
         return self._kinds.revise(frame, told), expected
 
@@ -232,7 +228,8 @@ class JobDetector:
     ) -> list[Finding]:
         """Takes a frame into the profile, and tells that where it is due."""
         some = None if usable is layout.everybody else usable
-        healthy = ~self._bank.ill[rows] if np.count_nonzero(self._bank.ill) else None
+        ill = self._compute.ill[rows]
+        healthy = ~ill if ill.any() else None
         self._profile.observe(frame, table.numbers, layout, usable=some, healthy=healthy)
         if verdicts:
             first = max(verdict.first_iteration for verdict in verdicts)
@@ -261,5 +258,5 @@ class JobDetector:
         return report.process_verdict(self.job_id, finding, culprit, self._iteration, at_unix_seconds)
 
     def _throughputs(self, frame: FrameObservation, rows: Ints) -> RankThroughputs:
-        throughputs, margins = self._compute.health.throughputs(rows)
+        throughputs, margins = self._compute.speeds(rows)
         return RankThroughputs(frame.ranks, throughputs, margins)

@@ -12,9 +12,6 @@ Floats = npt.NDArray[np.float64]
 INTERVAL_SCALES = 1.96 * 1.2
 """Half-width of a 95 % interval in scales; a trimmed mean of Student-t noise is a fifth wider than a Gaussian's."""
 
-SMALLEST_SLOWDOWN = 0.03
-"""Levels of devices below this, in log units of time, are not an illness."""
-
 _TAIL = 4.0
 _APART = 4.0
 
@@ -78,12 +75,6 @@ def robust_level(residuals: Floats) -> float:
     return float(np.mean(np.sort(residuals)[cut : len(residuals) - cut]))
 
 
-def throughput_at(level: float, scale: float, count: int) -> tuple[float, float]:
-    """Throughput of a device at a level that rests on so many residuals, and half of its 95 % interval."""
-    throughput = float(np.exp(-level))
-    return throughput, INTERVAL_SCALES * scale / float(np.sqrt(count)) * throughput
-
-
 def could_be_below(residuals: Floats, scale: float, level: float) -> bool:
     """Does the interval of a device that just became faster reach down to ``level``?
 
@@ -91,13 +82,3 @@ def could_be_below(residuals: Floats, scale: float, level: float) -> bool:
     """
     lower = float(np.sort(residuals)[(len(residuals) - 1) // 2])
     return lower - INTERVAL_SCALES * scale / float(np.sqrt(len(residuals))) <= level
-
-
-def row_medians(values: Floats) -> Floats:
-    """Median of each row's finite values; 0 for a row without any."""
-    ordered = np.sort(np.where(np.isfinite(values), values, np.nan), axis=1)  # NaN sorts last
-    counts = np.isfinite(ordered).sum(axis=1)
-    rows, upper = np.arange(len(values)), np.minimum(counts // 2, values.shape[1] - 1)
-    lower = np.where(counts % 2 == 1, upper, np.maximum(upper - 1, 0))
-    middles = np.where(lower == upper, ordered[rows, upper], (ordered[rows, lower] + ordered[rows, upper]) / 2.0)
-    return np.where(counts > 0, middles, 0.0)

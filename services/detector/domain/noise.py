@@ -66,8 +66,6 @@ def estimate(
     healthy: npt.NDArray[np.bool_],
     *,
     prior_scale: float = PRIOR_SCALE,
-    most_alike: float = 1.0,
-    believed: Noise | None = None,
 ) -> Noise:
     """The noise in a window of residuals.
 
@@ -75,17 +73,15 @@ def estimate(
         residuals: One row a device, one column an iteration, oldest first; NaN where there was none.
         healthy: Rows to learn from.
         prior_scale: Scale assumed before anything is known.
-        most_alike: Lag-one correlation that is known from elsewhere: a short window may only show less.
-        believed: What stands where there is too little to learn from; None for what is assumed of a new job.
 
     Returns:
         The noise, drawn towards a wide prior while there is little to learn from.
     """
     window = residuals if np.count_nonzero(healthy) == len(healthy) else residuals[healthy]
     window = np.ascontiguousarray(window)
-    count, scale, freedom, correlation = estimate_from(np.sort(window, axis=None), window, most_alike, prior_scale)
+    count, scale, freedom, correlation = _estimate_from(np.sort(window, axis=None), window, prior_scale)
     if count < FEWEST_RESIDUALS:
-        return believed or Noise(scale=prior_scale)
+        return Noise(scale=prior_scale)
     return Noise(scale=scale, freedom=freedom, correlation=correlation)
 
 
@@ -98,16 +94,13 @@ def row_scales(residuals: Floats, pooled: Noise) -> Floats:
 
 
 @compiled
-def estimate_from(
-    ordered: Floats, window: Floats, most_alike: float, prior_scale: float
-) -> tuple[int, float, float, float]:
+def _estimate_from(ordered: Floats, window: Floats, prior_scale: float) -> tuple[int, float, float, float]:
     """What :func:`estimate` finds.
 
     Args:
         ordered: All residuals of the window, ascending, those that are no numbers at either end.
         window: One row a device, one column an iteration; NaN where there was none.
-        most_alike: As there, like the next.
-        prior_scale: The same.
+        prior_scale: As there.
 
     Returns:
         How many residuals are numbers; scale, freedom and correlation, if these are enough.
@@ -119,22 +112,21 @@ def estimate_from(
         first += 1
     if stop - first < FEWEST_RESIDUALS:
         return stop - first, prior_scale, 0.0, 0.0
-    scale, freedom, correlation = _estimate(ordered[first:stop], window, most_alike, prior_scale)
+    scale, freedom, correlation = _estimate(ordered[first:stop], window, prior_scale)
     return stop - first, scale, freedom, correlation
 
 
 @compiled
-def _estimate(ordered: Floats, window: Floats, most_alike: float, prior_scale: float) -> tuple[float, float, float]:
+def _estimate(ordered: Floats, window: Floats, prior_scale: float) -> tuple[float, float, float]:
     """Scale, freedom and correlation of the noise.
 
     Args:
         ordered: All residuals that are known, ascending.
         window: The same, one row a device, one column an iteration; NaN where there was none.
-        most_alike: As for :func:`estimate`, like the next.
-        prior_scale: Scale.
+        prior_scale: As for :func:`estimate`.
     """
     scale, freedom, middle = _spread(ordered)
-    correlation = min(_correlation(window, middle), most_alike)
+    correlation = _correlation(window, middle)
     scale *= math.sqrt((1 + correlation) / (1 - correlation))
     share = _PRIOR_WEIGHT / (_PRIOR_WEIGHT + len(ordered))
     scale = math.sqrt((1 - share) * scale**2 + share * prior_scale**2)

@@ -12,19 +12,20 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from evenkeel.services.detector.domain import device_tests
-from evenkeel.services.detector.domain.device_tests import (
-    LARGEST_SHIFT,
-    NUM_TESTS,
-    ONE_STEP_SHARE,
-    SMALL_SHIFTS,
-    SMALLEST_LARGE_SHIFT,
-)
-
-__all__ = ("LARGEST_SHIFT", "NUM_TESTS", "ONE_STEP_SHARE", "SMALL_SHIFTS")
+from evenkeel.numeric.compiled import compiled
 
 Floats = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int32]
+
+SMALL_SHIFTS = (0.045, 0.09)
+"""Shifts, in log units of time, that small lasting slowdowns are tested for."""
+NUM_TESTS = len(SMALL_SHIFTS) + 1
+"""Alternatives that are tested against: the small shifts and the range of large ones."""
+ONE_STEP_SHARE = 0.6
+"""Of the way to a verdict that one observation may carry."""
+SMALLEST_LARGE_SHIFT, LARGEST_SHIFT = 0.06, 3.0
+# Density of what falls outside of the range of large shifts, times 1 + z^2.
+_OUTSIDE, _WITHIN = 0.05 / math.pi, 0.95
 
 
 @lru_cache(maxsize=64)
@@ -64,7 +65,7 @@ def log_ratios(z: Floats, scale: Floats, freedom: float) -> Floats:
         freedom: Degrees of freedom of the noise's tails.
     """
     ratios = np.empty((len(z), NUM_TESTS))
-    device_tests.log_ratios_of(np.asarray(z, dtype=np.float64), np.asarray(scale, dtype=np.float64), freedom, ratios)
+    _write_log_ratios(np.asarray(z, dtype=np.float64), np.asarray(scale, dtype=np.float64), freedom, ratios)
     return ratios
 
 
@@ -84,16 +85,43 @@ def advance(sums: Floats, ages: Counts, ratios: Floats, limit: Floats) -> None:
     sums[ended] = 0.0
 
 
-def decides(residuals: Floats, scale: float, freedom: float, limit: Floats) -> bool:
-    """Would these residuals alone convince a fresh test that a healthy device is slow?
+@compiled
+def _write_log_ratios(z: Floats, scale: Floats, freedom: float, ratios: Floats) -> None:
+    """Log-likelihood ratios of residuals, one row a residual, one column an alternative.
 
     Args:
-        residuals: Against healthy, oldest first, log units of time.
-        scale: Scale of their noise.
+        z: Residuals, above 0 is slower, none NaN.
+        scale: Scale of the noise of each.
         freedom: Degrees of freedom of its tails.
-        limit: The threshold in force, one value.
+        ratios: One row a residual; written.
     """
-    sums, ages = np.zeros((1, NUM_TESTS)), np.zeros((1, NUM_TESTS), dtype=np.int32)
-    for ratios in log_ratios(residuals, np.full(len(residuals), scale), freedom):
-        advance(sums, ages, ratios[None, :], limit)
-    return bool(sums.max() >= limit[0])
+    tip = _tip(freedom)
+    for place in range(len(z)):
+        for alternative in range(NUM_TESTS):
+            ratios[place, alternative] = _log_ratio(alternative, z[place], scale[place], freedom, tip)
+
+
+@compiled
+def _tip(freedom: float) -> float:
+    """Log density of a Student-t of scale 1 at its peak, and (freedom + 1) / 2 times the logarithm of freedom."""
+    half = (freedom + 1) / 2
+    peak = math.lgamma(half) - math.lgamma(freedom / 2) - 0.5 * math.log(freedom * math.pi)
+    return peak + half * math.log(freedom)
+
+
+@compiled
+def _log_ratio(alternative: int, z: float, scale: float, freedom: float, tip: float) -> float:
+    """Log-likelihood ratio of an alternative against the null, noise around 0, for a residual.
+
+    A Student-t's log density is that of its peak less (freedom + 1) / 2 log(1 + z^2 / (freedom scale^2)), so between
+    two shifts the logarithms of freedom scale^2 + z^2 are all that differs. A large shift is drawn from a log-uniform
+    range, with 5 % of a Cauchy under it for what falls outside.
+    """
+    half, null = (freedom + 1) / 2, freedom * scale * scale + z * z
+    if alternative < NUM_TESTS - 1:
+        shift = SMALL_SHIFTS[alternative]
+        return half * math.log(null / (null + shift * (shift - 2.0 * z)))
+    density, low = _OUTSIDE / (1.0 + z * z), min(max(SMALLEST_LARGE_SHIFT, 3.0 * scale), 1.0)
+    if low <= z <= LARGEST_SHIFT:
+        density += _WITHIN / (z * math.log(LARGEST_SHIFT / low))
+    return math.log(density) - (tip + freedom * math.log(scale) - half * math.log(null))

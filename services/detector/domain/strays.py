@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from evenkeel.numeric.compiled import compiled
-from evenkeel.services.detector.domain.autoregression import worth_of_means
 from evenkeel.services.detector.domain.noise import block_scale
 
 Floats = npt.NDArray[np.float64]
@@ -46,7 +44,7 @@ class Strays:
         """
         remember_means(np.ascontiguousarray(residuals), scale, num_new, self._squares, self._counts)
 
-    def over(self, length: int, *, share: float = 0.0) -> tuple[float, float]:
+    def over(self, length: int) -> tuple[float, float]:
         """Root mean square of means over ``length`` iterations, and how many it rests on; (0.0, 0.0) for none.
 
         Means over more iterations stray less, but no less than if each iteration were by itself: what is known of
@@ -57,12 +55,10 @@ class Strays:
             if self._counts[index] >= _FEWEST_BLOCKS and (each <= length or index == 0):
                 found = float(np.sqrt(self._squares[index] / self._counts[index]))
                 usual = max(found, usual * _HALF)
-                count = float(self._counts[index]) * worth_of_means(share, each)
+                count = float(self._counts[index])
         return usual, count
 
-    def reach(
-        self, window: Floats, length: int, *, scale: float, strays: float, least: float = 0.0, share: float = 0.0
-    ) -> float:
+    def reach(self, window: Floats, length: int, *, scale: float, strays: float) -> float:
         """How far a healthy device's mean over ``length`` iterations may be off; infinite where nothing is known.
 
         Args:
@@ -70,15 +66,13 @@ class Strays:
             length: Iterations.
             scale: Scale of the noise.
             strays: How far, in standard deviations.
-            least: Standard deviation that such means are known to have; what is remembered of them may only show less.
-            share: Of a residual, what is known to be left in the next one.
         """
         recent, num_recent = block_scale(without_outliers(window, scale), length)
-        usual, count = self.over(length, share=share)
+        usual, count = self.over(length)
         recent /= _share_shown(len(window)) ** 0.5
-        count += num_recent * worth_of_means(share, length)
+        count += num_recent
         # Quantile of a Student-t with so many degrees of freedom (Cornish and Fisher 1938).
-        return max(recent, usual, least) * strays * (1 + (strays**2 + 1) / (4 * (count - 1))) if count > 1 else np.inf
+        return max(recent, usual) * strays * (1 + (strays**2 + 1) / (4 * (count - 1))) if count > 1 else np.inf
 
 
 def without_outliers(residuals: Floats, scale: float) -> Floats:
@@ -86,7 +80,6 @@ def without_outliers(residuals: Floats, scale: float) -> Floats:
     return np.minimum(np.maximum(residuals, -_OUTLYING * scale), _OUTLYING * scale)
 
 
-@compiled
 def _share_shown(num_rows: int) -> float:
     """Share of the residuals that show noise: of three or four rows one is the frame's centre and shows nothing.
 
@@ -95,7 +88,6 @@ def _share_shown(num_rows: int) -> float:
     return (num_rows - 1) / num_rows if num_rows in (3, 4) else 1.0
 
 
-@compiled
 def remember_means(residuals: Floats, scale: float, num_new: int, squares: Floats, counts: Floats) -> None:
     """Forgets a little, and adds the means over the oldest ``LENGTHS`` iterations that have no gap.
 

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from evenkeel.services.detector.domain.frames.layout import FrameLayout
 from evenkeel.services.detector.domain.frames.observation import FrameObservation
 from evenkeel.services.detector.domain.frames.table import table_of
-from evenkeel.services.detector.domain.level import row_medians
 from evenkeel.services.detector.domain.memory.middle import RecentValues, median
 from evenkeel.services.detector.domain.memory.rolling import RollingRows
 from evenkeel.services.detector.domain.profile.grid import PipelineGrid, between_ranks
@@ -45,14 +44,6 @@ def test_recent_values_know_the_median_of_the_newest_and_their_distance_from_it(
         assert recent.median_distance == float(np.median(np.abs(newest - middle)))
     recent.clear()
     assert len(recent) == 0
-
-
-@given(
-    st.lists(st.lists(st.one_of(numbers, st.just(math.nan)), min_size=5, max_size=5), min_size=1, max_size=9),
-)
-def test_medians_of_rows_leave_out_what_is_no_number(rows: list[list[float]]) -> None:
-    expected = [float(np.median(known)) if (known := [v for v in row if math.isfinite(v)]) else 0.0 for row in rows]
-    assert row_medians(np.array(rows)).tolist() == expected
 
 
 @given(st.lists(st.tuples(numbers, numbers), min_size=1, max_size=60), st.integers(1, 9))

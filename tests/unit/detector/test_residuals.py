@@ -27,10 +27,9 @@ def _followed(frames: np.ndarray) -> Residuals:
     nobody = np.zeros(num_devices, dtype=np.bool_)
     scales = np.full((1, num_devices), 0.05)
     for frame in frames:
-        had_begun = residuals.has_begun
-        residuals.observe(frame[None, :], nobody, np.zeros((1, num_devices)))
-        if not had_begun and residuals.has_begun:
-            residuals.begin()
+        begun = residuals.observe(frame[None, :], nobody, np.zeros((1, num_devices)), scales)
+        if begun.any():
+            residuals.begin(begun, nobody)
         elif residuals.num_frames > NUM_TO_BEGIN and residuals.num_frames % RENEWED_EVERY == 0:
             residuals.renew(~nobody[None, :], nobody[None, :], scales, np.ones((1, num_devices)))
     return residuals

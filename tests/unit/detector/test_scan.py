@@ -29,7 +29,7 @@ def test_a_row_that_begins_anew_has_no_windows_until_they_are_whole_again() -> N
     windows = Windows.of_shape(1, 2)
     for _ in range(20):
         list(windows.push(np.ones((1, 2))))
-    windows.begin_anew(0, 1)
+    windows.begin_anew(np.array([[False, True]]))
     for _ in range(8):
         seen = dict(windows.push(np.ones((1, 2))))
     assert seen[0].tolist() == [[8.0, 8.0]]
@@ -72,7 +72,7 @@ def _learned(noise: np.ndarray) -> Widths:
         for place, sums in windows.push(values[None, :]):
             if frame % LENGTHS[place] == 0:
                 widths.see(frame, place, sums / math.sqrt(LENGTHS[place]), windows.are_whole(place))
-    widths.renew()
+    widths.renew(np.zeros(1))
     return widths
 
 
@@ -113,16 +113,16 @@ def test_a_level_is_what_it_is_since_its_onset(level: float, since: int) -> None
     residuals = 0.03 * np.random.default_rng(1).standard_normal(64)
     residuals[-since:] += level
     residuals[3] = np.nan
-    found = level_since_onset(residuals, scale=0.03, clip=3.0)
+    found = level_since_onset(residuals, middle=level)
     assert found.level == pytest.approx(level, abs=0.03)
     assert found.num_frames == pytest.approx(since, abs=2)
 
 
 def test_noise_that_hides_half_of_a_level_keeps_nobody_ill_who_shows_nothing_for_long() -> None:
     residuals = 0.3 * np.random.default_rng(3).standard_normal(64)
-    found = has_recovered(residuals, level=0.1, scale=0.3, width=1.2, num_relapses=0, num_frames=200)
+    found = has_recovered(residuals, level=0.1, scale=0.3, width=1.2, num_relapses=0)
     assert found
-    assert not has_recovered(residuals + 0.3, level=0.1, scale=0.3, width=1.2, num_relapses=0, num_frames=200)
+    assert not has_recovered(residuals + 0.3, level=0.1, scale=0.3, width=1.2, num_relapses=0)
 
 
 def test_a_lone_pause_is_no_level() -> None:
@@ -138,5 +138,5 @@ def test_who_is_clearly_below_half_of_its_level_has_recovered(now: float, scale:
     residuals = np.concatenate([np.full(52, 0.3), np.full(12, now)]) + 0.01 * np.random.default_rng(4).standard_normal(
         64
     )
-    found = has_recovered(residuals, level=0.3, scale=scale, width=1.2, num_relapses=0, num_frames=64)
+    found = has_recovered(residuals, level=0.3, scale=scale, width=1.2, num_relapses=0)
     assert found == recovered

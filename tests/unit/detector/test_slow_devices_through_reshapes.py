@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from evenkeel.services.detector.domain.device_bank import DeviceBank
 from evenkeel.services.detector.domain.findings.verdict import REPORT_ONLY, Verdict
 from evenkeel.services.detector.domain.job import JobDetector
 from evenkeel.services.detector.domain.profile.profile import Profile
+from evenkeel.services.detector.domain.residual.rows import DeviceRows
 from tests.unit.detector.synthetic import Place, SyntheticJob, VerdictKind, cube, slow_from, student, verdicts_of
 
 
@@ -76,12 +76,12 @@ def test_the_milder_of_two_slow_devices_does_not_hide_in_the_baseline_of_the_pla
     options = {"throughput": throughput, "stage_factor": {1: 1.05}, "seed": seed}
     quotas = (4,) * (1 + max(place.replica for place in places))
     detector = JobDetector("job")
-    found = verdicts_of(detector, SyntheticJob(places=places, quotas=quotas, **options).frames(0, 44))
+    found = verdicts_of(detector, SyntheticJob(places=places, quotas=quotas, **options).frames(0, 46))
     assert found[0].culprits[0].rank == 0
     # The plan gives every stage of the slow device's replica another share: the milder one's has no peer either.
     shares = {0: 5, 1: 10, 2: 9, 3: 8} if len(quotas) == 1 else {0: 5, 1: 12, 2: 7, 3: 10}
     moved = [replace(place, layers=shares[rank]) for rank, place in enumerate(places)]
-    found += verdicts_of(detector, SyntheticJob(places=moved, quotas=quotas, epoch=1, **options).frames(44, 120))
+    found += verdicts_of(detector, SyntheticJob(places=moved, quotas=quotas, epoch=1, **options).frames(46, 120))
     speeds = {verdict.culprits[0].rank: verdict.throughput for verdict in found}
     assert speeds == {0: pytest.approx(0.6, abs=0.03), 3: pytest.approx(0.87, abs=0.04)}
     assert VerdictKind.RECOVERED not in {verdict.kind for verdict in found}
@@ -140,14 +140,12 @@ def test_what_is_known_of_a_device_outlasts_its_process(seed: int) -> None:
 def test_a_row_begins_afresh_on_another_device_and_where_none_is_named(
     incarnation: int, device: str, outlasts: bool
 ) -> None:
-    bank = DeviceBank()
+    rows = DeviceRows()
     (before,) = SyntheticJob(places=cube()).frames(0, 1)
-    bank.locate(before, num_to_baseline=0, num_to_skip=0)
-    bank.has_offset[:] = True
-    bank.own_offset[1], bank.num_observed[1], bank.level[1], bank.sums[:, :, 1] = 0.02, 300, 0.01, 5.0
+    rows.locate(before, num_to_skip=0)
     (frame,) = SyntheticJob(places=cube(), incarnations={1: incarnation}).frames(1, 2)
     frame = replace(frame, devices=("device-0", device, *frame.devices[2:]))
-    bank.locate(frame, num_to_baseline=3, num_to_skip=2)
-    assert (bank.own_offset[1], bank.num_observed[1]) == ((0.02, 300) if outlasts else (0.0, 0))
-    # Nothing that spoke against the process before does so against this one.
-    assert (bank.level[1], bank.sums[:, :, 1].max(), bank.num_to_baseline[1], bank.num_to_skip[1]) == (0.0, 0.0, 3, 2)
+    replaced, moved = rows.locate(frame, num_to_skip=2)
+    assert replaced.tolist() == [1]
+    assert moved.tolist() == ([] if outlasts else [1])
+    assert rows.num_to_skip.tolist() == [0, 2, 0, 0, 0, 0, 0, 0]

@@ -40,12 +40,12 @@ def test_long_sequences_accuse_nobody(spread: float) -> None:
 
 
 @pytest.mark.parametrize("spread", [0.0, 0.1, 0.6])
-@pytest.mark.parametrize(("slow", "within"), [(1.1, 20), (1.25, 8)])
+@pytest.mark.parametrize(("slow", "within"), [(1.2, 10), (1.25, 8)])
 def test_a_slow_device_is_found_whatever_the_sequences(spread: float, slow: float, within: int) -> None:
     first = verdicts(recording(spread=spread, noise=0.01, slow=slow))[0]
     assert [culprit.rank for culprit in first.culprits] == [5]
     assert _ONSET <= first.decided_iteration < _ONSET + within
-    assert 1 / first.throughput == pytest.approx(slow, abs=0.05)
+    assert 1 / first.throughput == pytest.approx(slow, abs=0.06)
 
 
 @pytest.mark.parametrize("noise", [0.01, 0.1])

@@ -272,7 +272,7 @@ def operations_file(path: Path, operations: Operations) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("onset", "num_steps", "num_micro_batches", "patience"), [(80, 110, 2, 4), (20, 40, 4, 6)], ids=["grown", "young"]
+    ("onset", "num_steps", "num_micro_batches", "patience"), [(80, 110, 2, 6), (20, 40, 4, 8)], ids=["grown", "young"]
 )
 def test_a_worker_that_becomes_slow_in_recorded_operations_is_accused(
     tmp_path: Path, onset: int, num_steps: int, num_micro_batches: int, patience: int

@@ -102,17 +102,6 @@ class WorkExpectation:
 
 
 @compiled
-def compare(seconds: Floats, expected: Floats, log_ratios: Floats) -> float:
-    """Writes the log of each entry's compute seconds over the expected ones; returns how far apart they are at most."""
-    lowest, highest = math.inf, -math.inf
-    for entry in range(len(expected)):
-        value = math.log(seconds[entry] / expected[entry])
-        log_ratios[entry] = value
-        lowest, highest = min(lowest, value), max(highest, value)
-    return highest - lowest
-
-
-@compiled
 def foretell(table: Floats, weights: Floats, seconds_per_flop: float) -> float:
     """Writes the expected seconds of each entry of a frame, and how those that were observed compare.
 

@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 
 from evenkeel.services.detector.domain import kinds
-from evenkeel.services.detector.domain.device_bank import DeviceBank
 from evenkeel.services.detector.domain.findings.verdict import Culprit, Evidence, Verdict, verdict_id
 from evenkeel.services.detector.domain.frames.layout import FrameLayout
 from evenkeel.services.detector.domain.frames.observation import FrameObservation
@@ -20,7 +19,6 @@ from evenkeel.services.detector.domain.kinds.kind import KindFinding, KindWatch,
 from evenkeel.services.detector.domain.memory.state import GIVEN
 
 Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 
@@ -74,8 +72,8 @@ class KindBoard:
         *,
         usable: Bools,
         expected_seconds: Floats | None,
-        bank: DeviceBank,
-        rows: Ints,
+        residuals: Floats,
+        ill: Bools,
         ranges: tuple[Range, Range],
     ) -> Look:
         """What kinds see of a frame.
@@ -85,20 +83,18 @@ class KindBoard:
             layout: Its layout.
             usable: Entries whose times count, ``layout.everybody`` where all do.
             expected_seconds: What each entry's work should take; None while that is learned.
-            bank: What is known of the devices.
-            rows: Row of each entry in the bank.
+            residuals: The newest of each entry's device, newest last, log units of time.
+            ill: Entries whose devices are slow.
             ranges: Those of the losses and gradient norms that are reported.
         """
-        everyone = bank.is_everyone(rows)
-        ill = bank.ill if everyone else bank.ill[rows]
         return Look(
             frame=frame,
             layout=layout,
             usable=usable,
             expected_seconds=expected_seconds,
-            residuals=bank.residuals if everyone else bank.residuals[rows],
+            residuals=residuals,
             ill=ill,
-            limit=self._limit + math.log(max(len(rows), 1)),
+            limit=self._limit + math.log(max(len(ill), 1)),
             plain=expected_seconds is not None and usable is layout.everybody,
             some_ill=bool(np.count_nonzero(ill)),
             ranges=ranges,

@@ -4,6 +4,7 @@ import numpy as np
 import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 
@@ -14,25 +15,22 @@ def centres_of_peers(values: Floats, healthy: Bools) -> Floats:
     higher one.
 
     Args:
-        values: One a row, NaN where nothing was observed.
-        healthy: Rows that may be compared with.
+        values: One a row, in the last axis; NaN where nothing was observed. Other axes are tables of their own.
+        healthy: Rows that may be compared with; of the same shape, or one that is broadcast to it.
 
     Returns:
         One a row; NaN for a row that has no healthy peer.
     """
-    centres: Floats = np.full(len(values), np.nan)
-    rows = np.flatnonzero(healthy & np.isfinite(values))
-    if not len(rows):
-        return centres
-    order = np.argsort(values[rows], kind="stable")
-    ordered = values[rows][order]
+    known = healthy & np.isfinite(values)
+    ordered = np.sort(np.where(known, values, np.inf), axis=-1)
+    count = known.sum(axis=-1, keepdims=True)
+
+    def at(place: Ints) -> Floats:
+        found: Floats = np.take_along_axis(ordered, np.clip(place, 0, values.shape[-1] - 1), axis=-1)
+        return found
+
+    middle = (count - 2) // 2
+    lower = at(middle)
     # Others of a row that is not among them are all of them.
-    centres[:] = ordered[(len(rows) - 1) // 2]
-    if len(rows) == 1:
-        centres[rows] = np.nan
-        return centres
-    middle = (len(rows) - 2) // 2
-    places = np.empty(len(rows), dtype=np.int64)
-    places[order] = np.arange(len(rows))
-    centres[rows] = np.where(places <= middle, ordered[middle + 1], ordered[middle])
-    return centres
+    centres = np.where(known, np.where(values <= lower, at(middle + 1), lower), at((count - 1) // 2))
+    return np.where(count - known > 0, centres, np.nan)

@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from evenkeel.services.detector.domain.residual.tables import grown
+
 Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 KEPT = 64
 """Frames that are kept."""
@@ -42,10 +43,3 @@ class Recent:
         """The newest so many that were kept, oldest first."""
         count = min(count, self.num_pushed, KEPT)
         return self.tables[np.arange(self.num_pushed - count, self.num_pushed) % KEPT]
-
-
-def grown(table: Floats, count: int, value: float) -> Floats:
-    """A table with so many more devices, in its last axis, of which each number is ``value``."""
-    more = np.full((*table.shape[:-1], count), value, dtype=table.dtype)
-    found: Floats = np.concatenate([table, more], axis=-1)
-    return found

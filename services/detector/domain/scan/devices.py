@@ -1,9 +1,4 @@
-"""How fast is each device of a job: residuals of its clocks, scanned, as changes of its throughput.
-
-What a device loses on one clock adds to what it loses on the others: a throughput of 0.5 is twice the time that its
-work takes on a healthy device, whether it works, sleeps or waits for a core meanwhile. The wall has all of it, so it
-counts where it says more than the others together.
-"""
+"""How fast is each device of a job: residuals of its clocks, scanned, as changes of its throughput."""
 
 import math
 from dataclasses import dataclass, field
@@ -13,11 +8,20 @@ import numpy.typing as npt
 
 from evenkeel.services.detector.domain.memory.state import GIVEN
 from evenkeel.services.detector.domain.residual.clocks import Clock
-from evenkeel.services.detector.domain.residual.recent import KEPT, Recent, grown
+from evenkeel.services.detector.domain.residual.recent import KEPT, Recent
 from evenkeel.services.detector.domain.residual.residuals import RENEWED_EVERY, Residuals
-from evenkeel.services.detector.domain.scan.level import level_of, level_since_onset
-from evenkeel.services.detector.domain.scan.recovery import SMALLEST_LEVEL, has_recovered, may_be_recovering
+from evenkeel.services.detector.domain.residual.tables import grown, no_bools, no_floats, no_ints
+from evenkeel.services.detector.domain.scan.level import (
+    SHORTEST,
+    SMALLEST_LEVEL,
+    level_of,
+    level_since_onset,
+    moved_level,
+)
+from evenkeel.services.detector.domain.scan.recovery import has_recovered, may_be_recovering
 from evenkeel.services.detector.domain.scan.scan import Scan
+from evenkeel.services.detector.domain.scan.speed_change import SpeedChange, throughputs_of
+from evenkeel.services.detector.domain.scan.windows import LENGTHS
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -31,46 +35,19 @@ TOLD_AGAIN_AT = 0.07
 
 _YOUNGEST_STANDING = 16
 _INTERVAL = 1.96
+_ERROR_OF_UNKNOWN = 0.03
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpeedChange:
-    """A device became slow, slower, less slow, or recovered.
-
-    Attributes:
-        device: Its column.
-        throughput: Relative to healthy; 1 when it has recovered.
-        margin: Half-width of the 95 % interval.
-        clock: The clock that says most; of a recovered device the one that did.
-        ratios: Times the expected work that each clock adds up to, of those that are slow.
-        first_iteration: The first that showed it.
-        num_frames: Frames since then, as far as they are kept.
-        scale: Noise of one frame on that clock, log units.
-        distance: Standard errors between the level and healthy.
-    """
-
-    device: int
-    throughput: float
-    margin: float
-    clock: Clock
-    ratios: dict[Clock, float]
-    first_iteration: int
-    num_frames: int
-    scale: float
-    distance: float
-
-    @property
-    def recovered(self) -> bool:
-        """It is healthy now."""
-        return not self.ratios
-
-
-def _no_ints() -> Ints:
-    return np.zeros((0, 0), dtype=np.int64)
-
-
-def _no_bools() -> Bools:
-    return np.zeros((0, 0), dtype=np.bool_)
+# Tables of one row a clock and one column a device: what each number is of a device of which nothing is known.
+_TABLES: tuple[tuple[str, type, float], ...] = (
+    ("_slow", np.bool_, False),
+    ("_levels", np.float64, 0.0),
+    ("_scatters", np.float64, 0.0),
+    ("_began_at", np.int64, 0),
+    ("_first", np.int64, 0),
+    ("_num_relapses", np.int64, 0),
+    ("_differs", np.bool_, False),
+)
 
 
 @dataclass(slots=True, eq=False)
@@ -87,13 +64,13 @@ class DeviceScan:
     _residuals: Residuals = field(default_factory=Residuals)
     _scan: Scan = field(init=False)
     _iterations: Recent = field(default_factory=Recent)
-    _slow: Bools = field(default_factory=_no_bools)
-    _levels: Floats = field(default_factory=lambda: np.zeros((0, 0)))
-    _scatters: Floats = field(default_factory=lambda: np.zeros((0, 0)))
-    _began_at: Ints = field(default_factory=_no_ints)
-    _first: Ints = field(default_factory=_no_ints)
-    _num_relapses: Ints = field(default_factory=_no_ints)
-    _differs: Bools = field(default_factory=_no_bools)
+    _slow: Bools = field(default_factory=no_bools)
+    _levels: Floats = field(default_factory=no_floats)
+    _scatters: Floats = field(default_factory=no_floats)
+    _began_at: Ints = field(default_factory=no_ints)
+    _first: Ints = field(default_factory=no_ints)
+    _num_relapses: Ints = field(default_factory=no_ints)
+    _differs: Bools = field(default_factory=no_bools)
     _told: Floats = field(default_factory=lambda: np.zeros(0))
     _said_most: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
@@ -108,28 +85,36 @@ class DeviceScan:
             num_devices: Devices.
             smallest_scales: Noise below which no clock is, log units.
         """
-        shape = len(clocks), num_devices
         self.clocks = clocks
-        self._residuals = Residuals.of_shape(*shape)
+        self._residuals = Residuals.of_shape(len(clocks), num_devices)
         self._scan.allot(smallest_scales, num_devices)
         self._iterations = Recent()
-        self._slow, self._differs = np.zeros(shape, dtype=np.bool_), np.zeros(shape, dtype=np.bool_)
-        self._levels, self._scatters = np.zeros(shape), np.zeros(shape)
-        self._began_at, self._first = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
-        self._num_relapses = np.zeros(shape, dtype=np.int64)
+        for name, kind, value in _TABLES:
+            setattr(self, name, np.full((len(clocks), num_devices), value, dtype=kind))
         self._told, self._said_most = np.ones(num_devices), np.zeros(num_devices, dtype=np.int64)
 
     def grow(self, count: int) -> None:
         """So many more devices, of which nothing is known."""
         self._residuals.grow(count)
         self._scan.grow(count)
-        more = ((0, 0), (0, count))
-        self._slow, self._differs = np.pad(self._slow, more), np.pad(self._differs, more)
-        self._levels, self._scatters = np.pad(self._levels, more), np.pad(self._scatters, more)
-        self._began_at, self._first = np.pad(self._began_at, more), np.pad(self._first, more)
-        self._num_relapses = np.pad(self._num_relapses, more)
-        self._told = grown(self._told, count, 1.0)
-        self._said_most = np.pad(self._said_most, (0, count))
+        for name, _, value in _TABLES:
+            setattr(self, name, grown(getattr(self, name), count, value))
+        self._told, self._said_most = grown(self._told, count, 1.0), grown(self._said_most, count, 0)
+
+    def take_work(self, devices: Ints, shares: Floats) -> None:
+        """Which share of the model some devices hold from now on; those of equal shares are to stand alike.
+
+        Who is ill or suspected stays where its offset says: more time for another share may be all that speaks against
+        it. The others are placed anew.
+        """
+        residuals = self._residuals
+        others = devices[residuals.groups[devices] != shares]
+        if not len(others):
+            return
+        residuals.groups[devices] = shares
+        others = others[residuals.num_seen[:, others].any(axis=0)]
+        residuals.begin_work(others[~(self.ill | self._scan.suspected.any(axis=0))[others]])
+        self._scan.begin_anew(slice(None), others, num_strange=0)
 
     def replace(self, devices: Ints, *, moved: Ints) -> None:
         """Other processes run on these devices now: none is known to be slow.
@@ -138,6 +123,8 @@ class DeviceScan:
             devices: Their columns.
             moved: Those of them that are other devices than before.
         """
+        if not len(devices):
+            return
         self._slow[:, devices] = False
         self._levels[:, devices] = 0.0
         self._num_relapses[:, devices] = 0
@@ -149,10 +136,31 @@ class DeviceScan:
         """The job goes on from this iteration, which it has done before: what is kept was by then."""
         np.minimum(self._iterations.tables, iteration, out=self._iterations.tables)
 
-    def residuals_of(self, clock: Clock) -> Floats:
-        """The newest residual of each device by a clock, log units; NaN where there was none."""
-        found: Floats = self._residuals.newest(1)[0][self.clocks.index(clock)]
-        return found
+    def residuals_of(self, clock: Clock, count: int) -> Floats:
+        """The newest residuals by a clock since it last became ill or well, log units, newest last; NaN for none.
+
+        Args:
+            clock: The clock.
+            count: Frames at most.
+
+        Returns:
+            One row a device, one column a frame.
+        """
+        place = self.clocks.index(clock)
+        found = self._residuals.newest(count)[:, place].T
+        frames = self._residuals.num_frames - found.shape[1] + np.arange(found.shape[1])
+        return np.where(frames >= self._began_at[place, :, None], found, np.nan)
+
+    @property
+    def evidence(self) -> Floats:
+        """Of what makes a verdict that a device is slow, how much its newest frames reached."""
+        return np.asarray(self._scan.evidence.max(axis=0) ** 2)
+
+    @property
+    def speeds(self) -> tuple[Floats, Floats]:
+        """Throughput of each device, and the half-width of its 95 % interval."""
+        throughputs = throughputs_of(self.clocks, self._ratios())
+        return throughputs, _INTERVAL * self._errors() * throughputs
 
     @property
     def num_devices(self) -> int:
@@ -172,19 +180,19 @@ class DeviceScan:
             log_ratios: Log of observed over expected, one row a clock, one column a device; NaN for not observed.
         """
         residuals, scan = self._residuals, self._scan
-        had_begun = residuals.has_begun
-        residuals.observe(log_ratios, self.ill, self._levels)
+        begun = residuals.observe(log_ratios, self.ill, self._levels, scan.noise.scales)
         self._iterations.push(np.array(float(iteration)))
-        if not had_begun:
-            if residuals.has_begun:
-                residuals.begin()
-                scan.begin(residuals.num_frames, residuals.uncorrected(), residuals.num_learned)
+        if begun.any():
+            residuals.begin(begun, self.ill)
+            scan.begin(residuals.num_frames, begun, residuals.uncorrected(), residuals.num_learned)
+        tested = residuals.has_begun & ~self._slow
+        if scan.num_frames in (0, residuals.num_frames):
             return []
-        crossings = scan.observe(residuals.newest(1)[0], ~self._slow, ~self._slow & ~self._differs)
+        crossings = scan.observe(residuals.newest(1)[0], tested, tested & ~self._differs)
         for clock, device in np.argwhere(crossings.windows):
             self._decide(int(clock), int(device), int(crossings.windows[clock, device]))
         for clock, device in np.argwhere(self._slow):
-            self._see_whether_recovered(int(clock), int(device))
+            self._see_where_it_stands(int(clock), int(device))
         if residuals.num_frames % RENEWED_EVERY == 0:
             self._renew()
         return self._changes()
@@ -192,9 +200,10 @@ class DeviceScan:
     def _decide(self, clock: int, device: int, window: int) -> None:
         """A window has crossed: the device is slow, unless its only peer is what moved."""
         recent = self._residuals.newest(min(window, KEPT))[:, clock, device]
-        if np.nanmedian(recent) < SMALLEST_LEVEL:
-            return
-        peers = np.flatnonzero(~self.ill)
+        middle = float(np.nanmedian(recent))
+        if middle < SMALLEST_LEVEL / 2:
+            return  # A few frames have made all of it.
+        peers = np.flatnonzero(~self.ill & np.isfinite(self._residuals.newest(1)[0, clock]))
         peers = peers[peers != device]
         if len(peers) < 2 and self._slow.shape[1] > 1:
             peer = int(peers[0]) if len(peers) else int(np.flatnonzero(np.arange(len(self._told)) != device)[0])
@@ -202,14 +211,17 @@ class DeviceScan:
             if rises[device] + rises[peer] < 0:
                 self._peer_became_faster(clock, device, peer)
                 return
-        scale, clip = float(self._scan.noise.scales[clock, device]), float(self._scan.clips[clock])
-        found = level_since_onset(self._residuals.newest(KEPT)[:, clock, device], scale=scale, clip=clip)
+        if window == LENGTHS[0]:
+            # What is found so soon stands out of single frames, and most of the window may be from before.
+            middle = max(middle, float(np.nanmedian(recent[-SHORTEST:])))
+        found = level_since_onset(self._residuals.newest(KEPT)[:, clock, device], middle=middle)
         if found.level >= SMALLEST_LEVEL:
             self._scatters[clock, device] = found.scatter
             self._call_slow(clock, device, found.level, found.num_frames)
 
     def _call_slow(self, clock: int, device: int, level: float, num_frames: int) -> None:
         self._slow[clock, device] = True
+        self._residuals.hold(clock, device)
         self._levels[clock, device] = level
         self._began_at[clock, device] = self._residuals.num_frames - num_frames
         kept = self._iterations.newest(num_frames)
@@ -224,28 +236,33 @@ class DeviceScan:
             self._scan.begin_anew(clock, device, num_strange=0)
             return
         both = np.array([device, peer])
-        self._residuals.begin_anew(clock, both)
+        self._residuals.begin_anew(clock, both, self.ill)
         self._scan.begin_anew(clock, both, num_strange=RENEWED_EVERY)
 
-    def _see_whether_recovered(self, clock: int, device: int) -> None:
-        count = self._residuals.num_frames - int(self._began_at[clock, device])
-        width = float(self._scan.widths.widths[clock, 0])
-        if has_recovered(
-            self._residuals.newest(KEPT)[:, clock, device],
-            level=float(self._levels[clock, device]),
-            scale=float(self._scan.noise.scales[clock, device]),
-            width=width,
-            num_relapses=int(self._num_relapses[clock, device]),
-            num_frames=count,
-        ):
+    def _see_where_it_stands(self, clock: int, device: int) -> None:
+        """Whether an ill device has recovered, or is slower or less slow than it was."""
+        count = min(self._residuals.num_frames - int(self._began_at[clock, device]), KEPT)
+        since = self._residuals.newest(count)[:, clock, device]
+        level, num_relapses = float(self._levels[clock, device]), int(self._num_relapses[clock, device])
+        scale, width = float(self._scan.noise.scales[clock, device]), float(self._scan.widths.widths[clock, 0])
+        moved = moved_level(since, level=level, scale=scale, width=width)
+        is_less_ill = moved is not None and moved.least(scale * width) > SMALLEST_LEVEL
+        if not is_less_ill and has_recovered(since, level=level, scale=scale, width=width, num_relapses=num_relapses):
+            well = level_since_onset(level - since, middle=level).num_frames
+            self._first[clock, device] = int(self._iterations.newest(well)[0])
+            self._began_at[clock, device] = self._residuals.num_frames - well
             self._slow[clock, device] = False
             self._levels[clock, device] = 0.0
             self._num_relapses[clock, device] += 1
             self._scan.begin_anew(clock, device, num_strange=0)
+            return
+        if moved is not None and moved.level >= SMALLEST_LEVEL:
+            self._levels[clock, device], self._scatters[clock, device] = moved.level, moved.scatter
+            self._began_at[clock, device] = self._residuals.num_frames - moved.num_frames
 
     def _renew(self) -> None:
         residuals, scan = self._residuals, self._scan
-        healthy = ~self._slow
+        healthy = residuals.has_begun & ~self._slow
         widths = scan.width_of_memory(residuals.num_learned)
         residuals.renew(healthy & ~scan.suspected, self._slow, scan.noise.scales, widths)
         self._look_at_standing()
@@ -262,23 +279,19 @@ class DeviceScan:
     def _look_at_standing(self) -> None:
         """What has differed from the first iteration on by more than nature explains."""
         residuals, scan = self._residuals, self._scan
-        standing = residuals.standing()
+        standing = residuals.standing(_YOUNGEST_STANDING)
         self._differs = standing > LARGEST_STANDING
-        if residuals.num_frames < _YOUNGEST_STANDING:
-            return
         for clock, device in np.argwhere(self._differs & ~self._slow):
             count = int(residuals.num_learned[clock, device])
             errors = (standing[clock, device] - LARGEST_STANDING) * math.sqrt(count) / scan.noise.scales[clock, device]
             if errors > scan.height_of_standing(int(clock), count):
-                residuals.place(int(clock), int(device))
-                self._call_slow(int(clock), int(device), float(standing[clock, device]), residuals.num_frames)
+                level, num_seen = float(standing[clock, device]), int(residuals.num_seen[clock, device])
+                residuals.place(int(clock), int(device), level, self.ill)
+                self._call_slow(int(clock), int(device), level, num_seen)
 
     def _changes(self) -> list[SpeedChange]:
-        ratios = np.where(self._slow, np.exp(self._levels), 1.0)
-        walls = np.array([clock is Clock.WALL for clock in self.clocks])
-        parts, whole = (ratios[~walls] - 1).sum(axis=0), (ratios[walls] - 1).sum(axis=0)
-        throughputs = 1 / (1 + np.maximum(parts, whole))
-        told = []
+        ratios = self._ratios()
+        throughputs, told = throughputs_of(self.clocks, ratios), []
         for device in np.flatnonzero((self._told < 1) | self.ill):
             was = float(self._told[device])
             change = self._change(int(device), float(throughputs[device]), ratios[:, device])
@@ -288,6 +301,17 @@ class DeviceScan:
                 self._told[device] = change.throughput
         return told
 
+    def _ratios(self) -> Floats:
+        return np.where(self._slow, np.exp(self._levels), 1.0)
+
+    def _errors(self) -> Floats:
+        """Standard errors of the levels of all devices, each on the clock that says most."""
+        columns, clocks = np.arange(self.num_devices), self._said_most
+        scales = np.maximum(self._scan.noise.scales[clocks, columns], self._scatters[clocks, columns])
+        count = np.clip(self._residuals.num_frames - self._began_at[clocks, columns], 1, KEPT)
+        errors = scales * self._scan.widths.widths[clocks, 0] / np.sqrt(count)
+        return np.where(np.isfinite(errors), errors, _ERROR_OF_UNKNOWN)
+
     def _change(self, device: int, throughput: float, ratios: Floats) -> SpeedChange:
         if throughput < 1:
             self._said_most[device] = int(np.argmax(ratios))
@@ -295,18 +319,15 @@ class DeviceScan:
         slow = np.flatnonzero(self._slow[:, device])
         clocks = slow if len(slow) else np.array([clock])
         count = max(self._residuals.num_frames - int(self._began_at[clocks, device].min()), 1)
-        first = int(self._first[slow, device].min()) if len(slow) else int(self._iterations.newest(1)[0])
-        scale = float(self._scan.noise.scales[clock, device])
-        scatter = max(scale, float(self._scatters[clock, device]))
-        error = scatter * float(self._scan.widths.widths[clock, 0]) / math.sqrt(min(count, KEPT))
+        error = float(self._errors()[device])
         return SpeedChange(
             device=device,
             throughput=throughput,
             margin=_INTERVAL * error * throughput,
             clock=self.clocks[clock],
             ratios={self.clocks[place]: float(ratios[place]) for place in slow},
-            first_iteration=first,
+            first_iteration=int(self._first[clocks, device].min()),
             num_frames=min(count, KEPT),
-            scale=scale,
-            distance=float(self._levels[clock, device]) / error,
+            scale=float(self._scan.noise.scales[clock, device]),
+            distance=(float(self._levels[clock, device]) or -math.log(self._told[device])) / error,
         )

@@ -8,8 +8,17 @@ import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
 
+SMALLEST_LEVEL = 0.045
+"""Levels below this, log units of time, are nobody's illness."""
+
+ERRORS = 3.1
+"""Standard errors by which a mean must be off to be another."""
+
+SHORTEST = 4
+"""Frames that say where an ill row stands now, at least."""
 
 _WINSORISED_AT = 4.0
+_SHARE_OF_SHIFT = 0.6
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +35,10 @@ class Level:
     scatter: float
     num_frames: int
 
+    def least(self, scale: float) -> float:
+        """What it is at least, where single frames scatter by so much or by what these do."""
+        return self.level - ERRORS * max(scale, self.scatter) / math.sqrt(self.num_frames)
+
 
 def level_of(residuals: Floats) -> Level:
     """The mean of some frames, of which lone ones far from the others count as little more than those.
@@ -40,18 +53,43 @@ def level_of(residuals: Floats) -> Level:
     return Level(level=mean, scatter=scatter, num_frames=len(residuals))
 
 
-def level_since_onset(residuals: Floats, *, scale: float, clip: float) -> Level:
+def level_since_onset(residuals: Floats, *, middle: float) -> Level:
     """The level since the likeliest onset within some frames.
 
-    Of all stretches that end now the onset begins the one that speaks most against healthy noise: the mean of most
-    standard errors (Hinkley, Biometrika 57, 1970, for a known level before).
+    Of all stretches that end now the onset begins the one that speaks most for a shift from 0 to about ``middle``: a
+    frame near that speaks for it, one that is nearer to 0 against it (Page, Biometrika 41, 1954). No frame speaks more
+    than another, so a lone one far off just before the onset is not taken for it.
 
     Args:
         residuals: Of the newest frames of one row, oldest first; NaN where nothing was observed.
-        scale: Standard deviation of one.
-        clip: Scales that a frame counts at most.
+        middle: Where the newest of them stand, above 0.
     """
     places = np.flatnonzero(np.isfinite(residuals))[::-1]
-    sums = np.cumsum(np.clip(residuals[places] / scale, -clip, clip))
-    most = int(np.argmax(sums / np.sqrt(np.arange(1, len(sums) + 1))))
-    return level_of(residuals[int(places[most]) :])
+    gains = np.cumsum(np.clip(residuals[places], -middle, middle) - _SHARE_OF_SHIFT * middle)
+    return level_of(residuals[int(places[int(np.argmax(gains))]) :])
+
+
+def moved_level(residuals: Floats, *, level: float, scale: float, width: float) -> Level | None:
+    """The level of an ill row since it last moved; None where it stands where it did.
+
+    Args:
+        residuals: Of the newest frames since it stands there, oldest first; NaN where nothing was observed.
+        level: Where it is known to stand.
+        scale: Standard deviation of a healthy frame.
+        width: How much wider a mean of some frames is than that of independent ones.
+    """
+    apart = residuals - level
+    known = apart[np.isfinite(apart)]
+    if len(known) < 2 * SHORTEST:
+        return None
+    # The change itself adds one step to the scatter.
+    errors, length = ERRORS * width * max(scale, level_of(known).scatter), SHORTEST
+    while length <= len(known):
+        shift = float(np.median(known[-length:]))
+        if abs(shift) > max(SMALLEST_LEVEL, errors / math.sqrt(length)):
+            found = level_since_onset(math.copysign(1.0, shift) * apart, middle=abs(shift))
+            if found.num_frames < SHORTEST:
+                return None
+            return Level(level + math.copysign(found.level, shift), found.scatter, found.num_frames)
+        length *= 2
+    return None

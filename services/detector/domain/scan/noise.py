@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from evenkeel.services.detector.domain.residual.recent import KEPT, grown
+from evenkeel.services.detector.domain.residual.recent import KEPT
 from evenkeel.services.detector.domain.residual.residuals import RENEWED_EVERY
+from evenkeel.services.detector.domain.residual.tables import grown, no_floats
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
@@ -15,6 +16,9 @@ _SHARE, _QUANTILE = 0.87, 1.514
 """This share of normal residuals is within so many standard deviations; tails and lone pauses count for nothing."""
 
 _PSEUDO_FRAMES = 16.0
+_LARGEST_ALIKE = 0.95
+# Lone residuals far off would hide how much the others are alike.
+_REACH = 2.0
 _LONGEST_MEMORY = 512
 _RATE_OF_NOW = 1 / 16
 # Noise counts as unusual from so many times the usual variance on.
@@ -23,24 +27,22 @@ _LARGEST_STEP = 4.0
 _SMALLEST_USUAL = 0.25
 
 
-def _none() -> Floats:
-    return np.zeros((0, 0))
-
-
 @dataclass(slots=True, eq=False)
 class RowNoise:
     """The noise of a table of rows.
 
     Attributes:
         scales: Standard deviation of each row's residual in one frame, log units; NaN where nothing is known yet.
+        alike: How much of a residual is left in the next one, by clock: the lag-one correlation of calm rows.
     """
 
-    scales: Floats = field(default_factory=_none)
+    scales: Floats = field(default_factory=no_floats)
+    alike: Floats = field(default_factory=lambda: np.zeros(0))
     # Below which no row of a clock is.
-    _smallest: Floats = field(default_factory=_none)
-    _usual_steps: Floats = field(default_factory=_none)
-    _steps: Floats = field(default_factory=_none)
-    _before: Floats = field(default_factory=_none)
+    _smallest: Floats = field(default_factory=no_floats)
+    _usual_steps: Floats = field(default_factory=no_floats)
+    _steps: Floats = field(default_factory=no_floats)
+    _before: Floats = field(default_factory=no_floats)
 
     @classmethod
     def of(cls, smallest: Floats, num_devices: int) -> "RowNoise":
@@ -51,7 +53,8 @@ class RowNoise:
             num_devices: Columns of the table.
         """
         shape = len(smallest), num_devices
-        return cls(np.full(shape, np.nan), smallest[:, None], np.ones(shape), np.ones(shape), np.zeros(shape))
+        ones, zeros = np.ones(shape), np.zeros(shape)
+        return cls(np.full(shape, np.nan), np.zeros(len(smallest)), smallest[:, None], ones, ones, zeros)
 
     def grow(self, count: int) -> None:
         """So many more devices; each is taken to scatter as the job does."""
@@ -97,6 +100,19 @@ class RowNoise:
         rate = RENEWED_EVERY / min(max(frame, RENEWED_EVERY), _LONGEST_MEMORY)
         followed = np.sqrt(self.scales**2 * (1 - rate) + drawn * rate)
         self.scales = np.where(np.isnan(self.scales), np.sqrt(drawn), np.where(calm, followed, self.scales))
+        self._look_for_likeness(np.where(calm, residuals, np.nan), count)
+
+    def _look_for_likeness(self, residuals: Floats, count: int) -> None:
+        """Finds :attr:`alike` again; first axis the newest ``count`` frames."""
+        reach = _REACH * self.scales
+        clipped = np.clip(residuals, -reach, reach)
+        products, squares = clipped[1:] * clipped[:-1], (clipped[1:] ** 2 + clipped[:-1] ** 2) / 2
+        known = np.isfinite(products)
+        total = np.where(known, squares, 0.0).sum(axis=0).sum(axis=1)
+        found = np.where(known, products, 0.0).sum(axis=0).sum(axis=1) / np.where(total > 0, total, 1.0)
+        # A short series makes noise look less alike than it is (Marriott and Pope 1954).
+        found = np.clip(found + (1 + 4 * found) / max(count, 1), 0.0, _LARGEST_ALIKE)
+        self.alike = np.where(total > 0, found, self.alike)
 
 
 def _quantile(values: Floats, share: float) -> Floats:

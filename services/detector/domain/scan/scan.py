@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from evenkeel.services.detector.domain.memory.state import GIVEN
-from evenkeel.services.detector.domain.residual.recent import grown
+from evenkeel.services.detector.domain.residual.tables import grown, no_floats, no_ints
 from evenkeel.services.detector.domain.scan.budget import Budget
 from evenkeel.services.detector.domain.scan.noise import RowNoise
 from evenkeel.services.detector.domain.scan.widths import FRAMES_OF_A_BASKET, Widths
@@ -21,7 +21,7 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
-FRAMES_TO_DECIDE = 6
+FRAMES_TO_DECIDE = 4.6
 """A frame counts at most for this part of what the shortest window must exceed, however slow it was."""
 
 SUSPECTED_FOR = 16
@@ -43,10 +43,6 @@ class Crossings:
     sizes: Floats
 
 
-def _none() -> Floats:
-    return np.zeros((0, 0))
-
-
 @dataclass(slots=True, eq=False)
 class Scan:
     """The scan of one table of rows: one row a clock, one column a device.
@@ -61,12 +57,12 @@ class Scan:
     noise: RowNoise = field(default_factory=RowNoise)
     widths: Widths = field(default_factory=Widths)
     _windows: Windows = field(default_factory=Windows)
-    _suspected_at: Ints = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int64))
-    _num_frames: int = 0
+    _suspected_at: Ints = field(default_factory=no_ints)
+    num_frames: int = 0
     # What a mean must exceed, by clock and length; how unsure an offset makes it, by length and row; how far the newest
-    # windows went of what makes a suspicion, like that.
-    _verdicts: Floats = field(default_factory=_none)
-    _suspicions: Floats = field(default_factory=_none)
+    # windows went of what makes a verdict, like that.
+    _verdicts: Floats = field(default_factory=no_floats)
+    _suspicions: Floats = field(default_factory=no_floats)
     _doubts: Floats = field(default_factory=lambda: np.zeros((len(LENGTHS), 0, 0)))
     _reached: Floats = field(default_factory=lambda: np.zeros((len(LENGTHS), 0, 0)))
 
@@ -94,24 +90,26 @@ class Scan:
     @property
     def suspected(self) -> Bools:
         """Rows under suspicion."""
-        return np.asarray(self._num_frames - self._suspected_at <= SUSPECTED_FOR)
+        return np.asarray(self.num_frames - self._suspected_at <= SUSPECTED_FOR)
 
     @property
     def evidence(self) -> Floats:
-        """How far each row went of what makes it a suspect of being slow."""
+        """Of what makes a verdict that a row is slow, how much its newest windows reached, by row."""
         return np.asarray(self._reached.max(axis=0))
 
-    def begin(self, frame: int, residuals: Floats, num_learned: Ints) -> None:
-        """Begins with what the first frames show.
+    def begin(self, frame: int, rows: Bools, residuals: Floats, num_learned: Ints) -> None:
+        """Begins with what the first frames of some rows show.
 
         Args:
             frame: Frames so far.
+            rows: Those that begin.
             residuals: Around each row's own median; first axis frames.
             num_learned: Frames that each row's offset rests on.
         """
-        self._num_frames = frame
-        everybody = np.ones(num_learned.shape, dtype=np.bool_)
-        self.noise.renew(frame, residuals, calm=everybody, known=everybody)
+        if not self.num_frames:
+            self.num_frames = frame
+            self.noise.renew(frame, residuals, calm=rows, known=rows)
+        self._forget(rows)
         self._renew_heights(num_learned)
 
     def observe(self, residuals: Floats, tested: Bools, learned: Bools) -> Crossings:
@@ -122,13 +120,14 @@ class Scan:
             tested: Rows that are healthy so far.
             learned: Of those, rows whose windows say what healthy ones look like.
         """
-        self._num_frames += 1
-        clip = self.clips[:, None]
-        known = np.isfinite(residuals)
-        scaled = np.where(known, np.clip(residuals / self.noise.scales, -clip, clip), 0.0)
+        self.num_frames += 1
+        clip = self.clips
+        scaled = residuals / self.noise.scales
+        known = np.isfinite(scaled)
+        scaled = np.where(known, np.clip(scaled, -clip, clip), 0.0)
         unrest = self.noise.unrest(scaled)
-        if self._num_frames % FRAMES_OF_A_BASKET == 0:
-            self.widths.release(self._num_frames, is_quiet=not (self.suspected & tested).any())
+        if self.num_frames % FRAMES_OF_A_BASKET == 0:
+            self.widths.release(self.num_frames, is_quiet=not (self.suspected & tested).any())
         windows, sizes = np.zeros(residuals.shape, dtype=np.int64), np.zeros(residuals.shape)
         for place, sums in self._windows.push(scaled):
             means = sums / np.sqrt(LENGTHS[place] * unrest) / self._doubts[place]
@@ -136,11 +135,11 @@ class Scan:
             crossed = usable & (means > self._verdicts[:, place, None])
             sizes = np.where(crossed & (windows == 0), means / self._verdicts[:, place, None], sizes)
             windows = np.where(crossed & (windows == 0), LENGTHS[place], windows)
-            self._reached[place] = np.where(usable, means / self._suspicions[:, place, None], 0.0)
+            self._reached[place] = np.where(usable, means / self._verdicts[:, place, None], 0.0)
             strange = usable & (np.abs(means) > self._suspicions[:, place, None])
-            self._suspected_at[strange] = self._num_frames
-            if self._num_frames % LENGTHS[place] == 0:
-                self.widths.see(self._num_frames, place, means, usable & known & learned)
+            self._suspected_at[strange] = self.num_frames
+            if self.num_frames % LENGTHS[place] == 0:
+                self.widths.see(self.num_frames, place, means, usable & known & learned)
         return Crossings(windows, sizes)
 
     def renew(self, residuals: Floats, tested: Bools, num_learned: Ints) -> None:
@@ -152,15 +151,20 @@ class Scan:
             num_learned: Frames that each row's offset rests on.
         """
         # Noise is known from the newest frames, so it takes longer until they are beyond doubt.
-        calm = tested & (self._num_frames - self._suspected_at >= len(residuals))
-        self.noise.renew(self._num_frames, residuals, calm=calm, known=tested)
+        calm = tested & (self.num_frames - self._suspected_at >= len(residuals))
+        self.noise.renew(self.num_frames, residuals, calm=calm, known=tested)
         self._renew_heights(num_learned)
 
     def begin_anew(self, clock: int | slice, devices: Ints | int, *, num_strange: int) -> None:
         """Forgets the windows of some rows, and that anybody's in the newest so many frames were healthy."""
-        self._windows.begin_anew(clock, devices)
-        self._reached[:, clock, devices] = 0.0
-        self.widths.drop(self._num_frames, num_strange)
+        rows = np.zeros(self._suspected_at.shape, dtype=np.bool_)
+        rows[clock, devices] = True
+        self._forget(rows)
+        self.widths.drop(self.num_frames, num_strange)
+
+    def _forget(self, rows: Bools) -> None:
+        self._windows.begin_anew(rows)
+        self._reached[:, rows] = 0.0
 
     def width_of_memory(self, num_learned: Ints) -> Floats:
         """The width of windows as long as each row's offset rests on."""
@@ -175,8 +179,9 @@ class Scan:
 
     @property
     def clips(self) -> Floats:
-        """What a frame counts at most, in scales of its row's noise, by clock."""
-        return np.asarray(self._verdicts[:, 0] * np.sqrt(LENGTHS[0]) / FRAMES_TO_DECIDE)
+        """What a frame counts at most, in scales of its row's noise, by row."""
+        heights = self._verdicts[:, 0, None] * self._doubts[0]
+        return np.asarray(heights * np.sqrt(LENGTHS[0]) / FRAMES_TO_DECIDE)
 
     @property
     def _budget(self) -> Budget:
@@ -184,7 +189,7 @@ class Scan:
         return Budget(iterations_per_false_alarm=self.iterations_per_false_alarm, num_rows=num_rows)
 
     def _renew_heights(self, num_learned: Ints) -> None:
-        self.widths.renew()
+        self.widths.renew(self.noise.alike)
         self._verdicts, self._suspicions = self._budget.of_verdict(self.widths), self._budget.of_suspicion(self.widths)
         # An offset is only as sure as the frames that it rests on, and they wander like all others.
         ratio = self.width_of_memory(num_learned)[None] / self.widths.widths.T[:, :, None]

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from evenkeel.services.detector.domain.residual.recent import grown
+from evenkeel.services.detector.domain.residual.tables import grown, no_floats
 from evenkeel.services.detector.domain.scan.windows import LENGTHS
 
 Floats = npt.NDArray[np.float64]
@@ -36,10 +36,6 @@ _FADES = 1 / 2048
 _MEAN_OF = 8.0
 
 
-def _none() -> Floats:
-    return np.zeros((0, 0))
-
-
 @dataclass(slots=True, eq=False)
 class Widths:
     """Learns the widths of one job's windows, by clock and length.
@@ -50,12 +46,12 @@ class Widths:
         farthest: The farthest healthy window of each, fading.
     """
 
-    widths: Floats = field(init=False, default_factory=_none)
-    freedoms: Floats = field(init=False, default_factory=_none)
-    farthest: Floats = field(default_factory=_none)
-    _counts: Floats = field(default_factory=_none)
-    _squares: Floats = field(default_factory=_none)
-    _fourths: Floats = field(default_factory=_none)
+    widths: Floats = field(init=False, default_factory=no_floats)
+    freedoms: Floats = field(init=False, default_factory=no_floats)
+    farthest: Floats = field(default_factory=no_floats)
+    _counts: Floats = field(default_factory=no_floats)
+    _squares: Floats = field(default_factory=no_floats)
+    _fourths: Floats = field(default_factory=no_floats)
     # What waits: how many, their squares, those squared, the farthest.
     _waiting: Floats = field(default_factory=lambda: np.zeros((4, _NUM_BASKETS, 0, 0)))
     # Windows are seen around the mean of their row's newest.
@@ -76,7 +72,7 @@ class Widths:
             _means=np.zeros(means),
             _num_in_means=np.zeros(means),
         )
-        found.renew()
+        found.renew(np.zeros(num_clocks))
         return found
 
     @property
@@ -114,7 +110,8 @@ class Widths:
         squares = np.where(seen, around**2, 0.0)
         basket[1] += self._share * squares.sum(axis=1)
         basket[2] += self._share * (squares**2).sum(axis=1)
-        basket[3] = np.maximum(basket[3], np.where(seen, around, 0.0).max(axis=1))
+        # Of 0 and -0 either may pass for the larger: a snapshot would differ by that.
+        basket[3] = np.maximum(basket[3], np.where(seen, around, 0.0).max(axis=1)) + 0.0
 
     def release(self, frame: int, *, is_quiet: bool) -> None:
         """Learns what has waited long enough; to be asked whenever a basket is full, before the next is begun.
@@ -132,16 +129,21 @@ class Widths:
 
     def drop(self, frame: int, count: int) -> None:
         """Windows that ended in the newest so many frames were not healthy after all."""
-        newest = frame // FRAMES_OF_A_BASKET
-        for age in range(min(count // FRAMES_OF_A_BASKET + 1, _NUM_BASKETS)):
-            self._waiting[:, (newest - age) % _NUM_BASKETS] = 0.0
+        newest, oldest = frame // FRAMES_OF_A_BASKET, (frame - count + 1) // FRAMES_OF_A_BASKET
+        for basket in range(max(oldest, newest - _NUM_BASKETS + 1), newest + 1) if count else ():
+            self._waiting[:, basket % _NUM_BASKETS] = 0.0
 
-    def renew(self) -> None:
-        """Finds the widths by all that was learned."""
+    def renew(self, alike: Floats) -> None:
+        """Finds the widths by all that was learned.
+
+        Args:
+            alike: Lag-one correlation of single frames by clock: what the shortest windows are taken to be before they
+                have been seen.
+        """
         logs, freedoms = np.empty(self._counts.shape), np.empty(self._counts.shape)
         spread = np.full(len(logs), 1 / (2 * _PRIOR_WINDOWS))
         tail = np.full(len(logs), _PRIOR_TAIL)
-        growth, before = np.full(len(logs), _GROWTH), np.full(len(logs), np.log(_PRIOR_WIDTH))
+        growth, before = np.full(len(logs), _GROWTH), np.log(np.maximum(_width_of(alike), _PRIOR_WIDTH))
         for place in range(len(LENGTHS)):
             if place:
                 before, spread = before + growth, spread + _SPREAD_OF_GROWTH**2
@@ -176,3 +178,10 @@ class Widths:
         self._squares /= beyond
         self._fourths /= beyond
         basket[:] = 0.0
+
+
+def _width_of(alike: Floats) -> Floats:
+    """Width of the shortest windows of a first-order autoregression, by its lag-one correlation."""
+    count = LENGTHS[0]
+    rest = 2 * alike * (1 - alike**count) / (count * (1 - alike) ** 2)
+    return np.asarray(np.sqrt((1 + alike) / (1 - alike) - rest))

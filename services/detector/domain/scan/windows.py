@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from evenkeel.services.detector.domain.residual.recent import grown
+from evenkeel.services.detector.domain.residual.tables import grown, no_ints
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -27,7 +27,7 @@ class Windows:
         ages: Frames since each row began.
     """
 
-    ages: Ints = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int64))
+    ages: Ints = field(default_factory=no_ints)
     # The blocks of each length, oldest first.
     _blocks: Floats = field(default_factory=lambda: np.zeros((len(LENGTHS), BLOCKS, 0, 0)))
     _num_frames: int = 0
@@ -70,7 +70,7 @@ class Windows:
         """Which rows are as old as windows of a length."""
         return np.asarray(self.ages >= LENGTHS[place])
 
-    def begin_anew(self, clock: int | slice, devices: Ints | int) -> None:
+    def begin_anew(self, rows: Bools) -> None:
         """Forgets what some rows did."""
-        self.ages[clock, devices] = 0
-        self._blocks[:, :, clock, devices] = 0.0
+        self.ages[rows] = 0
+        self._blocks[:, :, rows] = 0.0

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from evenkeel.services.detector.domain.device_health import DeviceHealth
-from evenkeel.services.detector.domain.device_levels import HealthChange
+from evenkeel.services.detector.domain.compute_watch import ComputeWatch
 from evenkeel.services.detector.domain.findings.verdict import Verdict
 from evenkeel.services.detector.domain.frames.observation import FrameObservation
 from evenkeel.services.detector.domain.frames.probe_reports import LinkProbeReport, ProbeReport
@@ -20,6 +19,7 @@ from evenkeel.services.detector.domain.probes.desk import SUSPECT_AT, Accusation
 from evenkeel.services.detector.domain.probes.link_probes import LinkDesk
 from evenkeel.services.detector.domain.profile.job_profile import JobProfile
 from evenkeel.services.detector.domain.profile.profile import RankThroughput
+from evenkeel.services.detector.domain.scan.speed_change import SpeedChange
 from evenkeel.services.detector.domain.told import words as report
 from evenkeel.services.detector.domain.told.link_words import link_probe_verdict, link_verdict
 from evenkeel.services.detector.domain.told.names import Culprits
@@ -34,12 +34,12 @@ class Probing:
     Attributes:
         job_id: The job.
         culprits: Names its ranks.
-        health: Knows its devices.
+        compute: Knows its devices.
     """
 
     job_id: str = field(metadata=GIVEN)
     culprits: Culprits = field(metadata=GIVEN)
-    health: DeviceHealth = field(metadata=GIVEN)
+    compute: ComputeWatch = field(metadata=GIVEN)
     _desk: SuspicionDesk = field(default_factory=SuspicionDesk)
     _link_desk: LinkDesk = field(default_factory=LinkDesk)
 
@@ -52,11 +52,11 @@ class Probing:
             accused, shown = late
             culprits = self.culprits.of_all(accused.ranks)
             return [link_probe_verdict(self.job_id, shown, accused, culprits, at_unix_seconds)]
-        accusation, row = self._desk.take(probe), self.health.bank.row_of(probe.rank)
-        if accusation is None or row is None or not bool(self.health.bank.ill[row]):
+        accusation, row = self._desk.take(probe), self.compute.rows.row_of(probe.rank)
+        if accusation is None or row is None or not bool(self.compute.ill[row]):
             return []
-        throughputs, margins = self.health.throughputs(np.array([row]))
-        now = RankThroughput(rank=probe.rank, throughput=float(throughputs[0]), margin=float(margins[0]))
+        throughputs, margins = self.compute.scan.speeds
+        now = RankThroughput(rank=probe.rank, throughput=float(throughputs[row]), margin=float(margins[row]))
         culprit = self.culprits.of(probe.rank, probe.incarnation)
         return [report.probe_verdict(self.job_id, probe, accusation, now, culprit, at_unix_seconds)]
 
@@ -73,10 +73,9 @@ class Probing:
             rows: Row of each entry.
             profile: What the iterations before it are made of.
         """
-        if self.health.calm(rows, SUSPECT_AT) or frame.iteration < self.next_iteration:
+        if not self.compute.scan.clocks or frame.iteration < self.next_iteration:
             return []
-        ill = self.health.bank.ill[rows]
-        evidence = self.health.evidence(rows)
+        ill, evidence = self.compute.ill[rows], self.compute.scan.evidence[rows]
         if not np.count_nonzero(ill) and np.maximum.reduce(evidence) < SUSPECT_AT:
             return []
         standing = Standing(
@@ -129,7 +128,7 @@ class Probing:
         return verdict
 
     def health_verdict(
-        self, frame: FrameObservation, entry: int, change: HealthChange, expected_seconds: float
+        self, frame: FrameObservation, entry: int, change: SpeedChange, expected_seconds: float
     ) -> Verdict:
         """The verdict about a device, with what its probe showed.
 

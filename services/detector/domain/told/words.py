@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterable
 
-from evenkeel.services.detector.domain.device_levels import HealthChange
 from evenkeel.services.detector.domain.findings.verdict import Culprit, Evidence, Verdict, VerdictKind, verdict_id
 from evenkeel.services.detector.domain.frames.observation import FrameObservation
 from evenkeel.services.detector.domain.frames.probe_reports import ProbeReport
@@ -13,6 +12,7 @@ from evenkeel.services.detector.domain.processes.hang import Hang
 from evenkeel.services.detector.domain.processes.life import ProcessFinding
 from evenkeel.services.detector.domain.profile.profile import RankThroughput
 from evenkeel.services.detector.domain.residual.clocks import WHAT, Clock
+from evenkeel.services.detector.domain.scan.speed_change import SpeedChange
 
 _LARGEST_CONFIDENCE = 0.999
 
@@ -50,7 +50,7 @@ def probe_verdict(
 def health_verdict(
     frame: FrameObservation,
     entry: int,
-    change: HealthChange,
+    change: SpeedChange,
     *,
     expected_seconds: float,
     culprit: Culprit,
@@ -59,11 +59,11 @@ def health_verdict(
     """A device became slow, changed its speed, or recovered; ``probe`` is what a probe of it found in time."""
     kind = VerdictKind.RECOVERED if change.recovered else VerdictKind.COMPUTE_SLOW
     observed = float(frame.compute_seconds[entry])
-    count = change.num_observations
+    count = change.num_frames
     ratio = 1 / change.throughput
     work = f"{int(frame.num_micro_batches[entry])} micro-batches of {frame.tokens[entry]:.0f} tokens in all"
     evidence = (
-        *clock_evidence(change.ratios, count),
+        *clock_evidence(change.ratios.items(), count),
         Evidence(
             name="compute seconds against expectation and peers",
             value=ratio,
@@ -72,15 +72,9 @@ def health_verdict(
         ),
         Evidence(
             name="distance from healthy",
-            value=math.log(ratio) / change.scale,
-            unit="sigma",
+            value=change.distance,
+            unit="standard errors",
             text=f"one iteration's noise is {100 * change.scale:.2f} %",
-        ),
-        Evidence(
-            name="likelihood ratio",
-            value=change.nats,
-            unit="nats",
-            text="of a lasting change against noise, summed over iterations",
         ),
         Evidence(
             name="compute seconds",
@@ -103,7 +97,7 @@ def health_verdict(
         culprits=(culprit,),
         throughput=change.throughput,
         throughput_margin=change.margin,
-        confidence=confidence_of(math.sqrt(2 * max(change.nats, 0.0))),
+        confidence=confidence_of(change.distance),
         first_iteration=change.first_iteration,
         decided_iteration=frame.iteration,
         decided_at_unix_seconds=frame.closed_at_unix_seconds,

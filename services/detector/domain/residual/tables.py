@@ -1,0 +1,50 @@
+"""Tables of one row a clock and one column a device: empty ones, wider ones, and what lies in the middle of several."""
+
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+Number = TypeVar("Number", bound=np.generic)
+
+
+def no_floats() -> Floats:
+    """An empty one of numbers."""
+    return np.zeros((0, 0))
+
+
+def no_ints() -> Ints:
+    """An empty one of counts."""
+    return np.zeros((0, 0), dtype=np.int64)
+
+
+def no_bools() -> Bools:
+    """An empty one of flags."""
+    return np.zeros((0, 0), dtype=np.bool_)
+
+
+def median(values: Floats) -> Floats:
+    """Over the first axis, without what is not there; NaN where nothing is."""
+    ordered = np.sort(values, axis=0)
+    count = np.isfinite(ordered).sum(axis=0)
+    lower, upper = np.maximum(count - 1, 0) // 2, np.minimum(count // 2, len(ordered) - 1)
+    found = (np.take_along_axis(ordered, lower[None], 0)[0] + np.take_along_axis(ordered, upper[None], 0)[0]) / 2
+    return np.where(count > 0, found, np.nan)
+
+
+def mean(values: Floats) -> Floats:
+    """The same for the mean."""
+    known = np.isfinite(values)
+    count = known.sum(axis=0)
+    total = np.where(known, values, 0.0).sum(axis=0)
+    found: Floats = np.where(count > 0, total / np.maximum(count, 1), np.nan)
+    return found
+
+
+def grown(table: npt.NDArray[Number], count: int, value: float) -> npt.NDArray[Number]:
+    """A table with so many more devices, in its last axis, of which each number is ``value``."""
+    more = np.full((*table.shape[:-1], count), value, dtype=table.dtype)
+    return np.concatenate([table, more], axis=-1)
