@@ -10,7 +10,7 @@ from evenkeel.stack.processes.process import ManagedProcess
 from evenkeel.stack.processes.watchdog import Watchdog
 from evenkeel.stack.services import ServiceProcess, is_healthy
 
-READY_TIMEOUT_SECONDS = 180.0
+READY_TIMEOUT_SECONDS = 300.0
 STOP_GRACE_SECONDS = 8.0
 
 

@@ -21,6 +21,7 @@ def few_words() -> Iterator[None]:
     structlog.configure(**before)
 
 
+@pytest.mark.timeout(1200)
 def test_nothing_breaks_in_any_of_the_seeds() -> None:
     found = first_broken(range(NUM_SEEDS))
     assert found is None, f"make simulate SEED={found[0].seed} RUNS=1 shows it: {found[2].broken}"

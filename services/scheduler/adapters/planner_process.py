@@ -7,6 +7,8 @@ is ready and does not answer in time is killed. Whoever asked learns of both at 
 import asyncio
 import contextlib
 import json
+import os
+import signal
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Sequence
@@ -66,8 +68,10 @@ class PlannerProcess:
                     backoff.reset()
             finally:
                 self._child, self._is_ready = None, False
-                with contextlib.suppress(ProcessLookupError):
-                    child.kill()
+                # Process.kill looks for its end first, and the watcher that waits for that would find nobody.
+                if child.returncode is None:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(child.pid, signal.SIGKILL)
                 ended = await child.wait()
                 if self._answer is not None and not self._answer.done():
                     self._answer.set_exception(PlannerAwayError(f"the planner's process ended (exit code {ended})"))

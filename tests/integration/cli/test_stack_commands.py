@@ -17,7 +17,7 @@ from evenkeel.stack.paths import stack_folder
 from evenkeel.stack.processes.pids import is_alive
 from evenkeel.stack.state import Phase, read_state
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(1200)]
 
 
 def evenkeel(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -27,7 +27,7 @@ def evenkeel(*arguments: str, **environment: str) -> subprocess.CompletedProcess
         capture_output=True,
         text=True,
         check=False,
-        timeout=240,
+        timeout=600,
         env={**clean, **environment},
     )
 

@@ -54,6 +54,7 @@ class Report:
     weights: list[float] = field(default_factory=list, repr=False)
     error: str = ""
     status: int | None = None
+    num_lives: int = 0
 
 
 def make_model() -> nn.Module:
@@ -239,6 +240,7 @@ class Crew:
         else:
             model = self._make()
         kept: list[Any] = []
+        writer.send(("ready", None))
         run = join_replicas(place, model, num_micro_batches=NUM_MICRO_BATCHES, kept=kept)
         try:
             with _fated(fate):
@@ -293,6 +295,8 @@ class Crew:
                 report.ran[value[0]] = value[1]
             case "weights":
                 report.weights = value
+            case "ready":
+                report.num_lives += 1
             case "error":
                 report.error = value
 

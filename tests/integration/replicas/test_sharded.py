@@ -1,6 +1,7 @@
 """Replicas of several ranks each, sharded by FSDP2: they live and die as one."""
 
 from collections.abc import Callable
+from multiprocessing.sharedctypes import RawValue
 
 import pytest
 
@@ -44,11 +45,14 @@ def test_sharded_replicas_train_like_one_process(start_crew: Callable[..., Crew]
 def test_a_rank_ends_and_its_replica_with_it_and_comes_back(
     start_crew: Callable[..., Crew], failure_free: Report, fate: Fate
 ) -> None:
-    crew = start_crew(2, {1: fate}, make=make_sharded_model, size=2, pause_seconds=0.1)
+    leash = RawValue("i", fate.step + 2)
+    crew = start_crew(2, {1: fate}, make=make_sharded_model, size=2, pause_seconds=0.2, leash=leash)
     crew.until(lambda: None not in (crew.reports[2].status, crew.reports[3].status), "the replica's end")
     assert crew.reports[2 + fate.index].status == (-fate.what or 1)
     assert crew.reports[3 - fate.index].status == EXIT_EVICTED
     crew.start(1)
+    crew.until(lambda: crew.reports[2].num_lives == crew.reports[3].num_lives == 2, "it is about to join")
+    leash.value = NUM_STEPS
     crew.finish()
     check(crew, failure_free, (0, 1, 2, 3))
     assert any(crew.reports[2].ran.get(step) for step in range(3, NUM_STEPS))
