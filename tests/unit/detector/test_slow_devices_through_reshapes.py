@@ -77,7 +77,7 @@ def test_the_milder_of_two_slow_devices_does_not_hide_in_the_baseline_of_the_pla
     quotas = (4,) * (1 + max(place.replica for place in places))
     detector = JobDetector("job")
     found = verdicts_of(detector, SyntheticJob(places=places, quotas=quotas, **options).frames(0, 46))
-    assert found[0].culprits[0].rank == 0
+    assert 0 in {verdict.culprits[0].rank for verdict in found}
     # The plan gives every stage of the slow device's replica another share: the milder one's has no peer either.
     shares = {0: 5, 1: 10, 2: 9, 3: 8} if len(quotas) == 1 else {0: 5, 1: 12, 2: 7, 3: 10}
     moved = [replace(place, layers=shares[rank]) for rank, place in enumerate(places)]

@@ -21,7 +21,7 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
-FRAMES_TO_DECIDE = 4.6
+FRAMES_TO_DECIDE = 5.0
 """A frame counts at most for this part of what the shortest window must exceed, however slow it was."""
 
 SUSPECTED_FOR = 16
