@@ -33,8 +33,8 @@ from benchmarks.planning.papers.published import (
 from benchmarks.planning.papers.scenarios import Row, fail_slow_rows, fail_stop_rows, mixed_rows
 from benchmarks.planning.solver.cases import case_of, resihp_cases
 from benchmarks.planning.tables import span, table, write_json
-from evenkeel.simulator.fleet.faults import Spacing
-from evenkeel.simulator.fleet.topology import Topology
+from evenkeel.simulator.fleet.faults.faults import Spacing
+from evenkeel.simulator.fleet.faults.topology import Topology
 
 MOST_POINTS = 5.0
 ABOVE_BOUND = "the published figure is above the proportional bound of such a run, {:.1f}"

@@ -40,7 +40,7 @@ EMIT_COLUMNS = {
 def _scenario_schema() -> dict[str, Any]:
     try:
         from evenkeel.simulator.baselines import STRATEGIES  # noqa: PLC0415
-        from evenkeel.simulator.fleet.scenario_schema import scenario_schema  # noqa: PLC0415
+        from evenkeel.simulator.fleet.scenario.schema import scenario_schema  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise CommandError(
             f"the simulator needs {error.name}",
@@ -83,7 +83,7 @@ def simulate(
     try:
         from evenkeel.simulator.baselines import STRATEGIES  # noqa: PLC0415
         from evenkeel.simulator.fleet.comparison import result_row, run_scenario  # noqa: PLC0415
-        from evenkeel.simulator.fleet.scenario import ScenarioError, load_scenario  # noqa: PLC0415
+        from evenkeel.simulator.fleet.scenario.scenario import ScenarioError, load_scenario  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise CommandError(
             f"the simulator needs {error.name}",

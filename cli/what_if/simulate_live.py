@@ -14,7 +14,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from evenkeel.cli.errors import CommandError, ExitStatus
 from evenkeel.cli.session import setting
-from evenkeel.simulator.fleet.scenario import Scenario
+from evenkeel.simulator.fleet.scenario.scenario import Scenario
 from evenkeel.simulator.live.live_run import LiveReport, LiveRun, Services, simulated_job
 from evenkeel.trainer_sdk.control.tls import ControllerTls, checked_fleet_ca_file
 

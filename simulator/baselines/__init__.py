@@ -1,40 +1,22 @@
 """Published systems and ours behind one port, one file each: source and deviations are in each file's docstring."""
 
-from evenkeel.simulator.baselines.checkpoint_restart import CheckpointRestart
-from evenkeel.simulator.baselines.drop_replica import DropReplica
-from evenkeel.simulator.baselines.evenkeel import Evenkeel, EvenkeelMix
-from evenkeel.simulator.baselines.ft_hsdp import FtHsdp
-from evenkeel.simulator.baselines.greyhound import Greyhound
-from evenkeel.simulator.baselines.no_mitigation import NoMitigation
-from evenkeel.simulator.baselines.ntp import NonuniformTensor
-from evenkeel.simulator.baselines.oobleck import Oobleck
-from evenkeel.simulator.baselines.recover import ReCoVer
-from evenkeel.simulator.baselines.recycle import ReCycle
-from evenkeel.simulator.baselines.resihp import ResiHP
-from evenkeel.simulator.baselines.strengthened_oobleck import StrengthenedOobleck
-from evenkeel.simulator.baselines.strengthened_recycle import StrengthenedReCycle
-from evenkeel.simulator.baselines.synchronous_restart import SynchronousRestart
+from collections.abc import Iterator
+from importlib import import_module
+from pkgutil import walk_packages
+
 from evenkeel.simulator.fleet.strategy import Strategy
 
+
+def _systems() -> Iterator[Strategy]:
+    for found in walk_packages(__path__, f"{__name__}."):
+        for kind in vars(import_module(found.name)).values():
+            if isinstance(kind, type) and kind.__module__ == found.name and hasattr(kind, "answer"):
+                yield kind()
+
+
 STRATEGIES: dict[str, Strategy] = {
-    strategy.name: strategy
-    for strategy in (
-        NoMitigation(),
-        CheckpointRestart(),
-        SynchronousRestart(),
-        DropReplica(),
-        FtHsdp(),
-        ReCoVer(),
-        ReCycle(),
-        StrengthenedReCycle(),
-        Oobleck(),
-        StrengthenedOobleck(),
-        Greyhound(),
-        NonuniformTensor(),
-        ResiHP(),
-        Evenkeel(),
-        EvenkeelMix(),
-    )
+    system.name: system for system in sorted(_systems(), key=lambda one: one.name.casefold())
 }
+"""By name: whatever this folder and those in it have."""
 
 __all__ = ["STRATEGIES"]

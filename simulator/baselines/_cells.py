@@ -5,7 +5,7 @@ from itertools import accumulate, pairwise
 
 from evenkeel.layouts.layout import Layout, Stage
 from evenkeel.planning.levers.balance.micro_batch_quota import best_quotas
-from evenkeel.simulator.fleet.operation import Grid
+from evenkeel.simulator.fleet.operation.operation import Grid
 from evenkeel.simulator.fleet.strategy import Question
 
 

@@ -15,9 +15,9 @@ from evenkeel.planning.search.solver import solve
 from evenkeel.planning.situation import Situation
 from evenkeel.planning.solution import NoPlanError, Solution
 from evenkeel.services.scheduler.plans.decision import Choice, DecisionRule, decide
-from evenkeel.simulator.fleet.operation import Operation, layout_of, operation_of
+from evenkeel.simulator.fleet.cost.transition import transition_seconds
+from evenkeel.simulator.fleet.operation.operation import Operation, layout_of, operation_of
 from evenkeel.simulator.fleet.strategy import Answer, Question
-from evenkeel.simulator.fleet.transition import transition_seconds
 
 MAX_SCALE = 1.5
 """Largest micro-batch, 1 = as registered: what a device must have of activation memory in reserve."""

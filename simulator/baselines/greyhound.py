@@ -15,9 +15,9 @@ from evenkeel.simulator.baselines._cells import (
     spread,
     whole_replicas,
 )
-from evenkeel.simulator.fleet.operation import Grid, Operation, operation_of, operation_seconds
+from evenkeel.simulator.fleet.cost.transition import rollback_seconds
+from evenkeel.simulator.fleet.operation.operation import Grid, Operation, operation_of, operation_seconds
 from evenkeel.simulator.fleet.strategy import Answer, Question
-from evenkeel.simulator.fleet.transition import rollback_seconds
 
 RESIZE_SECONDS = 60.0
 

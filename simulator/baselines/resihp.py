@@ -15,10 +15,10 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from evenkeel.simulator.baselines._cells import equal_stage, live_ranks, proportional_borders
-from evenkeel.simulator.fleet.network import migrated_routes
-from evenkeel.simulator.fleet.operation import Grid, Operation, grid_seconds, operation_of, operation_seconds
+from evenkeel.simulator.fleet.cost.transition import transition_seconds
+from evenkeel.simulator.fleet.operation.network import migrated_routes
+from evenkeel.simulator.fleet.operation.operation import Grid, Operation, grid_seconds, operation_of, operation_seconds
 from evenkeel.simulator.fleet.strategy import Answer, Question
-from evenkeel.simulator.fleet.transition import transition_seconds
 
 DELTAS = (0, 1, 2, 4)
 PLAN_SECONDS = 1.44

@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from evenkeel.layouts.layout import Layout, Stage
-from evenkeel.simulator.fleet.operation import Operation, operation_of
+from evenkeel.simulator.fleet.operation.operation import Operation, operation_of
 from evenkeel.simulator.fleet.strategy import Answer, Question, Strategy
 
 

@@ -17,14 +17,14 @@ import numpy as np
 from evenkeel.layouts.layout import Layout
 from evenkeel.planning.costs.cost_model import CostModel
 from evenkeel.planning.costs.links import SlowLink
-from evenkeel.simulator.fleet.conditions import Conditions
-from evenkeel.simulator.fleet.cut_iteration import CutIteration, cut_by
-from evenkeel.simulator.fleet.detection import DetectorModel
-from evenkeel.simulator.fleet.faults import Fault, LinkFault, Truth, checked_faults
-from evenkeel.simulator.fleet.operation import Operation, operation_of, operation_seconds
+from evenkeel.simulator.fleet.cost.cut_iteration import CutIteration, cut_by
+from evenkeel.simulator.fleet.faults.detection import DetectorModel
+from evenkeel.simulator.fleet.faults.faults import Fault, LinkFault, Truth, checked_faults
+from evenkeel.simulator.fleet.faults.topology import Topology
+from evenkeel.simulator.fleet.operation.conditions import Conditions
+from evenkeel.simulator.fleet.operation.operation import Operation, operation_of, operation_seconds
 from evenkeel.simulator.fleet.result import RunResult, Segment
 from evenkeel.simulator.fleet.strategy import Answer, Costs, Question, Strategy
-from evenkeel.simulator.fleet.topology import Topology
 
 _BEGIN, _END, _SEEN, _GONE, _WAKE, _ASK, _LINK_BEGIN, _LINK_END, _LINK_SEEN, _LINK_GONE = range(10)
 _Event = tuple[float, int, int]

@@ -8,8 +8,8 @@ from evenkeel.layouts.layout import Layout
 from evenkeel.planning.costs.cost_model import CostModel
 from evenkeel.planning.costs.links import SlowLink
 from evenkeel.planning.costs.price import TransitionCosts
-from evenkeel.simulator.fleet.operation import Operation
-from evenkeel.simulator.fleet.topology import Topology
+from evenkeel.simulator.fleet.faults.topology import Topology
+from evenkeel.simulator.fleet.operation.operation import Operation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

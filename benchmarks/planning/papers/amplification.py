@@ -18,9 +18,9 @@ from benchmarks.planning.solver.cases import Case, resihp_cases
 from benchmarks.planning.tables import table, write_json
 from evenkeel.layouts.cut import cut
 from evenkeel.simulator.baselines import STRATEGIES
-from evenkeel.simulator.fleet.operation import Operation, operation_of, operation_seconds
+from evenkeel.simulator.fleet.faults.topology import Topology
+from evenkeel.simulator.fleet.operation.operation import Operation, operation_of, operation_seconds
 from evenkeel.simulator.fleet.strategy import Costs, Question
-from evenkeel.simulator.fleet.topology import Topology
 
 SYSTEMS = ("no mitigation", "Greyhound", "ResiHP", "Evenkeel", "Evenkeel + sequence mix")
 PUBLISHED = {"no mitigation": (4.75, 19.13, 25.43), "ResiHP": (2.03, 8.72, 11.14)}

@@ -30,11 +30,11 @@ from evenkeel.planning.levers.balance.tuning import (
 )
 from evenkeel.planning.repair import repaired
 from evenkeel.simulator.baselines.evenkeel import EvenkeelMix, situation_of, with_mix
-from evenkeel.simulator.fleet.cost import fleet_cost
-from evenkeel.simulator.fleet.models import MODELS
-from evenkeel.simulator.fleet.operation import Operation, operation_of, operation_seconds
+from evenkeel.simulator.fleet.cost.iteration import fleet_cost
+from evenkeel.simulator.fleet.faults.topology import Topology
+from evenkeel.simulator.fleet.operation.operation import Operation, operation_of, operation_seconds
+from evenkeel.simulator.fleet.scenario.models import MODELS
 from evenkeel.simulator.fleet.strategy import Costs, Question
-from evenkeel.simulator.fleet.topology import Topology
 
 NUM_DEVICES, PIPELINE, SEQUENCES, LENGTH = 32_768, 8, 1024, 16_384.0
 FRACTIONS = (5e-4, 1e-3, 2e-3, 4e-3)

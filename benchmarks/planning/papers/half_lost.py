@@ -17,9 +17,9 @@ from benchmarks.planning.papers.placements import PLACEMENTS, victims
 from benchmarks.planning.solver.cases import Case, case_of
 from benchmarks.planning.tables import percent, table, write_json
 from evenkeel.simulator.baselines import STRATEGIES
-from evenkeel.simulator.fleet.operation import Operation, operation_of, operation_seconds
+from evenkeel.simulator.fleet.faults.topology import Topology
+from evenkeel.simulator.fleet.operation.operation import Operation, operation_of, operation_seconds
 from evenkeel.simulator.fleet.strategy import Costs, Question
-from evenkeel.simulator.fleet.topology import Topology
 
 SYSTEMS = ("drop replica", "ReCoVer", "NTP", "ResiHP", "Evenkeel", "Evenkeel + sequence mix")
 CHECKPOINTS = (1, 8, 32, 64, 128, 192, 256)

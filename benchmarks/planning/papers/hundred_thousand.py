@@ -3,8 +3,8 @@
 FT-HSDP (arXiv 2602.00277) publishes 80 % effective time there, 44 % for a synchronous job: the first table is these,
 with their own constants, to check the re-implementations. The second has every system on equal terms: from a death to
 training takes the same *stall* (verdict, groups, restart, catch-up), in rows for several, and one as
-``simulator/fleet/group_building.py`` reckons with. Effective time is throughput over fault-free, everything included.
-Simulated.
+``simulator/fleet/cost/group_building.py`` reckons with. Effective time is throughput over fault-free, everything
+included. Simulated.
 """
 
 import argparse
@@ -21,17 +21,17 @@ from evenkeel.layouts.layout import Layout, uniform_layout
 from evenkeel.planning.costs.cost_model import CostModel, Workload
 from evenkeel.planning.costs.price import TransitionCosts
 from evenkeel.simulator.baselines.evenkeel import Evenkeel
-from evenkeel.simulator.baselines.ft_hsdp import REJOIN_SECONDS, STALL_SECONDS, FtHsdp
-from evenkeel.simulator.baselines.synchronous_restart import SynchronousRestart
-from evenkeel.simulator.fleet.cost import fleet_cost
-from evenkeel.simulator.fleet.detection import DetectorModel
-from evenkeel.simulator.fleet.faults import Fault, FaultProcess, Spacing, drawn_faults
-from evenkeel.simulator.fleet.group_building import Vote, group_building
-from evenkeel.simulator.fleet.models import MODELS
+from evenkeel.simulator.baselines.restarting.synchronous_restart import SynchronousRestart
+from evenkeel.simulator.baselines.whole_replicas.ft_hsdp import REJOIN_SECONDS, STALL_SECONDS, FtHsdp
+from evenkeel.simulator.fleet.cost.group_building import Vote, group_building
+from evenkeel.simulator.fleet.cost.iteration import fleet_cost
+from evenkeel.simulator.fleet.faults.detection import DetectorModel
+from evenkeel.simulator.fleet.faults.faults import Fault, FaultProcess, Spacing, drawn_faults
+from evenkeel.simulator.fleet.faults.topology import Scope, Topology
 from evenkeel.simulator.fleet.representatives import Representatives
+from evenkeel.simulator.fleet.scenario.models import MODELS
 from evenkeel.simulator.fleet.simulation import FleetSimulation
 from evenkeel.simulator.fleet.strategy import Costs, Strategy
-from evenkeel.simulator.fleet.topology import Scope, Topology
 
 TENSOR, PIPELINE, DATA, QUOTA = 8, 16, 768, 32
 MTBF_SECONDS, BACK_SECONDS = 18 * 60.0, 10 * 60.0

@@ -10,8 +10,8 @@ from types import MappingProxyType
 import numpy as np
 
 from evenkeel.layouts.layout import Layout
-from evenkeel.simulator.fleet.faults import Fault
-from evenkeel.simulator.fleet.topology import Scope, Topology
+from evenkeel.simulator.fleet.faults.faults import Fault
+from evenkeel.simulator.fleet.faults.topology import Scope, Topology
 
 PLACEMENTS: Mapping[str, str] = MappingProxyType(
     {

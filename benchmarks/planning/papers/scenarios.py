@@ -14,12 +14,12 @@ from benchmarks.planning.papers.published import INTERVALS_SECONDS, SEVERITIES
 from benchmarks.planning.solver.cases import Case, throughput_for_residual
 from evenkeel.planning.costs.price import TransitionCosts
 from evenkeel.simulator.baselines import STRATEGIES
-from evenkeel.simulator.fleet.detection import DetectorModel
-from evenkeel.simulator.fleet.faults import Fault
+from evenkeel.simulator.fleet.faults.detection import DetectorModel
+from evenkeel.simulator.fleet.faults.faults import Fault
+from evenkeel.simulator.fleet.faults.topology import Topology
 from evenkeel.simulator.fleet.result import RunResult
 from evenkeel.simulator.fleet.simulation import FleetSimulation
 from evenkeel.simulator.fleet.strategy import Costs
-from evenkeel.simulator.fleet.topology import Topology
 
 OURS = ("Evenkeel", "Evenkeel + sequence mix")
 FAIL_STOP = ("ReCycle", "Oobleck", "NTP", "ResiHP", *OURS)

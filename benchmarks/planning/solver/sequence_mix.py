@@ -23,7 +23,7 @@ from evenkeel.layouts.instructions import Instruction, Op
 from evenkeel.layouts.mix import Mix, mix_for, mixed
 from evenkeel.layouts.model import ModelSpec
 from evenkeel.layouts.schedules import one_f_one_b
-from evenkeel.simulator.fleet.models import MODELS
+from evenkeel.simulator.fleet.scenario.models import MODELS
 
 _BACKWARD = 2.0
 

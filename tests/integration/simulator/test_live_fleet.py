@@ -14,8 +14,8 @@ import psycopg
 import pytest
 
 from evenkeel.simulator.baselines import STRATEGIES
-from evenkeel.simulator.fleet.faults import Fault
-from evenkeel.simulator.fleet.scenario import Scenario, scenario_of
+from evenkeel.simulator.fleet.faults.faults import Fault
+from evenkeel.simulator.fleet.scenario.scenario import Scenario, scenario_of
 from evenkeel.simulator.live.live_run import LiveReport, LiveRun, Services, simulated_job
 from evenkeel.stack.stack import Stack
 

@@ -14,9 +14,9 @@ from evenkeel.planning.situation import Situation
 from evenkeel.planning.solution import TIE, NoPlanError
 from evenkeel.simulator.baselines import STRATEGIES
 from evenkeel.simulator.baselines.evenkeel import situation_of
-from evenkeel.simulator.fleet.operation import PLAIN, Operation, layout_of, operation_of, operation_seconds
+from evenkeel.simulator.fleet.faults.topology import Topology
+from evenkeel.simulator.fleet.operation.operation import PLAIN, Operation, layout_of, operation_of, operation_seconds
 from evenkeel.simulator.fleet.strategy import Costs, Question
-from evenkeel.simulator.fleet.topology import Topology
 
 SPLITTING = ("1f1b", "zb-h1")
 PUBLISHED = [name for name in STRATEGIES if not name.startswith("Evenkeel")]

@@ -18,9 +18,9 @@ from evenkeel.planning.search.solver import solve
 from evenkeel.planning.situation import Situation
 from evenkeel.simulator.baselines import STRATEGIES
 from evenkeel.simulator.baselines.evenkeel import situation_of
-from evenkeel.simulator.fleet.operation import layout_of, operation_of
+from evenkeel.simulator.fleet.faults.topology import Topology
+from evenkeel.simulator.fleet.operation.operation import layout_of, operation_of
 from evenkeel.simulator.fleet.strategy import Costs, Question
-from evenkeel.simulator.fleet.topology import Topology
 from evenkeel.trainer_sdk.elastic.config import ModelConfig, TrainingConfig
 from evenkeel.trainer_sdk.elastic.gradients.exchange import plan_exchange
 from evenkeel.trainer_sdk.elastic.model.model import model_spec, parameter_specs

@@ -2,11 +2,11 @@ import pytest
 
 from evenkeel.layouts.layout import uniform_layout
 from evenkeel.planning.costs.cost_model import CostModel, Workload
-from evenkeel.simulator.fleet.detection import DetectorModel
-from evenkeel.simulator.fleet.models import MODELS
+from evenkeel.simulator.fleet.faults.detection import DetectorModel
+from evenkeel.simulator.fleet.faults.topology import Topology
+from evenkeel.simulator.fleet.scenario.models import MODELS
 from evenkeel.simulator.fleet.simulation import FleetSimulation
 from evenkeel.simulator.fleet.strategy import Costs
-from evenkeel.simulator.fleet.topology import Topology
 
 
 class Job:

@@ -5,12 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evenkeel.simulator.baselines import STRATEGIES
-from evenkeel.simulator.baselines.oobleck import partitions
-from evenkeel.simulator.baselines.recover import roles
-from evenkeel.simulator.baselines.recycle import normalised_grid, rerouted
+from evenkeel.simulator.baselines.pipelines.oobleck import partitions
+from evenkeel.simulator.baselines.pipelines.recycle import normalised_grid, rerouted
 from evenkeel.simulator.baselines.resihp import kept_ranks, with_standbys
-from evenkeel.simulator.fleet.faults import Fault, FaultProcess, Spacing, drawn_faults
-from evenkeel.simulator.fleet.operation import operation_of
+from evenkeel.simulator.baselines.whole_replicas.recover import roles
+from evenkeel.simulator.fleet.faults.faults import Fault, FaultProcess, Spacing, drawn_faults
+from evenkeel.simulator.fleet.operation.operation import operation_of
 from evenkeel.simulator.fleet.strategy import Costs, Question
 
 HOUR = 3600.0

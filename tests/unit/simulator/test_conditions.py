@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 from benchmarks.planning.solver.cases import large_case
 from evenkeel.simulator.baselines import STRATEGIES
 from evenkeel.simulator.fleet.comparison import run_scenario
-from evenkeel.simulator.fleet.conditions import Conditions, noise_factors, replica_seconds
-from evenkeel.simulator.fleet.detection import DetectorModel
-from evenkeel.simulator.fleet.faults import LinkFault
-from evenkeel.simulator.fleet.operation import Operation, operation_of, operation_seconds
-from evenkeel.simulator.fleet.scenario import ScenarioError, scenario_of
+from evenkeel.simulator.fleet.faults.detection import DetectorModel
+from evenkeel.simulator.fleet.faults.faults import LinkFault
+from evenkeel.simulator.fleet.faults.topology import Topology
+from evenkeel.simulator.fleet.operation.conditions import Conditions, noise_factors, replica_seconds
+from evenkeel.simulator.fleet.operation.operation import Operation, operation_of, operation_seconds
+from evenkeel.simulator.fleet.scenario.scenario import ScenarioError, scenario_of
 from evenkeel.simulator.fleet.simulation import FleetSimulation
 from evenkeel.simulator.fleet.strategy import Costs
-from evenkeel.simulator.fleet.topology import Topology
 from tests.unit.scheduler.planning_cases import one_f_one_b_makespan
 
 SCENARIO = {

@@ -4,9 +4,9 @@ from hypothesis import strategies as st
 
 from evenkeel.layouts.layout import uniform_layout
 from evenkeel.simulator.baselines import STRATEGIES
-from evenkeel.simulator.fleet.cut_iteration import cut_by
-from evenkeel.simulator.fleet.faults import Fault
-from evenkeel.simulator.fleet.operation import Operation, operation_of
+from evenkeel.simulator.fleet.cost.cut_iteration import cut_by
+from evenkeel.simulator.fleet.faults.faults import Fault
+from evenkeel.simulator.fleet.operation.operation import Operation, operation_of
 
 QUOTA, STAGES, REPLICAS = 8, 4, 4
 

@@ -4,7 +4,7 @@ from itertools import pairwise
 import pytest
 
 from evenkeel.simulator.baselines import STRATEGIES
-from evenkeel.simulator.fleet.faults import Fault, FaultProcess, drawn_faults
+from evenkeel.simulator.fleet.faults.faults import Fault, FaultProcess, drawn_faults
 
 HOUR = 3600.0
 

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evenkeel.simulator.fleet.network import Discipline, Network, migrated_routes, period_seconds
+from evenkeel.simulator.fleet.operation.network import Discipline, Network, migrated_routes, period_seconds
 from tests.unit.scheduler.planning_cases import one_f_one_b_makespan
 
 SECONDS = st.integers(1, 9).map(float)

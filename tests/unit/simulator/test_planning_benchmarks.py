@@ -6,7 +6,7 @@ from benchmarks.planning.papers.availability import dropped, healthy_seconds, jo
 from benchmarks.planning.papers.half_lost import course
 from benchmarks.planning.papers.spare_domains import lost
 from benchmarks.planning.solver.cases import case_of
-from evenkeel.simulator.fleet.operation import operation_of, operation_seconds
+from evenkeel.simulator.fleet.operation.operation import operation_of, operation_seconds
 
 
 @pytest.fixture(scope="module")

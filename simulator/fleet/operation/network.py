@@ -16,8 +16,8 @@ from functools import lru_cache
 import numpy as np
 
 from evenkeel.layouts.instructions import Instruction, Op
-from evenkeel.simulator.fleet.conditions import Floats, last_ends
-from evenkeel.simulator.fleet.worker_programs import BACKWARD, FORWARD, WEIGHTS, Operated, worker_programs
+from evenkeel.simulator.fleet.operation.conditions import Floats, last_ends
+from evenkeel.simulator.fleet.operation.worker_programs import BACKWARD, FORWARD, WEIGHTS, Operated, worker_programs
 
 Routes = tuple[tuple[tuple[int, ...], ...], ...]
 Borders = tuple[tuple[int, int, int, float], ...]

@@ -14,8 +14,8 @@ import numpy as np
 from evenkeel.layouts.layout import Layout, Replica, Stage
 from evenkeel.layouts.routes import Route
 from evenkeel.planning.costs.cost_model import CostModel
-from evenkeel.simulator.fleet.conditions import IDEAL, Conditions, Floats, replica_seconds
-from evenkeel.simulator.fleet.network import Borders, Discipline, Routes, period_seconds
+from evenkeel.simulator.fleet.operation.conditions import IDEAL, Conditions, Floats, replica_seconds
+from evenkeel.simulator.fleet.operation.network import Borders, Discipline, Routes, period_seconds
 
 PLAIN = Discipline()
 Grid = tuple[tuple[Stage | None, ...], ...]

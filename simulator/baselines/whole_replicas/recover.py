@@ -7,7 +7,7 @@ every system here; no rejoin, as published, so a replica that has left stays out
 """
 
 from evenkeel.simulator.baselines._cells import whole_replicas
-from evenkeel.simulator.fleet.operation import Operation, layout_of
+from evenkeel.simulator.fleet.operation.operation import Operation, layout_of
 from evenkeel.simulator.fleet.strategy import Answer, Question
 
 

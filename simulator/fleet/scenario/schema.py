@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from evenkeel.layouts.json_schema import above, list_of, number, object_of, whole
-from evenkeel.simulator.fleet.faults import Spacing
-from evenkeel.simulator.fleet.models import MODELS
-from evenkeel.simulator.fleet.topology import Scope
+from evenkeel.simulator.fleet.faults.faults import Spacing
+from evenkeel.simulator.fleet.faults.topology import Scope
+from evenkeel.simulator.fleet.scenario.models import MODELS
 
 MOST_DEVICES = 1_000_000
 _MOST_HOURS = 1e6

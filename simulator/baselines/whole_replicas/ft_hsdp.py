@@ -10,7 +10,7 @@ a death costs what a change costs everybody unless the published stall is asked 
 """
 
 from evenkeel.simulator.baselines._cells import whole_replicas
-from evenkeel.simulator.fleet.operation import Operation, operation_of
+from evenkeel.simulator.fleet.operation.operation import Operation, operation_of
 from evenkeel.simulator.fleet.strategy import Answer, Question
 
 NUM_REPLICAS = 12

@@ -6,8 +6,8 @@ where every cell of a replica is its own, elsewhere quotas of home stay.
 """
 
 from evenkeel.simulator.baselines._cells import balanced_quotas
-from evenkeel.simulator.baselines.recycle import ReCycle
-from evenkeel.simulator.fleet.operation import Grid
+from evenkeel.simulator.baselines.pipelines.recycle import ReCycle
+from evenkeel.simulator.fleet.operation.operation import Grid
 from evenkeel.simulator.fleet.strategy import Question
 
 

@@ -7,7 +7,7 @@ this with replicas of thousands of devices, is ``ft_hsdp.py``.
 """
 
 from evenkeel.simulator.baselines._cells import whole_replicas
-from evenkeel.simulator.fleet.operation import Operation
+from evenkeel.simulator.fleet.operation.operation import Operation
 from evenkeel.simulator.fleet.strategy import Answer, Question
 
 

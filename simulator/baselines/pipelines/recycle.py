@@ -11,10 +11,10 @@ Slow devices are not acted upon.
 
 from evenkeel.layouts.layout import Layout, Stage
 from evenkeel.simulator.baselines._cells import whole_cells
-from evenkeel.simulator.fleet.network import Discipline, Routes
-from evenkeel.simulator.fleet.operation import Grid, Operation, operation_of
+from evenkeel.simulator.fleet.cost.transition import transition_seconds
+from evenkeel.simulator.fleet.operation.network import Discipline, Routes
+from evenkeel.simulator.fleet.operation.operation import Grid, Operation, operation_of
 from evenkeel.simulator.fleet.strategy import Answer, Question
-from evenkeel.simulator.fleet.transition import transition_seconds
 
 DECOUPLED = Discipline(split_backward=True, staggered_step=True, extra_activations=1)
 

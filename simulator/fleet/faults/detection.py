@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from evenkeel.simulator.fleet.faults import Fault
+from evenkeel.simulator.fleet.faults.faults import Fault
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

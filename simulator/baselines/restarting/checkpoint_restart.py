@@ -6,9 +6,9 @@ batch; the time of a checkpoint's writing is not charged.
 """
 
 from evenkeel.simulator.baselines._cells import spread, whole_replicas
-from evenkeel.simulator.fleet.operation import Operation, operation_of
+from evenkeel.simulator.fleet.cost.transition import rollback_seconds
+from evenkeel.simulator.fleet.operation.operation import Operation, operation_of
 from evenkeel.simulator.fleet.strategy import Answer, Question
-from evenkeel.simulator.fleet.transition import rollback_seconds
 
 
 class CheckpointRestart:

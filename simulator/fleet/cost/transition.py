@@ -3,7 +3,7 @@
 from evenkeel.layouts.cut import cut
 from evenkeel.layouts.layout import Stage
 from evenkeel.layouts.model import ModelSpec
-from evenkeel.simulator.fleet.operation import Operation
+from evenkeel.simulator.fleet.operation.operation import Operation
 from evenkeel.simulator.fleet.strategy import Costs
 
 

@@ -13,9 +13,9 @@ from collections.abc import Iterator, Sequence
 from evenkeel.layouts.layout import Stage
 from evenkeel.planning.levers.balance.micro_batch_quota import best_quotas
 from evenkeel.simulator.baselines._cells import equal_stage, even_borders, spread, whole_cells
-from evenkeel.simulator.fleet.operation import Grid, Operation, operation_of, operation_seconds
+from evenkeel.simulator.fleet.cost.transition import transition_seconds
+from evenkeel.simulator.fleet.operation.operation import Grid, Operation, operation_of, operation_seconds
 from evenkeel.simulator.fleet.strategy import Answer, Question
-from evenkeel.simulator.fleet.transition import transition_seconds
 
 
 def partitions(total: int, parts: int, smallest: int, largest: int) -> Iterator[tuple[int, ...]]:

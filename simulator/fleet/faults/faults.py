@@ -7,7 +7,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from evenkeel.simulator.fleet.topology import Scope, Topology
+from evenkeel.simulator.fleet.faults.topology import Scope, Topology
 
 
 class Spacing(StrEnum):

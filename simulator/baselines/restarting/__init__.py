@@ -1,0 +1,1 @@
+"""Systems that stop and start again."""

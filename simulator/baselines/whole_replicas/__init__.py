@@ -1,0 +1,1 @@
+"""Systems in which a replica leaves as a whole."""

@@ -1,0 +1,1 @@
+"""What an iteration, a change of layout and the building of groups take."""

@@ -1,0 +1,1 @@
+"""What breaks when and where, and when it is noticed."""
