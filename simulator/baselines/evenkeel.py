@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from evenkeel.layouts.layout import Layout
-from evenkeel.layouts.mix import Mix, even_mix
+from evenkeel.layouts.sizes.mix import Mix, even_mix
 from evenkeel.planning.search.solver import solve
 from evenkeel.planning.situation import Situation
 from evenkeel.planning.solution import NoPlanError, Solution

@@ -12,7 +12,7 @@ from itertools import pairwise
 import numpy as np
 
 from evenkeel.layouts.layout import Layout, Replica, Stage
-from evenkeel.layouts.routes import Route
+from evenkeel.layouts.programs.routes import Route
 from evenkeel.planning.costs.cost_model import CostModel
 from evenkeel.simulator.fleet.conditions import IDEAL, Conditions, Floats, replica_seconds
 from evenkeel.simulator.fleet.network import Borders, Discipline, Routes, period_seconds

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from benchmarks.planning.solver.cases import resihp_cases
 from benchmarks.planning.solver.small_jobs import WORKLOAD, gpt
 from evenkeel.layouts.layout import Layout
-from evenkeel.layouts.traffic import ring_part
+from evenkeel.layouts.ranks.traffic import ring_part
 from evenkeel.planning.costs.cost_model import CostModel
 from evenkeel.planning.costs.gradients import GradientExchange
-from evenkeel.planning.costs.replay import Replay
+from evenkeel.planning.costs.measured.replay import Replay
 from evenkeel.planning.search.solver import solve
 from evenkeel.planning.situation import Situation
 from evenkeel.simulator.baselines import STRATEGIES

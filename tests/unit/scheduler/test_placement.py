@@ -5,10 +5,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.planning.solver.small_jobs import WORKLOAD, gpt
-from evenkeel.layouts.execution import times
-from evenkeel.layouts.instructions import Op
 from evenkeel.layouts.layout import uniform_layout
-from evenkeel.layouts.schedules import one_f_one_b
+from evenkeel.layouts.programs.execution import times
+from evenkeel.layouts.programs.instructions import Op
+from evenkeel.layouts.programs.schedules import one_f_one_b
 from evenkeel.planning.costs.cost_model import CostModel
 from evenkeel.planning.costs.links import SlowLink, border_factors
 from evenkeel.planning.levers.rebalance.placement import Placement
