@@ -6,10 +6,10 @@ from typing import Any
 
 from evenkeel.history.records import EvidenceRecord
 from evenkeel.layouts.layout import Layout, Replica, Stage
-from evenkeel.layouts.mix import Mix
 from evenkeel.layouts.model import BlockCost, ModelSpec
-from evenkeel.layouts.orders import orders_from_lists, orders_to_lists
-from evenkeel.layouts.routes import Route
+from evenkeel.layouts.programs.orders import orders_from_lists, orders_to_lists
+from evenkeel.layouts.programs.routes import Route
+from evenkeel.layouts.sizes.mix import Mix
 
 Document = dict[str, Any]
 

@@ -3,12 +3,12 @@
 from dataclasses import asdict, fields
 
 from evenkeel.common.v1 import layout_pb2 as pb
-from evenkeel.layouts.instructions import Op
 from evenkeel.layouts.layout import Layout, LayoutError, Replica, Stage
-from evenkeel.layouts.mix import Mix
 from evenkeel.layouts.model import BlockCost, ModelSpec
-from evenkeel.layouts.orders import Order, Turn
-from evenkeel.layouts.routes import Route
+from evenkeel.layouts.programs.instructions import Op
+from evenkeel.layouts.programs.orders import Order, Turn
+from evenkeel.layouts.programs.routes import Route
+from evenkeel.layouts.sizes.mix import Mix
 
 _PASS_TO_PROTO = {
     Op.FORWARD: pb.PASS_FORWARD,

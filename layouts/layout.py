@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import chain
 
-from evenkeel.layouts.mix import Mix
-from evenkeel.layouts.orders import Order, cells_of, flaw_in
-from evenkeel.layouts.routes import Route
+from evenkeel.layouts.programs.orders import Order, cells_of, flaw_in
+from evenkeel.layouts.programs.routes import Route
+from evenkeel.layouts.sizes.mix import Mix
 
 
 class LayoutError(ValueError):
@@ -122,7 +122,7 @@ class Layout:
         num_blocks: Model blocks in total (embedding, layers and head are blocks).
         replicas: Replicas in order; at least one.
         standbys: Ranks that are alive and hold no position.
-        schedule: Name of the pipeline schedule in :mod:`evenkeel.layouts.schedules`.
+        schedule: Name of the pipeline schedule in :mod:`evenkeel.layouts.programs.schedules`.
         mix: Which documents go to which micro-batch; None = as they were drawn.
         schedules: Schedules that a plan may choose for the job, because its engine runs them; none = only ``schedule``.
         routes: Stages of micro-batches that another replica runs; by micro-batch and stage, whatever order is given.

@@ -8,9 +8,9 @@ An activation is held from the start of F to the end of both B and W. Links have
 
 from dataclasses import dataclass
 
-from evenkeel.layouts.execution import ARRIVES_AS, COMPUTES, RECEIVES, StuckError, cell_receiver, walk
-from evenkeel.layouts.instructions import Op
-from evenkeel.layouts.orders import LETTERS, Turn, checked_programs
+from evenkeel.layouts.programs.execution import ARRIVES_AS, COMPUTES, RECEIVES, StuckError, cell_receiver, walk
+from evenkeel.layouts.programs.instructions import Op
+from evenkeel.layouts.programs.orders import LETTERS, Turn, checked_programs
 from evenkeel.pipelines.case import Backward, Case, PlacementRule, allowed
 from evenkeel.pipelines.costs import StageCosts, stage_costs
 from evenkeel.pipelines.plan import Operation, Pass, Plan

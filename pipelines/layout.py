@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import accumulate, pairwise
 
 from evenkeel.layouts.layout import Layout, Replica, Stage
-from evenkeel.layouts.orders import LETTERS, Turn
+from evenkeel.layouts.programs.orders import LETTERS, Turn
 from evenkeel.pipelines.plan import Plan
 
 

@@ -9,7 +9,8 @@ swap devices; else the order is tuned by delaying weights. Only strict improveme
 
 Deviations: the published search also exempts bubbles that communication overlaps, which cases without bandwidth do not
 have; the beams' sizes are arguments. With a memory limit an operation is admitted by the rule of
-:mod:`evenkeel.pipelines.search.dispatch`, which never gets stuck; the original's admission is not described fully.
+:mod:`evenkeel.pipelines.search.dispatching.dispatch`, which never gets stuck; the original's admission is not described
+fully.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,11 +20,11 @@ from math import inf
 
 from evenkeel.pipelines.case import Case, PlacementRule, allowed
 from evenkeel.pipelines.plan import Plan
-from evenkeel.pipelines.search.assignments import Assignment, proposals
-from evenkeel.pipelines.search.balance import Balance
-from evenkeel.pipelines.search.dispatch import Listed, list_schedule
-from evenkeel.pipelines.search.improve import first_priorities
-from evenkeel.pipelines.search.network import Network, network_of, plan_of
+from evenkeel.pipelines.search.climbing.improve import first_priorities
+from evenkeel.pipelines.search.dispatching.dispatch import Listed, list_schedule
+from evenkeel.pipelines.search.dispatching.network import Network, network_of, plan_of
+from evenkeel.pipelines.search.starts.assignments import Assignment, proposals
+from evenkeel.pipelines.search.starts.balance import Balance
 from evenkeel.pipelines.search.tables import Floats
 
 _BEAM = 32

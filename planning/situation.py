@@ -13,12 +13,12 @@ from evenkeel.planning.costs.cost_model import SHORT_WAY, CostModel, replica_mak
 from evenkeel.planning.costs.healthy import healthy_seconds
 from evenkeel.planning.costs.links import SlowLink, border_factors
 from evenkeel.planning.costs.looks import Looks
+from evenkeel.planning.costs.measured.replay import Replay
 from evenkeel.planning.costs.memory import activation_peak, layout_peak, replica_peaks
 from evenkeel.planning.costs.price import Price, Prices, TransitionCosts
-from evenkeel.planning.costs.replay import Replay
 from evenkeel.planning.costs.usual_shape import usual_shape
-from evenkeel.planning.exact.pipeline_bound import pipeline_bound
 from evenkeel.planning.pipelined.makespan import near, pipeline_makespans
+from evenkeel.planning.pipelined.pipeline_bound import pipeline_bound
 from evenkeel.planning.pipelined.routed import slowest_routed
 from evenkeel.planning.pipelined.virtual import bare, has_orders, ordered_makespan, programs_of
 

@@ -17,10 +17,10 @@ from evenkeel.pipelines.search.budget import Budget
 from evenkeel.pipelines.search.generate import generate
 from evenkeel.planning.costs.cost_model import ASSUMED_WORKLOAD, CostModel
 from evenkeel.planning.exact.every_layout import look_at_all
-from evenkeel.planning.exact.pipeline_bound import climbed, pipeline_bound, split_parts
 from evenkeel.planning.levers.balance.split_search import least_slowest, split_candidates
 from evenkeel.planning.pipelined.makespan import pipeline_makespan, pipeline_makespans
 from evenkeel.planning.pipelined.pace import Pace
+from evenkeel.planning.pipelined.pipeline_bound import climbed, pipeline_bound, split_parts
 from evenkeel.planning.situation import Situation
 
 

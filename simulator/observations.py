@@ -9,7 +9,7 @@ from evenkeel.contracts.columns import CHANNEL, HAS_FLOPS, HAS_INPUT, STAMP
 from evenkeel.contracts.frames import Frames, Members, frames_of, members_of
 from evenkeel.layouts.layout import Layout
 from evenkeel.layouts.model import ModelSpec
-from evenkeel.layouts.traffic import stamped_indices
+from evenkeel.layouts.ranks.traffic import stamped_indices
 from evenkeel.simulator.hardware import Hardware, shard_work
 from evenkeel.simulator.links import ChannelTimes, ChannelUse, Floats
 from evenkeel.simulator.pipeline_run import RankTimes

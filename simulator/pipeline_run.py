@@ -1,10 +1,9 @@
 """Executes every operation of a pipeline-parallel job, many iterations at once: what every rank would measure.
 
-A listener to :func:`evenkeel.layouts.execution.walk`. A tensor-parallel stage moves at its slowest shard; a transfer
-begins when
-both its ends are there, as with NCCL and gloo; replicas meet in the gradient exchange and everybody in the step vote.
-Iterations start together, as the vote makes them, so all of them are computed side by side with numpy; so are replicas
-that do the same work, where nothing is told of links.
+A listener to :func:`evenkeel.layouts.programs.execution.walk`. A tensor-parallel stage moves at its slowest shard; a
+transfer begins when both its ends are there, as with NCCL and gloo; replicas meet in the gradient exchange and
+everybody in the step vote. Iterations start together, as the vote makes them, so all of them are computed side by side
+with numpy; so are replicas that do the same work, where nothing is told of links.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,12 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from evenkeel.layouts.execution import COMPUTES, RECEIVES, walk
-from evenkeel.layouts.instructions import BACKWARD_PART, Instruction, Op
 from evenkeel.layouts.layout import Layout
 from evenkeel.layouts.model import ModelSpec
-from evenkeel.layouts.schedules import program_of
-from evenkeel.layouts.traffic import group_number
+from evenkeel.layouts.programs.execution import COMPUTES, RECEIVES, walk
+from evenkeel.layouts.programs.instructions import BACKWARD_PART, Instruction, Op
+from evenkeel.layouts.programs.schedules import program_of
+from evenkeel.layouts.ranks.traffic import group_number
 from evenkeel.simulator.hardware import Hardware, ShardWork, shard_work
 from evenkeel.simulator.links import ChannelTimes, ChannelUse, LinkConditions, TrafficRecorder
 from evenkeel.simulator.workload import Workload

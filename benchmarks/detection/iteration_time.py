@@ -1,9 +1,10 @@
 """What an iteration of a job should take: the longest path through the stages' programs, priced online.
 
-Each stage's program is played with the predicted seconds of its micro-batches (:mod:`evenkeel.layouts.execution`; as in
-ResiHP, arXiv 2605.06374, but with prices that are refitted as the job runs). What lies beside the compute (transfers,
-tensor and gradient exchange, optimizer) is learned as a factor and a constant on top, with an interval kept calibrated.
-How fast the job was of late, relative to its prices, is followed as well: what slows everybody is not workload.
+Each stage's program is played with the predicted seconds of its micro-batches
+(:mod:`evenkeel.layouts.programs.execution`; as in ResiHP, arXiv 2605.06374, but with prices that are refitted as the
+job runs). What lies beside the compute (transfers, tensor and gradient exchange, optimizer) is learned as a factor and
+a constant on top, with an interval kept calibrated. How fast the job was of late, relative to its prices, is followed
+as well: what slows everybody is not workload.
 """
 
 import math
@@ -13,8 +14,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from evenkeel.layouts.execution import times
-from evenkeel.layouts.instructions import BACKWARD_PART, Instruction, Op, Program
+from evenkeel.layouts.programs.execution import times
+from evenkeel.layouts.programs.instructions import BACKWARD_PART, Instruction, Op, Program
 from evenkeel.services.detector.domain.expectation.forgetting_least_squares import ForgettingLeastSquares
 
 Floats = npt.NDArray[np.float64]

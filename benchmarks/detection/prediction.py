@@ -18,7 +18,7 @@ from benchmarks.detection.frames import frames_of
 from benchmarks.detection.iteration_time import IterationTime
 from benchmarks.detection.simulated_run import SHAPES
 from benchmarks.detection.traces import Trace, make_trace
-from evenkeel.layouts.schedules import program_of
+from evenkeel.layouts.programs.schedules import program_of
 from evenkeel.services.detector.domain.expectation.workload import WorkExpectation
 from evenkeel.services.detector.domain.frames.table import table_of
 from evenkeel.simulator.hardware import shard_work

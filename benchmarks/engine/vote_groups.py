@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from benchmarks.planning.tables import table, write_json
-from evenkeel.layouts.levels import levels_of
+from evenkeel.layouts.ranks.levels import levels_of
 from evenkeel.trainer_sdk.groups.building.assembly import Assembly, assembly_specs
 from evenkeel.trainer_sdk.groups.building.builder import GroupBuilder, GroupSpec
 from evenkeel.trainer_sdk.groups.c10d import c10d

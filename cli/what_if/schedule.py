@@ -182,7 +182,7 @@ def _known_bound(case: Case, deadline: float | None) -> float:
     if deadline is not None and deadline < _LOADING_SECONDS:
         return 0.0
     try:
-        from evenkeel.pipelines.placement_bound import placement_bound  # noqa: PLC0415 - needs ortools, which may be missing
+        from evenkeel.pipelines.proofs.placement_bound import placement_bound  # noqa: PLC0415 - needs ortools, which may be missing
     except ModuleNotFoundError:
         return 0.0
     part = None if deadline is None else _BOUND_PART * deadline
@@ -192,7 +192,7 @@ def _known_bound(case: Case, deadline: float | None) -> float:
 def _prove(case: Case, plan: Plan, is_over: Callable[[], bool]) -> tuple[Plan, bool, str]:
     """The best plan known, whether that is proven, and if not why."""
     try:
-        from evenkeel.pipelines.exact import prove  # noqa: PLC0415 - only proofs need ortools
+        from evenkeel.pipelines.proofs.exact import prove  # noqa: PLC0415 - only proofs need ortools
     except ModuleNotFoundError as error:
         raise CommandError(
             "--prove needs ortools", next_step="pip install 'evenkeel[pipelines]'", status=ExitStatus.UNHEALTHY

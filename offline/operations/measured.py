@@ -16,7 +16,7 @@ import numpy as np
 from evenkeel.attribution import Operations
 from evenkeel.attribution.operations import OperationType
 from evenkeel.contracts.frames import Frames
-from evenkeel.layouts.instructions import Op
+from evenkeel.layouts.programs.instructions import Op
 from evenkeel.offline.errors import RecordingError
 from evenkeel.offline.samples.job_shape import Course, JobShape, course_of, has_unlike_depths, obstacle, plain_course
 from evenkeel.offline.samples.rank_rows import RankRow, rank_rows

@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from evenkeel.layouts.instructions import Op, Program
 from evenkeel.layouts.layout import Layout
 from evenkeel.layouts.model import BlockCost, ModelSpec
-from evenkeel.layouts.schedules import SCHEDULES, one_f_one_b, program_of
+from evenkeel.layouts.programs.instructions import Op, Program
+from evenkeel.layouts.programs.schedules import SCHEDULES, one_f_one_b, program_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

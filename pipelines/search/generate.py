@@ -1,7 +1,7 @@
 """Finds a pipeline plan: cut, placement and order of work together.
 
 Starting points come from patterns and from the OctoPipe rules; the promising ones climb by small changes of the
-assignment (:mod:`evenkeel.pipelines.search.climb`). What is left of the budget goes to the order of the best.
+assignment (:mod:`evenkeel.pipelines.search.climbing.climb`). What is left of the budget goes to the order of the best.
 Deterministic for a seed as long as no deadline cuts it short.
 """
 
@@ -13,23 +13,23 @@ from math import inf
 
 import numpy as np
 
-from evenkeel.pipelines.bounds import lower_bound
 from evenkeel.pipelines.case import Case
 from evenkeel.pipelines.evaluate import Evaluation, evaluate
 from evenkeel.pipelines.octopipe import octopipe
 from evenkeel.pipelines.plan import Plan
-from evenkeel.pipelines.search.assignments import Assignment, proposals
-from evenkeel.pipelines.search.balance import Balance, fits
+from evenkeel.pipelines.proofs.bounds import lower_bound
+from evenkeel.pipelines.search.annealing.reheat import annealed
 from evenkeel.pipelines.search.budget import DEFAULT_EVALUATIONS, Budget
-from evenkeel.pipelines.search.changes import balanced
-from evenkeel.pipelines.search.climb import Climber, Standing, climb, climber_of, ordered, standing_of
-from evenkeel.pipelines.search.head_sets import is_head_heavy
-from evenkeel.pipelines.search.heavy_layer import heavy_proposals
-from evenkeel.pipelines.search.improve import Ordering, improve
-from evenkeel.pipelines.search.network import network_of, plan_of, starts_of
-from evenkeel.pipelines.search.published import published_plans
-from evenkeel.pipelines.search.reheat import annealed
-from evenkeel.pipelines.search.reorder import SWAPS_A_SCHEDULE, reorder
+from evenkeel.pipelines.search.climbing.changes import balanced
+from evenkeel.pipelines.search.climbing.climb import Climber, Standing, climb, climber_of, ordered, standing_of
+from evenkeel.pipelines.search.climbing.improve import Ordering, improve
+from evenkeel.pipelines.search.climbing.reorder import SWAPS_A_SCHEDULE, reorder
+from evenkeel.pipelines.search.dispatching.network import network_of, plan_of, starts_of
+from evenkeel.pipelines.search.starts.assignments import Assignment, proposals
+from evenkeel.pipelines.search.starts.balance import Balance, fits
+from evenkeel.pipelines.search.starts.head_sets import is_head_heavy
+from evenkeel.pipelines.search.starts.heavy_layer import heavy_proposals
+from evenkeel.pipelines.search.starts.published import published_plans
 from evenkeel.pipelines.search.tables import stages_of, table_of
 
 _LEADERS = (4, 2, 1)  # how many climb in each heat
@@ -80,8 +80,8 @@ def generate(case: Case, budget: Budget | None = None, *, seed: int = 0, bound: 
         case: The case.
         budget: What to spend; by default a fixed number of schedules.
         seed: Of the random changes.
-        bound: A bound that is known, such as :func:`evenkeel.pipelines.placement_bound.placement_bound`'s; a plan as
-            short as the stronger of it and :func:`evenkeel.pipelines.bounds.lower_bound` ends the search.
+        bound: A bound that is known, as :func:`evenkeel.pipelines.proofs.placement_bound.placement_bound` gives; a plan
+            as short as the stronger of it and :func:`evenkeel.pipelines.proofs.bounds.lower_bound` ends the search.
 
     Raises:
         ValueError: No assignment that fits the memory limit was found.

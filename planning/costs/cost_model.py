@@ -5,7 +5,7 @@ the slowest of them, so a block takes the maximum over its shards of (granules h
 the same rounding rule as the engine (:func:`evenkeel.layouts.cut.cut`). The collectives' own time comes on top, per
 sharded block and by how many shards take part; that of gradients comes after the pipelines
 (:mod:`evenkeel.planning.costs.gradients`). Not modelled: shared links, memory limits. Micro-batches are taken to be
-alike here; :mod:`evenkeel.planning.costs.replay` takes them as they were.
+alike here; :mod:`evenkeel.planning.costs.measured.replay` takes them as they were.
 """
 
 import math
@@ -20,10 +20,10 @@ import numpy.typing as npt
 from evenkeel.layouts.cut import cut
 from evenkeel.layouts.layout import Layout, Replica, Stage
 from evenkeel.layouts.model import ModelSpec
-from evenkeel.layouts.schedules import SCHEDULES, SPLIT_BACKWARD
-from evenkeel.layouts.traffic import ring_part
+from evenkeel.layouts.programs.schedules import SCHEDULES, SPLIT_BACKWARD
+from evenkeel.layouts.ranks.traffic import ring_part
 from evenkeel.planning.costs.gradients import GradientExchange
-from evenkeel.planning.costs.recent import RecentIteration
+from evenkeel.planning.costs.measured.recent import RecentIteration
 from evenkeel.planning.costs.usual_shape import UsualShape
 from evenkeel.planning.pipelined.makespan import pipeline_makespan
 from evenkeel.planning.pipelined.routed import slowest_routed
@@ -49,7 +49,7 @@ class Workload:
         transfers_in_line: How many of them followed one another in the iterations that they were told from: the more,
             the better are they known; 0 = not told from iterations.
         exchange_seconds: Tensor collectives of one block of two shards, per micro-batch of mean size, forward and
-            backward together; of more shards they take :func:`evenkeel.layouts.traffic.ring_part` of it.
+            backward together; of more shards they take :func:`evenkeel.layouts.ranks.traffic.ring_part` of it.
         gradient_seconds: Exchange of the gradients of a whole model between two devices that hold all of it; of devices
             that hold less, and among more replicas, see :mod:`evenkeel.planning.costs.gradients`. 0 = not known.
         recent: Newest iterations under the layout in force; none where their micro-batches are not known.

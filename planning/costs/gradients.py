@@ -7,7 +7,7 @@ from itertools import pairwise
 from evenkeel.layouts.cut import cut
 from evenkeel.layouts.layout import Stage
 from evenkeel.layouts.model import ModelSpec
-from evenkeel.layouts.traffic import ring_part
+from evenkeel.layouts.ranks.traffic import ring_part
 
 
 @dataclass(frozen=True, slots=True, eq=False)

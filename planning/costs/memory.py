@@ -5,12 +5,12 @@ from dataclasses import replace
 from functools import lru_cache
 
 from evenkeel.layouts.cut import cut
-from evenkeel.layouts.instructions import Op
 from evenkeel.layouts.layout import Layout, Replica, Stage
 from evenkeel.layouts.model import ModelSpec
-from evenkeel.layouts.orders import Order
-from evenkeel.layouts.paths import Paths
-from evenkeel.layouts.schedules import live_activations, most_live, routed_program
+from evenkeel.layouts.programs.instructions import Op
+from evenkeel.layouts.programs.orders import Order
+from evenkeel.layouts.programs.paths import Paths
+from evenkeel.layouts.programs.schedules import live_activations, most_live, routed_program
 
 
 def replica_peaks(

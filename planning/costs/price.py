@@ -8,8 +8,8 @@ from itertools import accumulate
 from evenkeel.layouts.cut import cut
 from evenkeel.layouts.layout import Layout, Replica, Stage
 from evenkeel.layouts.model import ModelSpec
-from evenkeel.layouts.paths import Paths
-from evenkeel.layouts.routes import Route
+from evenkeel.layouts.programs.paths import Paths
+from evenkeel.layouts.programs.routes import Route
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

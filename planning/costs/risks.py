@@ -6,7 +6,7 @@ with reasons that the model does not know.
 """
 
 from evenkeel.layouts.layout import Layout, Replica, Stage
-from evenkeel.layouts.schedules import SPLIT_BACKWARD
+from evenkeel.layouts.programs.schedules import SPLIT_BACKWARD
 from evenkeel.planning.costs.memory import activation_peak, most_held
 from evenkeel.planning.situation import Situation
 

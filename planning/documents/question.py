@@ -13,13 +13,13 @@ from typing import Any, TypeVar
 from evenkeel.history.documents import layout_from_document, layout_to_document
 from evenkeel.layouts.json_schema import complaint
 from evenkeel.layouts.layout import Layout, uniform_layout
-from evenkeel.layouts.mix import mix_for
 from evenkeel.layouts.model import BlockCost, ModelSpec
-from evenkeel.layouts.schedules import schedules_named
+from evenkeel.layouts.programs.schedules import schedules_named
+from evenkeel.layouts.sizes.mix import mix_for
 from evenkeel.planning.costs.cost_model import ASSUMED_WORKLOAD, CostModel, Workload
 from evenkeel.planning.costs.links import SlowLink
+from evenkeel.planning.costs.measured.recent import RecentIteration
 from evenkeel.planning.costs.price import TransitionCosts
-from evenkeel.planning.costs.recent import RecentIteration
 from evenkeel.planning.documents.schema import MOST_BLOCKS, MOST_RANKS, STATE_SCHEMA
 from evenkeel.planning.situation import Situation
 

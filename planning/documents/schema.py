@@ -6,8 +6,8 @@ Limits are far beyond any job: they keep a slip of the pen from asking for a bil
 from typing import Any
 
 from evenkeel.layouts.json_schema import above, list_of, number, object_of, whole
-from evenkeel.layouts.orders import LETTERS
-from evenkeel.layouts.schedules import SCHEDULES
+from evenkeel.layouts.programs.orders import LETTERS
+from evenkeel.layouts.programs.schedules import SCHEDULES
 
 MOST_RANKS = 1_000_000
 MOST_BLOCKS = 10_000

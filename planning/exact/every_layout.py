@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from evenkeel.layouts.layout import Layout, Replica, Stage
-from evenkeel.layouts.schedules import SPLIT_BACKWARD, live_activations
+from evenkeel.layouts.programs.schedules import SPLIT_BACKWARD, live_activations
 from evenkeel.planning.costs.risks import RISK_MARGIN, most_blocks, split_risks
 from evenkeel.planning.exact.cell_table import Floats, Integers, cell_table
 from evenkeel.planning.exact.every_replica import Devices, Found, fastest_replicas

@@ -3,7 +3,7 @@
 A *group* is how many devices of each kind a replica has, a *cell* how many one of its stages has; both are numbers
 whose digits are these counts, so that what is left of a group is a difference. For each group, number of risks and
 quota the pipeline that is done first is sought, stage by stage, with any cell and any blocks. What cannot be done in
-time is not followed (:mod:`evenkeel.planning.exact.pipeline_bound`); blocks that have no stage yet run on
+time is not followed (:mod:`evenkeel.planning.pipelined.pipeline_bound`); blocks that have no stage yet run on
 no more than all devices that are left, and each on no more than the fastest cell of them.
 
 With a split backward (ZB-H1) the closed form holds with one change. No stage hands on a gradient later for the weights'
@@ -19,8 +19,8 @@ import numpy.typing as npt
 
 from evenkeel.numeric.compiled import compiled
 from evenkeel.planning.exact.cell_table import Floats, Integers
-from evenkeel.planning.exact.pipeline_bound import Pipeline, claimed
 from evenkeel.planning.pipelined.makespan import pipeline_makespan
+from evenkeel.planning.pipelined.pipeline_bound import Pipeline, claimed
 
 _Shorts = npt.NDArray[np.int16]
 

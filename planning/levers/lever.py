@@ -10,7 +10,7 @@ from evenkeel.layouts.layout import Layout
 from evenkeel.planning.situation import Situation
 
 if TYPE_CHECKING:
-    from evenkeel.planning.candidate import Candidate
+    from evenkeel.planning.search.candidate import Candidate
 
 
 class Asked(IntEnum):

@@ -19,7 +19,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from evenkeel.layouts.layout import Layout
-from evenkeel.layouts.routes import Route
+from evenkeel.layouts.programs.routes import Route
 from evenkeel.planning.costs.risks import RISK_MARGIN, num_risks
 from evenkeel.planning.levers.lever import Asked, Lever
 from evenkeel.planning.pipelined.routed import JointRun, sizes_of
@@ -29,7 +29,7 @@ from evenkeel.planning.situation import Situation
 from evenkeel.planning.solution import TIE
 
 if TYPE_CHECKING:
-    from evenkeel.planning.candidate import Candidate
+    from evenkeel.planning.search.candidate import Candidate
 
 _BUDGET = 12_000
 _MOST_OPERATIONS = 4_000

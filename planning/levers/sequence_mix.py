@@ -2,15 +2,15 @@
 
 Micro-batches are whole and quotas coarse: with eight of them a replica that lost an eighth of its speed cannot be
 relieved by exactly that. Its micro-batches can be made smaller, since documents are many and small. The samples of the
-iteration stay the same. Offered only to jobs whose first layout has a mix (:mod:`evenkeel.layouts.mix`): their engine
-follows such rules. Time is taken as proportional to a micro-batch's size.
+iteration stay the same. Offered only to jobs whose first layout has a mix (:mod:`evenkeel.layouts.sizes.mix`): their
+engine follows such rules. Time is taken as proportional to a micro-batch's size.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from evenkeel.layouts.layout import Layout
-from evenkeel.layouts.mix import Mix
+from evenkeel.layouts.sizes.mix import Mix
 from evenkeel.planning.levers.lever import Asked, Lever
 from evenkeel.planning.situation import Situation
 

@@ -22,7 +22,7 @@ from evenkeel.planning.repair import same, with_standbys
 from evenkeel.planning.situation import Situation
 
 if TYPE_CHECKING:
-    from evenkeel.planning.candidate import Candidate
+    from evenkeel.planning.search.candidate import Candidate
 
 _WORTH = 0.995
 _MAX_LOOKED_AT, _MAX_TRIED = 4, 2

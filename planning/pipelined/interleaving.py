@@ -1,15 +1,15 @@
 """Interleaved 1F1B for the ranks of a replica: how many stages each, and where to cut.
 
 Blocks are whole, so where to cut is searched: even parts first, then single blocks moved over a border while that is
-faster (the order is that of :mod:`evenkeel.layouts.interleaved`).
+faster (the order is that of :mod:`evenkeel.layouts.programs.interleaved`).
 """
 
 from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import pairwise
 
-from evenkeel.layouts.interleaved import interleaved_orders
 from evenkeel.layouts.layout import Replica, Stage
+from evenkeel.layouts.programs.interleaved import interleaved_orders
 from evenkeel.planning.pipelined.virtual import ordered_makespan, programs_of
 from evenkeel.planning.situation import Situation
 

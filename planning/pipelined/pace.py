@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from evenkeel.layouts.layout import Stage
 from evenkeel.numeric.compiled import compiled
-from evenkeel.planning.exact.pipeline_bound import pipeline_bound
+from evenkeel.planning.pipelined.pipeline_bound import pipeline_bound
 from evenkeel.planning.situation import Situation
 
 _LESS, _MORE = 1.0 - 1e-9, 1.0 + 1e-9

@@ -1,16 +1,15 @@
 """Seconds of replicas that run stages of one another's micro-batches: the longest path over all of them together.
 
-All programs of a layout with routes follow one order (:func:`evenkeel.layouts.schedules.routed_program`), and that
-order hangs
-on no route: who runs an operation does not change when it is due. So one pass over the operations in that order gives
-the longest path, and another set of routes is another pass over the same list.
+All programs of a layout with routes follow one order (:func:`evenkeel.layouts.programs.schedules.routed_program`), and
+that order hangs on no route: who runs an operation does not change when it is due. So one pass over the operations in
+that order gives the longest path, and another set of routes is another pass over the same list.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 
 from evenkeel.layouts.layout import Layout
-from evenkeel.layouts.paths import Paths
-from evenkeel.layouts.schedules import SPLIT_BACKWARD, common_scale, moments_of
+from evenkeel.layouts.programs.paths import Paths
+from evenkeel.layouts.programs.schedules import SPLIT_BACKWARD, common_scale, moments_of
 
 Hosts = Mapping[tuple[int, int], int]
 """Host of each (micro-batch, stage) that is not run at home."""

@@ -4,10 +4,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from evenkeel.layouts.execution import cell_receiver, times
-from evenkeel.layouts.instructions import Instruction, Op, Program
 from evenkeel.layouts.layout import Layout, Replica, Stage
-from evenkeel.layouts.orders import Order, order_programs
+from evenkeel.layouts.programs.execution import cell_receiver, times
+from evenkeel.layouts.programs.instructions import Instruction, Op, Program
+from evenkeel.layouts.programs.orders import Order, order_programs
 
 Parts = Sequence[Sequence[float]]
 """(forward, backward of the input, backward of the weights) seconds of one micro-batch of each stage."""

@@ -3,14 +3,14 @@
 from dataclasses import replace
 
 from evenkeel.layouts.layout import Layout
-from evenkeel.planning.candidate import Candidate
+from evenkeel.planning.costs.measured.replay import Replay
 from evenkeel.planning.costs.price import Price
-from evenkeel.planning.costs.replay import Replay
 from evenkeel.planning.costs.risks import has_wide_stage, judged_seconds
 from evenkeel.planning.levers import REGISTRY, Asked, asked_at
 from evenkeel.planning.levers.balance.tuning import Tuner
 from evenkeel.planning.pipelined.virtual import bare
 from evenkeel.planning.repair import same
+from evenkeel.planning.search.candidate import Candidate
 from evenkeel.planning.situation import Situation
 from evenkeel.planning.solution import TIE, Action, Alternative, Solution
 

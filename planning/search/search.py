@@ -6,7 +6,6 @@ from dataclasses import replace
 from itertools import combinations, islice
 
 from evenkeel.layouts.layout import Layout
-from evenkeel.planning.candidate import Candidate
 from evenkeel.planning.costs.price import Price
 from evenkeel.planning.costs.risks import (
     RISK_MARGIN,
@@ -20,6 +19,7 @@ from evenkeel.planning.levers import Asked, asked_at
 from evenkeel.planning.levers.balance.tuning import Tuner
 from evenkeel.planning.pipelined.virtual import bare
 from evenkeel.planning.repair import same, with_standbys
+from evenkeel.planning.search.candidate import Candidate
 from evenkeel.planning.search.structures import Structure, dealt_again, under_schedules, with_levers
 from evenkeel.planning.situation import Situation
 from evenkeel.planning.solution import TIE

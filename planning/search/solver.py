@@ -16,13 +16,13 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from evenkeel.planning.candidate import Candidate
 from evenkeel.planning.costs.price import Price
 from evenkeel.planning.costs.risks import has_wide_stage
 from evenkeel.planning.levers import Asked
 from evenkeel.planning.pipelined.virtual import bare
 from evenkeel.planning.repair import with_standbys
 from evenkeel.planning.search.answer import answer
+from evenkeel.planning.search.candidate import Candidate
 from evenkeel.planning.search.search import Search
 from evenkeel.planning.search.spares import steps
 from evenkeel.planning.search.structures import Structure, structures

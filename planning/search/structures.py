@@ -4,10 +4,10 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from evenkeel.layouts.layout import Layout
-from evenkeel.planning.candidate import Candidate
 from evenkeel.planning.levers import REGISTRY, Asked, asked_at
 from evenkeel.planning.pipelined.virtual import bare
 from evenkeel.planning.repair import same, with_standbys
+from evenkeel.planning.search.candidate import Candidate
 from evenkeel.planning.situation import Situation
 
 Structure = tuple[tuple[str, ...], Layout]

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from evenkeel.layouts.levels import WIDEST_GROUP
+from evenkeel.layouts.ranks.levels import WIDEST_GROUP
 
 
 def _check_whole(name: str, value: object, least: int) -> None:

@@ -18,7 +18,7 @@ from evenkeel.contracts.columns import (
     PRESENT,
     READING,
 )
-from evenkeel.layouts.traffic import stamped_indices
+from evenkeel.layouts.ranks.traffic import stamped_indices
 from evenkeel.telemetry.v2 import batch_pb2, process_pb2
 from evenkeel.trainer_sdk.emit.left_value import number
 from evenkeel.trainer_sdk.emit.measured import NOWHERE, Measured, Place, Stamps

@@ -8,7 +8,7 @@ from statistics import median
 from benchmarks.planning.live.engine_run import Segment
 from evenkeel.layouts.layout import Layout
 from evenkeel.layouts.model import ModelSpec
-from evenkeel.layouts.traffic import ring_part
+from evenkeel.layouts.ranks.traffic import ring_part
 from evenkeel.planning.costs.gradients import GradientExchange
 from evenkeel.trainer_sdk.emit.measured import Measured
 

@@ -17,10 +17,10 @@ from benchmarks.planning.live.steps import HEALTHY, Step
 from benchmarks.planning.tables import table, write_json
 from evenkeel.demo.script.job import MainJob
 from evenkeel.layouts.layout import Layout
-from evenkeel.layouts.mix import mix_for
+from evenkeel.layouts.sizes.mix import mix_for
 from evenkeel.planning.costs.cost_model import CostModel, Workload
-from evenkeel.planning.costs.recent import RecentIteration
-from evenkeel.planning.costs.replay import Replay
+from evenkeel.planning.costs.measured.recent import RecentIteration
+from evenkeel.planning.costs.measured.replay import Replay
 from evenkeel.trainer_sdk.emit.measured import Measured
 
 _PIPELINE, _DATA, _QUOTA = 4, 2, 8

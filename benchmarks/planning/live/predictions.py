@@ -9,9 +9,9 @@ from evenkeel.demo.script.job import MainJob
 from evenkeel.history.records import JobRecord
 from evenkeel.history.vocabulary import PlanMode
 from evenkeel.offline.samples.stream import observations_of
-from evenkeel.planning.costs.calibration import for_equal_work
 from evenkeel.planning.costs.cost_model import CostModel
-from evenkeel.planning.costs.replay import usual_seconds
+from evenkeel.planning.costs.measured.calibration import for_equal_work
+from evenkeel.planning.costs.measured.replay import usual_seconds
 from evenkeel.services.common.kafka import ConsumedRecord, Partition
 from evenkeel.services.detector.adapters.finding_codec import profile_to_proto
 from evenkeel.services.detector.domain.frames.observation import FrameObservation

@@ -25,7 +25,7 @@ from benchmarks.planning.solver.small_jobs import WORKLOAD, gpt
 from benchmarks.planning.tables import percent, table, write_json
 from evenkeel.layouts.layout import Replica, Stage, uniform_layout
 from evenkeel.layouts.model import ModelSpec
-from evenkeel.layouts.schedules import SPLIT_BACKWARD, live_activations
+from evenkeel.layouts.programs.schedules import SPLIT_BACKWARD, live_activations
 from evenkeel.planning.costs.cost_model import CostModel, replica_makespan
 from evenkeel.planning.costs.memory import replica_peaks
 from evenkeel.planning.costs.risks import RISK_MARGIN, judged_seconds

@@ -16,7 +16,7 @@ from pathlib import Path
 from benchmarks.planning.solver.small_jobs import WORKLOAD, gpt
 from benchmarks.planning.tables import percent, table, write_json
 from evenkeel.layouts.layout import Layout, uniform_layout
-from evenkeel.layouts.mix import mix_for
+from evenkeel.layouts.sizes.mix import mix_for
 from evenkeel.planning.costs.cost_model import CostModel
 from evenkeel.planning.costs.risks import RISK_MARGIN, judged_seconds
 from evenkeel.planning.search.solver import solve

@@ -18,13 +18,13 @@ from typing import Any
 
 from benchmarks.planning.tables import table
 from evenkeel import pipelines
-from evenkeel.pipelines.bounds import work_bound
 from evenkeel.pipelines.case import Case
 from evenkeel.pipelines.case_file import case_from_json
 from evenkeel.pipelines.evaluate import evaluate
-from evenkeel.pipelines.exact import prove
 from evenkeel.pipelines.octopipe import octopipe
-from evenkeel.pipelines.placement_bound import placement_bound
+from evenkeel.pipelines.proofs.bounds import work_bound
+from evenkeel.pipelines.proofs.exact import prove
+from evenkeel.pipelines.proofs.placement_bound import placement_bound
 from evenkeel.pipelines.search.budget import Budget
 from evenkeel.pipelines.search.generate import generate
 

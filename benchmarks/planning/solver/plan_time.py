@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from benchmarks.planning.solver.cases import Case, case_of
-from evenkeel.layouts.schedules import SCHEDULES
+from evenkeel.layouts.programs.schedules import SCHEDULES
 from evenkeel.planning.costs.cost_model import block_slowness
 from evenkeel.planning.levers.balance.tensor_width import best_widths
 from evenkeel.planning.search.solver import solve

@@ -2,10 +2,9 @@
 
 Documents are drawn from a histogram of lengths (columns ``length_tokens, count``) and packed into micro-batches in the
 order in which they come, until the next one does not fit; then the same documents of each iteration are dealt out by
-the rule that the engine follows (:func:`evenkeel.layouts.mix.mixed`). An iteration lasts as long as the longest path
-of its
-slowest replica under 1F1B, with the cost of every micro-batch as it is: N and the sum of squared lengths. Simulated;
-what a document costs follows from the published shape of the model.
+the rule that the engine follows (:func:`evenkeel.layouts.sizes.mix.mixed`). An iteration lasts as long as the longest
+path of its slowest replica under 1F1B, with the cost of every micro-batch as it is: N and the sum of squared lengths.
+Simulated; what a document costs follows from the published shape of the model.
 """
 
 import argparse
@@ -18,11 +17,11 @@ from functools import partial
 from pathlib import Path
 from statistics import fmean
 
-from evenkeel.layouts.execution import times
-from evenkeel.layouts.instructions import Instruction, Op
-from evenkeel.layouts.mix import Mix, mix_for, mixed
 from evenkeel.layouts.model import ModelSpec
-from evenkeel.layouts.schedules import one_f_one_b
+from evenkeel.layouts.programs.execution import times
+from evenkeel.layouts.programs.instructions import Instruction, Op
+from evenkeel.layouts.programs.schedules import one_f_one_b
+from evenkeel.layouts.sizes.mix import Mix, mix_for, mixed
 from evenkeel.simulator.fleet.scenario.models import MODELS
 
 _BACKWARD = 2.0

@@ -13,9 +13,9 @@ import numpy as np
 
 from evenkeel.layouts.layout import Layout, Replica, Stage
 from evenkeel.planning.costs.risks import RISK_MARGIN, crowding
-from evenkeel.planning.exact.pipeline_bound import climbed, split_parts
 from evenkeel.planning.levers.balance.split_search import split_candidates
 from evenkeel.planning.levers.lever import Asked, Lever
+from evenkeel.planning.pipelined.pipeline_bound import climbed, split_parts
 from evenkeel.planning.situation import Situation
 
 _EXHAUSTIVE_WORK = 2000

@@ -11,7 +11,7 @@ from itertools import chain
 import numpy as np
 
 from evenkeel.layouts.layout import Layout, Replica, Stage
-from evenkeel.layouts.mix import Mix
+from evenkeel.layouts.sizes.mix import Mix
 from evenkeel.planning.costs.cost_model import SHORT_WAY
 from evenkeel.planning.costs.links import SlowLink
 from evenkeel.planning.levers.balance.layer_split import best_split

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from evenkeel.layouts.cut import cut
 from evenkeel.layouts.layout import Replica, Stage
 from evenkeel.layouts.model import ModelSpec
-from evenkeel.layouts.schedules import live_activations
+from evenkeel.layouts.programs.schedules import live_activations
 from evenkeel.planning.levers.balance.tensor_width import best_widths
 from evenkeel.planning.situation import Situation
 

@@ -10,7 +10,7 @@ from evenkeel.contracts.topics import PROFILES, SUSPICIONS, VERDICTS
 from evenkeel.detector.v1 import detector_pb2
 from evenkeel.history.records import VerdictRecord
 from evenkeel.planning.costs.cost_model import Workload
-from evenkeel.planning.costs.recent import RecentIteration
+from evenkeel.planning.costs.measured.recent import RecentIteration
 from evenkeel.services.common.kafka import ConsumedRecord, RejectedRecordError
 from evenkeel.services.common.kafka.handler import Decoder
 from evenkeel.services.scheduler.adapters.api.codec import verdict_from_proto

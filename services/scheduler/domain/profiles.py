@@ -4,16 +4,16 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from evenkeel.layouts.traffic import ring_part
-from evenkeel.planning.costs.calibration import (
+from evenkeel.layouts.ranks.traffic import ring_part
+from evenkeel.planning.costs.cost_model import CostModel, Workload
+from evenkeel.planning.costs.gradients import GradientExchange
+from evenkeel.planning.costs.measured.calibration import (
     calibrated_correction,
     for_equal_work,
     pooled,
     with_transfers,
 )
-from evenkeel.planning.costs.cost_model import CostModel, Workload
-from evenkeel.planning.costs.gradients import GradientExchange
-from evenkeel.planning.costs.replay import usual_seconds
+from evenkeel.planning.costs.measured.replay import usual_seconds
 from evenkeel.planning.pipelined.virtual import has_orders
 from evenkeel.services.scheduler.domain.job_state import SAME_THROUGHPUT, AppliedPlan, JobKnowledge
 from evenkeel.services.scheduler.domain.losses import with_loss

@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from evenkeel.layouts.layout import Layout
-from evenkeel.layouts.levels import WIDEST_GROUP, Levels, levels_of
+from evenkeel.layouts.ranks.levels import WIDEST_GROUP, Levels, levels_of
 
 PUBLISHED_SECONDS = ((8, 0.06), (2_048, 5.0), (16_384, 17.0), (22_528, 30.0), (65_536, 100.0), (98_304, 200.0))
 
 
 class Vote(StrEnum):
-    """How the step vote is held: in one group of all ranks, or as the engine does (:mod:`evenkeel.layouts.levels`)."""
+    """How the step vote is held: in one group of all ranks, or in levels (:mod:`evenkeel.layouts.ranks.levels`)."""
 
     FLAT = "flat"
     LEVELS = "levels"

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from evenkeel.layouts.execution import Receiver, times
-from evenkeel.layouts.instructions import Instruction, Op, Program
 from evenkeel.layouts.layout import Stage
-from evenkeel.layouts.schedules import one_f_one_b
+from evenkeel.layouts.programs.execution import Receiver, times
+from evenkeel.layouts.programs.instructions import Instruction, Op, Program
+from evenkeel.layouts.programs.schedules import one_f_one_b
 
 Floats = NDArray[np.float64]
 _NUM_SAMPLES = 16
@@ -110,7 +110,7 @@ def last_ends(
     noise: float = 0.0,
     rng: np.random.Generator | None = None,
 ) -> Floats:
-    """When programs are through (:func:`evenkeel.layouts.execution.times`); of several iterations when operations vary.
+    """When programs are through (:func:`evenkeel.layouts.programs.execution.times`), of several iterations at once.
 
     Args:
         programs: Of each place.

@@ -4,8 +4,8 @@ A list schedule. Each worker (replica, stage) takes, whenever it is free, the ol
 activations allow one more, else a backward, else a weight gradient that was put off. That is the order of 1F1B where
 everybody does his own work and nobody waits, and a work-conserving one otherwise. It never deadlocks: the last stage
 can always go on, so every stage before it drains. Transfers between replicas cost what transfers between stages cost;
-bandwidth is not shared. It only chooses orders: what they take is said by :mod:`evenkeel.layouts.execution`, which
-runs them as programs.
+bandwidth is not shared. It only chooses orders: what they take is said by :mod:`evenkeel.layouts.programs.execution`,
+which runs them as programs.
 """
 
 import heapq
@@ -15,7 +15,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from evenkeel.layouts.instructions import Instruction, Op
+from evenkeel.layouts.programs.instructions import Instruction, Op
 from evenkeel.simulator.fleet.operation.conditions import Floats, last_ends
 from evenkeel.simulator.fleet.operation.worker_programs import BACKWARD, FORWARD, WEIGHTS, Operated, worker_programs
 

@@ -1,4 +1,4 @@
-"""What workers of a network do, one operation after another, as programs that :mod:`evenkeel.layouts.execution` runs.
+"""What workers of a network do, one operation after another: programs for :mod:`evenkeel.layouts.programs.execution`.
 
 A worker is a number: its replica times the stages, plus its stage. Micro-batches are numbered through all iterations
 and replicas. Between iterations the replicas of a stage meet, as they step together: each tells the stage's meeting
@@ -8,8 +8,8 @@ place, which comes after the workers, and is told by it; these tokens are micro-
 from collections.abc import Sequence
 from itertools import accumulate
 
-from evenkeel.layouts.execution import Receiver
-from evenkeel.layouts.instructions import Instruction, Op, Program
+from evenkeel.layouts.programs.execution import Receiver
+from evenkeel.layouts.programs.instructions import Instruction, Op, Program
 
 FORWARD, BACKWARD, WEIGHTS = 0, 1, 2
 Operated = tuple[int, int, int, int, int]

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import pytest
 import torch
 
-from evenkeel.layouts.levels import levels_of
+from evenkeel.layouts.ranks.levels import levels_of
 from evenkeel.trainer_sdk.groups.building.assembly import Assembly, assembly_specs
 from evenkeel.trainer_sdk.groups.building.builder import GroupBuilder
 from evenkeel.trainer_sdk.groups.delivery import Delivery

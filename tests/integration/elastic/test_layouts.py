@@ -9,12 +9,12 @@ from multiprocessing.connection import Pipe
 import pytest
 import torch
 
-from evenkeel.layouts.interleaved import interleaved_orders
 from evenkeel.layouts.layout import Layout, Replica, Stage
-from evenkeel.layouts.mix import Mix
-from evenkeel.layouts.orders import LETTERS, Turn
-from evenkeel.layouts.routes import Route
-from evenkeel.layouts.schedules import SCHEDULES
+from evenkeel.layouts.programs.interleaved import interleaved_orders
+from evenkeel.layouts.programs.orders import LETTERS, Turn
+from evenkeel.layouts.programs.routes import Route
+from evenkeel.layouts.programs.schedules import SCHEDULES
+from evenkeel.layouts.sizes.mix import Mix
 from evenkeel.pipelines.case import Case, Layer
 from evenkeel.pipelines.layout import layout_of
 from evenkeel.pipelines.search.budget import Budget

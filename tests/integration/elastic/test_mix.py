@@ -7,7 +7,7 @@ from functools import lru_cache
 import pytest
 
 from evenkeel.layouts.layout import Layout, uniform_layout
-from evenkeel.layouts.mix import Mix, mix_for
+from evenkeel.layouts.sizes.mix import Mix, mix_for
 from evenkeel.trainer_sdk.elastic.config import ModelConfig, TrainingConfig, WorkloadConfig
 from evenkeel.trainer_sdk.elastic.model.data import Dataset
 from evenkeel.trainer_sdk.elastic.model.model import model_spec

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from evenkeel.layouts.layout import Layout, Replica, Stage, uniform_layout
-from evenkeel.layouts.paths import Paths
-from evenkeel.layouts.routes import Route
+from evenkeel.layouts.programs.paths import Paths
+from evenkeel.layouts.programs.routes import Route
 from evenkeel.trainer_sdk.elastic.config import ModelConfig, OptimizerConfig, TrainingConfig, WorkloadConfig
 from evenkeel.trainer_sdk.elastic.model.data import Dataset
 from evenkeel.trainer_sdk.elastic.model.reference import reference_losses

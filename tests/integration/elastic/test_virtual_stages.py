@@ -7,8 +7,8 @@ from functools import lru_cache
 import pytest
 import torch
 
-from evenkeel.layouts.interleaved import interleaved_orders
 from evenkeel.layouts.layout import Replica, Stage, uniform_layout
+from evenkeel.layouts.programs.interleaved import interleaved_orders
 from evenkeel.trainer_sdk.elastic.config import ModelConfig, OptimizerConfig, TrainingConfig, WorkloadConfig
 from evenkeel.trainer_sdk.elastic.model.data import Dataset
 from evenkeel.trainer_sdk.elastic.model.reference import reference_losses

@@ -9,7 +9,7 @@ from benchmarks.detection.frames import frames_of
 from benchmarks.detection.iteration_time import IterationTime
 from benchmarks.detection.prediction import predict_trace
 from benchmarks.detection.traces import make_trace
-from evenkeel.layouts.schedules import one_f_one_b, zero_bubble_h1
+from evenkeel.layouts.programs.schedules import one_f_one_b, zero_bubble_h1
 
 
 def test_the_longest_path_of_equal_micro_batches_is_the_closed_form_of_1f1b() -> None:

@@ -6,11 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from evenkeel.layouts.instructions import Instruction, Op
 from evenkeel.layouts.layout import Layout, uniform_layout
-from evenkeel.layouts.paths import Paths
-from evenkeel.layouts.routes import Route
-from evenkeel.layouts.timeline import timeline_of
+from evenkeel.layouts.programs.instructions import Instruction, Op
+from evenkeel.layouts.programs.paths import Paths
+from evenkeel.layouts.programs.routes import Route
+from evenkeel.layouts.programs.timeline import timeline_of
 from evenkeel.services.detector.adapters.snapshot import dump, load
 from evenkeel.services.detector.domain.findings.verdict import Verdict, VerdictKind
 from evenkeel.services.detector.domain.frames.observation import FrameObservation

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from evenkeel.layouts.interleaved import interleaved_orders
 from evenkeel.layouts.layout import Replica, Stage
+from evenkeel.layouts.programs.interleaved import interleaved_orders
 from evenkeel.services.detector.domain.findings.verdict import VerdictKind
 from evenkeel.services.detector.domain.job import JobDetector
 from tests.unit.detector.test_routed_frames import HOME, frames, observed

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evenkeel.layouts.mix import Mix, even_mix
+from evenkeel.layouts.sizes.mix import Mix, even_mix
 from evenkeel.trainer_sdk.elastic.config import ModelConfig, TrainingConfig, WorkloadConfig
 from evenkeel.trainer_sdk.elastic.model.data import Dataset
 

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evenkeel.layouts.layout import Layout
-from evenkeel.layouts.schedules import SCHEDULES
-from evenkeel.layouts.spread import spread_micro_batches
+from evenkeel.layouts.programs.schedules import SCHEDULES
+from evenkeel.layouts.ranks.spread import spread_micro_batches
 from evenkeel.trainer_sdk.elastic.config import TrainingConfig
 from evenkeel.trainer_sdk.elastic.copies.peer_copies import PeerCopies
 from evenkeel.trainer_sdk.elastic.gradients.exchange import plan_exchange

@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from evenkeel.layouts.layout import uniform_layout
-from evenkeel.layouts.schedules import SCHEDULES
+from evenkeel.layouts.programs.schedules import SCHEDULES
 from evenkeel.trainer_sdk.elastic.config import TrainingConfig
 from evenkeel.trainer_sdk.elastic.model.runnable import check_runnable
 

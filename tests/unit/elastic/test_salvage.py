@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evenkeel.layouts.layout import Layout, Replica, uniform_layout
-from evenkeel.layouts.mix import Mix
+from evenkeel.layouts.sizes.mix import Mix
 from evenkeel.trainer_sdk.elastic.gradients.exchange import plan_exchange
 from evenkeel.trainer_sdk.elastic.gradients.gradient_ledger import GradientLedger, ledger_to_texts, ledgers_from_texts
 from evenkeel.trainer_sdk.elastic.gradients.gradient_sums import GradientSums

@@ -6,10 +6,10 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evenkeel.layouts.instructions import Instruction, Op
 from evenkeel.layouts.layout import Layout
-from evenkeel.layouts.paths import Paths
-from evenkeel.layouts.schedules import SCHEDULES, program_of
+from evenkeel.layouts.programs.instructions import Instruction, Op
+from evenkeel.layouts.programs.paths import Paths
+from evenkeel.layouts.programs.schedules import SCHEDULES, program_of
 from evenkeel.trainer_sdk.elastic.program.topology import Border, borders_of
 from tests.unit.layouts.strategies import ordered_layouts, routed_layouts
 

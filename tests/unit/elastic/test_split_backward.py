@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from evenkeel.layouts.instructions import Instruction, Op
+from evenkeel.layouts.programs.instructions import Instruction, Op
 from evenkeel.trainer_sdk.devices.device import ComputeKind
 from evenkeel.trainer_sdk.elastic.config import TrainingConfig
 from evenkeel.trainer_sdk.elastic.measure.clock import Clock

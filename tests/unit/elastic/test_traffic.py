@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenkeel.layouts.traffic import MAX_STAMPS, group_number, stamped_indices
+from evenkeel.layouts.ranks.traffic import MAX_STAMPS, group_number, stamped_indices
 
 
 @given(st.integers(0, 5000))

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from evenkeel.history.documents import layout_from_document, layout_to_document
 from evenkeel.layouts.layout import uniform_layout
-from evenkeel.layouts.mix import even_mix
-from evenkeel.layouts.routes import Route
+from evenkeel.layouts.programs.routes import Route
+from evenkeel.layouts.sizes.mix import even_mix
 
 HOME = uniform_layout(num_blocks=4, tensor=1, pipeline=2, data=2, num_micro_batches=6)
 

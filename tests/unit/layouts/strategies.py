@@ -6,11 +6,11 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from evenkeel.layouts.instructions import Op
 from evenkeel.layouts.layout import Layout, Replica, Stage
-from evenkeel.layouts.orders import Order, Turn, cells_of
-from evenkeel.layouts.paths import Paths
-from evenkeel.layouts.routes import Route
+from evenkeel.layouts.programs.instructions import Op
+from evenkeel.layouts.programs.orders import Order, Turn, cells_of
+from evenkeel.layouts.programs.paths import Paths
+from evenkeel.layouts.programs.routes import Route
 
 
 @st.composite

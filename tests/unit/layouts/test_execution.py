@@ -2,9 +2,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenkeel.layouts.execution import COMPUTES, RECEIVES, StuckError, times, walk
-from evenkeel.layouts.instructions import Instruction, Op
-from evenkeel.layouts.schedules import SCHEDULES, one_f_one_b
+from evenkeel.layouts.programs.execution import COMPUTES, RECEIVES, StuckError, times, walk
+from evenkeel.layouts.programs.instructions import Instruction, Op
+from evenkeel.layouts.programs.schedules import SCHEDULES, one_f_one_b
 
 SENT_AS = {Op.RECEIVE_ACTIVATION: (Op.SEND_ACTIVATION, -1), Op.RECEIVE_GRADIENT: (Op.SEND_GRADIENT, 1)}
 

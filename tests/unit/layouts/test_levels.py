@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenkeel.layouts.levels import levels_of, path_of
+from evenkeel.layouts.ranks.levels import levels_of, path_of
 
 RANKS = st.sets(st.integers(0, 10_000), min_size=1, max_size=300).map(lambda ranks: tuple(sorted(ranks)))
 

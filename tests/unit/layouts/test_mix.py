@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from evenkeel.layouts.codec import layout_from_proto, layout_to_proto
 from evenkeel.layouts.layout import Layout, LayoutError, Replica, Stage
-from evenkeel.layouts.mix import Mix, even_mix, mixed
-from evenkeel.layouts.taper import one_f_one_b_seconds
+from evenkeel.layouts.sizes.mix import Mix, even_mix, mixed
+from evenkeel.layouts.sizes.taper import one_f_one_b_seconds
 
 LENGTHS = st.lists(st.integers(1, 400), min_size=1, max_size=60)
 

@@ -6,13 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evenkeel.layouts.codec import layout_from_proto, layout_to_proto
-from evenkeel.layouts.instructions import Op
-from evenkeel.layouts.interleaved import interleaved_orders
 from evenkeel.layouts.layout import Layout, LayoutError, Replica, Stage
-from evenkeel.layouts.orders import Turn, cells_of, flaw_in, orders_from_lists, orders_to_lists
-from evenkeel.layouts.routes import Route
-from evenkeel.layouts.schedules import most_live, program_of
-from evenkeel.layouts.timeline import timeline_of
+from evenkeel.layouts.programs.instructions import Op
+from evenkeel.layouts.programs.interleaved import interleaved_orders
+from evenkeel.layouts.programs.orders import Turn, cells_of, flaw_in, orders_from_lists, orders_to_lists
+from evenkeel.layouts.programs.routes import Route
+from evenkeel.layouts.programs.schedules import most_live, program_of
+from evenkeel.layouts.programs.timeline import timeline_of
 from tests.unit.layouts.strategies import ordered_layouts
 
 F, B = Op.FORWARD, Op.BACKWARD

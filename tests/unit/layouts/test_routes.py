@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given, settings
 
 from evenkeel.layouts.codec import layout_from_proto, layout_to_proto
-from evenkeel.layouts.instructions import Op
 from evenkeel.layouts.layout import LayoutError, Replica, Stage, uniform_layout
-from evenkeel.layouts.paths import Paths
-from evenkeel.layouts.routes import Route
-from evenkeel.layouts.schedules import most_live, program_of, routed_program
-from evenkeel.layouts.timeline import timeline_of
+from evenkeel.layouts.programs.instructions import Op
+from evenkeel.layouts.programs.paths import Paths
+from evenkeel.layouts.programs.routes import Route
+from evenkeel.layouts.programs.schedules import most_live, program_of, routed_program
+from evenkeel.layouts.programs.timeline import timeline_of
 from tests.unit.layouts.strategies import layouts, possible_routes, routed_layouts
 
 UNIFORM = uniform_layout(num_blocks=4, tensor=1, pipeline=2, data=2, num_micro_batches=8)

@@ -2,9 +2,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenkeel.layouts.instructions import Instruction, Op
 from evenkeel.layouts.layout import uniform_layout
-from evenkeel.layouts.schedules import SCHEDULES, SPLIT_BACKWARD, live_activations, program_of, schedules_named
+from evenkeel.layouts.programs.instructions import Instruction, Op
+from evenkeel.layouts.programs.schedules import SCHEDULES, SPLIT_BACKWARD, live_activations, program_of, schedules_named
 from tests.unit.layouts.strategies import layouts
 
 # What must have been sent by which neighbour (offset in stages) before a receive can end.

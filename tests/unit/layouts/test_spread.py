@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evenkeel.layouts.layout import Layout, uniform_layout
-from evenkeel.layouts.spread import spread_micro_batches
+from evenkeel.layouts.ranks.spread import spread_micro_batches
 
 
 def layout_of(quotas: list[int]) -> Layout:

@@ -2,10 +2,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evenkeel.layouts.execution import times
-from evenkeel.layouts.instructions import Instruction, Op
-from evenkeel.layouts.schedules import one_f_one_b, zero_bubble_h1
-from evenkeel.layouts.taper import one_f_one_b_seconds, taper
+from evenkeel.layouts.programs.execution import times
+from evenkeel.layouts.programs.instructions import Instruction, Op
+from evenkeel.layouts.programs.schedules import one_f_one_b, zero_bubble_h1
+from evenkeel.layouts.sizes.taper import one_f_one_b_seconds, taper
 
 THIRDS = {Op.FORWARD: 1, Op.BACKWARD: 2, Op.BACKWARD_INPUT: 1, Op.BACKWARD_WEIGHT: 1}
 

@@ -2,11 +2,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evenkeel.layouts.execution import times
-from evenkeel.layouts.instructions import Instruction, Op
 from evenkeel.layouts.layout import uniform_layout
-from evenkeel.layouts.schedules import one_f_one_b
-from evenkeel.layouts.timeline import timeline_of
+from evenkeel.layouts.programs.execution import times
+from evenkeel.layouts.programs.instructions import Instruction, Op
+from evenkeel.layouts.programs.schedules import one_f_one_b
+from evenkeel.layouts.programs.timeline import timeline_of
 
 seconds = st.floats(0.001, 10.0)
 

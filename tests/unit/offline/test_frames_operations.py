@@ -13,12 +13,12 @@ from benchmarks.detection.traces import Trace, make_trace
 from evenkeel.attribution import analyze
 from evenkeel.cli.recorded.why import answer
 from evenkeel.contracts.frames import Frames, frames_of, members_of
-from evenkeel.layouts.instructions import Instruction, Op
 from evenkeel.layouts.layout import Layout, Replica, Stage, uniform_layout
 from evenkeel.layouts.model import BlockCost, ModelSpec
-from evenkeel.layouts.orders import Turn
-from evenkeel.layouts.routes import Route
-from evenkeel.layouts.timeline import timeline_of
+from evenkeel.layouts.programs.instructions import Instruction, Op
+from evenkeel.layouts.programs.orders import Turn
+from evenkeel.layouts.programs.routes import Route
+from evenkeel.layouts.programs.timeline import timeline_of
 from evenkeel.offline.errors import RecordingError
 from evenkeel.offline.operations.measured import operations_of, slowest_shards
 from evenkeel.offline.samples.job_shape import JobShape

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from heapq import heappop, heappush
 from operator import add
 
-from evenkeel.pipelines.search.network import Network
+from evenkeel.pipelines.search.dispatching.network import Network
 
 
 def plain_list_schedule(
@@ -15,7 +15,7 @@ def plain_list_schedule(
     is_reverse: bool = False,
     target: float | None = None,
 ) -> tuple[list[float], float]:
-    """Starts and makespan; arguments as :func:`evenkeel.pipelines.search.dispatch.list_schedule` has them."""
+    """Starts and makespan; arguments as those of the compiled ``list_schedule``."""
     durations, device_of, delay = network.durations, network.device, network.stages.communication
     successors = [network.successors(op) for op in range(len(durations))]
     predecessors: list[tuple[int, ...]] = [()] * len(durations)

@@ -12,21 +12,21 @@ from hypothesis import strategies as st
 from evenkeel.pipelines.case import Case, Layer
 from evenkeel.pipelines.case_file import case_from_json
 from evenkeel.pipelines.evaluate import evaluate
-from evenkeel.pipelines.exact import prove
-from evenkeel.pipelines.search.anneal import Dealt, Terms, anneal, standing_deal, within
-from evenkeel.pipelines.search.assignments import proposals
-from evenkeel.pipelines.search.balance import window_loads
+from evenkeel.pipelines.proofs.exact import prove
+from evenkeel.pipelines.search.annealing.anneal import Dealt, Terms, anneal, standing_deal, within
+from evenkeel.pipelines.search.annealing.express import Judge, express_pass
+from evenkeel.pipelines.search.annealing.lines import by_layer, rows_of
+from evenkeel.pipelines.search.annealing.pushed_right import idle_to_come, latest_starts
+from evenkeel.pipelines.search.annealing.reheat import annealed
+from evenkeel.pipelines.search.annealing.soft_maximum import excess, soft_end, total_of
 from evenkeel.pipelines.search.budget import Budget
-from evenkeel.pipelines.search.climb import ordered
-from evenkeel.pipelines.search.deals import Deal, change, deal_of, layers_of, stages_dealt
-from evenkeel.pipelines.search.express import Judge, express_pass
-from evenkeel.pipelines.search.head_sets import head_sets, is_head_heavy, with_set
-from evenkeel.pipelines.search.improve import first_priorities
-from evenkeel.pipelines.search.lines import by_layer, rows_of
-from evenkeel.pipelines.search.network import network_of, plan_of
-from evenkeel.pipelines.search.pushed_right import idle_to_come, latest_starts
-from evenkeel.pipelines.search.reheat import annealed
-from evenkeel.pipelines.search.soft_maximum import excess, soft_end, total_of
+from evenkeel.pipelines.search.climbing.climb import ordered
+from evenkeel.pipelines.search.climbing.improve import first_priorities
+from evenkeel.pipelines.search.dispatching.network import network_of, plan_of
+from evenkeel.pipelines.search.starts.assignments import proposals
+from evenkeel.pipelines.search.starts.balance import window_loads
+from evenkeel.pipelines.search.starts.deals import Deal, change, deal_of, layers_of, stages_dealt
+from evenkeel.pipelines.search.starts.head_sets import head_sets, is_head_heavy, with_set
 from evenkeel.pipelines.search.tables import Floats, Ints, Stages, Table, stages_of, table_of
 from tests.unit.pipelines.documents import document, small_cases
 

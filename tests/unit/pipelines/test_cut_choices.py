@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from evenkeel.pipelines.case import Case, PlacementRule, RoleCost, StageBias
 from evenkeel.pipelines.case_file import case_from_json
-from evenkeel.pipelines.cut_choices import cuts_below
 from evenkeel.pipelines.evaluate import evaluate
-from evenkeel.pipelines.exact_model import prove_cuts, prove_fixed
-from evenkeel.pipelines.search.assignments import Assignment
-from evenkeel.pipelines.search.balance import Balance
-from evenkeel.pipelines.search.network import network_of, plan_of
+from evenkeel.pipelines.proofs.cut_choices import cuts_below
+from evenkeel.pipelines.proofs.exact_model import prove_cuts, prove_fixed
+from evenkeel.pipelines.search.dispatching.network import network_of, plan_of
+from evenkeel.pipelines.search.starts.assignments import Assignment
+from evenkeel.pipelines.search.starts.balance import Balance
 from tests.unit.pipelines.documents import document, small_cases
 
 BIAS = StageBias(first=RoleCost(forward=2, backward_input=3), middle=RoleCost(forward=1), last=RoleCost(forward=4))

@@ -6,20 +6,20 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from evenkeel.pipelines.bounds import lower_bound, waits, work_bound
 from evenkeel.pipelines.case import Backward, Case, Layer, RoleCost, StageBias
 from evenkeel.pipelines.case_file import case_from_json
 from evenkeel.pipelines.evaluate import evaluate
-from evenkeel.pipelines.exact import prove
 from evenkeel.pipelines.octopipe import octopipe
-from evenkeel.pipelines.placement_bound import placement_bound
-from evenkeel.pipelines.search.assignments import Assignment, proposals
-from evenkeel.pipelines.search.balance import Balance, early_idle, works
+from evenkeel.pipelines.proofs.bounds import lower_bound, waits, work_bound
+from evenkeel.pipelines.proofs.exact import prove
+from evenkeel.pipelines.proofs.placement_bound import placement_bound
 from evenkeel.pipelines.search.budget import Budget
-from evenkeel.pipelines.search.dispatch import list_schedule
+from evenkeel.pipelines.search.climbing.improve import first_priorities
+from evenkeel.pipelines.search.dispatching.dispatch import list_schedule
+from evenkeel.pipelines.search.dispatching.network import network_of
 from evenkeel.pipelines.search.generate import generate
-from evenkeel.pipelines.search.improve import first_priorities
-from evenkeel.pipelines.search.network import network_of
+from evenkeel.pipelines.search.starts.assignments import Assignment, proposals
+from evenkeel.pipelines.search.starts.balance import Balance, early_idle, works
 from evenkeel.pipelines.search.tables import durations_of, stages_of, table_of
 from tests.unit.pipelines.documents import document, documents, small_cases
 

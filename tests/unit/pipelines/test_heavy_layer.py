@@ -9,14 +9,14 @@ import pytest
 from evenkeel.pipelines.case import Case, Layer, PlacementRule
 from evenkeel.pipelines.case_file import case_from_json
 from evenkeel.pipelines.evaluate import evaluate
-from evenkeel.pipelines.placement_bound import placement_bound
-from evenkeel.pipelines.search.assignments import Assignment, proposals
-from evenkeel.pipelines.search.balance import Balance
+from evenkeel.pipelines.proofs.placement_bound import placement_bound
 from evenkeel.pipelines.search.budget import Budget
-from evenkeel.pipelines.search.changes import balanced
+from evenkeel.pipelines.search.climbing.changes import balanced
+from evenkeel.pipelines.search.climbing.improve import first_priorities, improve
 from evenkeel.pipelines.search.generate import generate
-from evenkeel.pipelines.search.heavy_layer import heavy_proposals
-from evenkeel.pipelines.search.improve import first_priorities, improve
+from evenkeel.pipelines.search.starts.assignments import Assignment, proposals
+from evenkeel.pipelines.search.starts.balance import Balance
+from evenkeel.pipelines.search.starts.heavy_layer import heavy_proposals
 from evenkeel.pipelines.search.tables import stages_of, table_of
 from tests.unit.pipelines.documents import document
 

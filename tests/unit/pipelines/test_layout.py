@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evenkeel.layouts.codec import layout_from_proto, layout_to_proto
-from evenkeel.layouts.instructions import Instruction, Op
-from evenkeel.layouts.timeline import timeline_of
+from evenkeel.layouts.programs.instructions import Instruction, Op
+from evenkeel.layouts.programs.timeline import timeline_of
 from evenkeel.pipelines.case import Case
 from evenkeel.pipelines.evaluate import evaluate
 from evenkeel.pipelines.layout import layout_of

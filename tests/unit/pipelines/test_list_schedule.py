@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evenkeel.pipelines.case import Case, allowed
-from evenkeel.pipelines.search.assignments import Assignment, proposals
-from evenkeel.pipelines.search.balance import Balance
-from evenkeel.pipelines.search.changes import balanced, neighbour
-from evenkeel.pipelines.search.climb import mapped, ordered
-from evenkeel.pipelines.search.dispatch import list_schedule
-from evenkeel.pipelines.search.improve import first_priorities, improve
-from evenkeel.pipelines.search.network import Network, network_of
+from evenkeel.pipelines.search.climbing.changes import balanced, neighbour
+from evenkeel.pipelines.search.climbing.climb import mapped, ordered
+from evenkeel.pipelines.search.climbing.improve import first_priorities, improve
+from evenkeel.pipelines.search.dispatching.dispatch import list_schedule
+from evenkeel.pipelines.search.dispatching.network import Network, network_of
+from evenkeel.pipelines.search.starts.assignments import Assignment, proposals
+from evenkeel.pipelines.search.starts.balance import Balance
 from evenkeel.pipelines.search.tables import table_of
 from tests.unit.pipelines.documents import small_cases
 from tests.unit.pipelines.plain_list_schedule import plain_list_schedule

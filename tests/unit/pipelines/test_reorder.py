@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 from evenkeel.pipelines.case import Case, Layer, allowed
 from evenkeel.pipelines.evaluate import evaluate
 from evenkeel.pipelines.plan import Plan
-from evenkeel.pipelines.search.assignments import proposals
-from evenkeel.pipelines.search.balance import Balance
 from evenkeel.pipelines.search.budget import Budget
-from evenkeel.pipelines.search.dispatch import list_schedule
+from evenkeel.pipelines.search.climbing.improve import first_priorities, improve
+from evenkeel.pipelines.search.climbing.reorder import reorder
+from evenkeel.pipelines.search.dispatching.dispatch import list_schedule
+from evenkeel.pipelines.search.dispatching.network import network_of, plan_of, starts_of
 from evenkeel.pipelines.search.generate import generate
-from evenkeel.pipelines.search.improve import first_priorities, improve
-from evenkeel.pipelines.search.network import network_of, plan_of, starts_of
-from evenkeel.pipelines.search.published import published_plans
-from evenkeel.pipelines.search.reorder import reorder
+from evenkeel.pipelines.search.starts.assignments import proposals
+from evenkeel.pipelines.search.starts.balance import Balance
+from evenkeel.pipelines.search.starts.published import published_plans
 from tests.unit.pipelines.documents import small_cases
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from benchmarks.planning.solver.small_jobs import WORKLOAD, gpt
 from evenkeel.layouts.layout import Layout, uniform_layout
-from evenkeel.layouts.mix import mix_for
+from evenkeel.layouts.sizes.mix import mix_for
 from evenkeel.planning.costs.cost_model import CostModel
 from evenkeel.planning.pipelined.makespan import pipeline_makespan
 from evenkeel.planning.situation import Situation

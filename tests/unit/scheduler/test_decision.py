@@ -3,8 +3,8 @@ from dataclasses import replace
 import pytest
 
 from evenkeel.layouts.layout import uniform_layout
-from evenkeel.planning.costs.calibration import calibrated_correction
 from evenkeel.planning.costs.cost_model import CostModel
+from evenkeel.planning.costs.measured.calibration import calibrated_correction
 from evenkeel.planning.search.solver import solve
 from evenkeel.services.scheduler.plans.decision import Choice, DecisionRule, decide
 from tests.unit.scheduler.planning_cases import situation_of

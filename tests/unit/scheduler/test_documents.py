@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from evenkeel.layouts.json_schema import complaint
 from evenkeel.planning.costs.cost_model import ASSUMED_WORKLOAD, CostModel
 from evenkeel.planning.costs.links import SlowLink
-from evenkeel.planning.costs.recent import RecentIteration
+from evenkeel.planning.costs.measured.recent import RecentIteration
 from evenkeel.planning.documents.answer import answer_from_document, answer_to_document
 from evenkeel.planning.documents.question import question_as_written, question_from_document, question_to_document
 from evenkeel.planning.documents.schema import STATE_SCHEMA

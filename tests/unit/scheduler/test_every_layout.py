@@ -12,7 +12,7 @@ from benchmarks.planning.solver.exact import Enumeration, model_with_activations
 from benchmarks.planning.solver.more_capacity import WORKLOAD
 from benchmarks.planning.solver.more_capacity import state_of as random_state
 from evenkeel.layouts.layout import Replica, Stage, uniform_layout
-from evenkeel.layouts.mix import mix_for
+from evenkeel.layouts.sizes.mix import mix_for
 from evenkeel.planning.costs.cost_model import CostModel
 from evenkeel.planning.costs.memory import replica_peaks
 from evenkeel.planning.costs.risks import crowding, judged_seconds

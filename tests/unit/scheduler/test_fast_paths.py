@@ -5,9 +5,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from evenkeel.layouts.execution import times
-from evenkeel.layouts.instructions import Op
-from evenkeel.layouts.schedules import SCHEDULES, one_f_one_b
+from evenkeel.layouts.programs.execution import times
+from evenkeel.layouts.programs.instructions import Op
+from evenkeel.layouts.programs.schedules import SCHEDULES, one_f_one_b
 from evenkeel.planning.levers.balance.split_search import least_slowest, split_candidates
 from evenkeel.planning.pipelined.makespan import near, pipeline_makespan, pipeline_makespans
 from tests.unit.scheduler.planning_cases import one_f_one_b_makespan

@@ -4,22 +4,22 @@ from dataclasses import replace
 from math import prod
 
 import pytest
+from evenkeel.simulator.fleet.faults.faults.topology import Topology
+from evenkeel.simulator.fleet.operation.operation.operation import layout_of, operation_of
 from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.planning.solver.cases import resihp_cases
 from benchmarks.planning.solver.small_jobs import WORKLOAD, gpt
 from evenkeel.layouts.layout import Layout
-from evenkeel.layouts.traffic import ring_part
+from evenkeel.layouts.ranks.traffic import ring_part
 from evenkeel.planning.costs.cost_model import CostModel
 from evenkeel.planning.costs.gradients import GradientExchange
-from evenkeel.planning.costs.replay import Replay
+from evenkeel.planning.costs.measured.replay import Replay
 from evenkeel.planning.search.solver import solve
 from evenkeel.planning.situation import Situation
 from evenkeel.simulator.baselines import STRATEGIES
 from evenkeel.simulator.baselines.evenkeel import situation_of
-from evenkeel.simulator.fleet.faults.topology import Topology
-from evenkeel.simulator.fleet.operation.operation import layout_of, operation_of
 from evenkeel.simulator.fleet.strategy import Costs, Question
 from evenkeel.trainer_sdk.elastic.config import ModelConfig, TrainingConfig
 from evenkeel.trainer_sdk.elastic.gradients.exchange import plan_exchange

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evenkeel.layouts.layout import Layout, uniform_layout
-from evenkeel.layouts.routes import Route
+from evenkeel.layouts.programs.routes import Route
 from evenkeel.planning.costs.links import SlowLink
 from evenkeel.planning.costs.memory import replica_peaks
 from evenkeel.planning.costs.risks import judged_seconds

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evenkeel.planning.exact.pipeline_bound import climbed, pipeline_bound
+from evenkeel.planning.pipelined.pipeline_bound import climbed, pipeline_bound
 from tests.unit.scheduler.planning_cases import one_f_one_b_makespan
 
 SECONDS = st.floats(0.01, 5.0)

@@ -1,19 +1,19 @@
 from dataclasses import replace
 
 import pytest
+from evenkeel.simulator.fleet.operation.operation.conditions import replica_seconds
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.planning.solver.small_jobs import WORKLOAD, gpt
-from evenkeel.layouts.execution import times
-from evenkeel.layouts.instructions import Op
 from evenkeel.layouts.layout import uniform_layout
-from evenkeel.layouts.schedules import one_f_one_b
+from evenkeel.layouts.programs.execution import times
+from evenkeel.layouts.programs.instructions import Op
+from evenkeel.layouts.programs.schedules import one_f_one_b
 from evenkeel.planning.costs.cost_model import CostModel
 from evenkeel.planning.costs.links import SlowLink, border_factors
 from evenkeel.planning.levers.rebalance.placement import Placement
 from evenkeel.planning.search.solver import solve
-from evenkeel.simulator.fleet.operation.conditions import replica_seconds
 from tests.unit.scheduler.planning_cases import one_f_one_b_makespan, situation_of
 
 HOME = uniform_layout(num_blocks=10, tensor=2, pipeline=2, data=2, num_micro_batches=16)

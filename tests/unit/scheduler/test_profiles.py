@@ -4,11 +4,11 @@ from datetime import timedelta
 import pytest
 
 from benchmarks.planning.solver.small_jobs import WORKLOAD
-from evenkeel.layouts.interleaved import interleaved_orders
 from evenkeel.layouts.layout import Layout, Replica, Stage
+from evenkeel.layouts.programs.interleaved import interleaved_orders
 from evenkeel.planning.costs.cost_model import CostModel
-from evenkeel.planning.costs.recent import RecentIteration
-from evenkeel.planning.costs.replay import usual_seconds
+from evenkeel.planning.costs.measured.recent import RecentIteration
+from evenkeel.planning.costs.measured.replay import usual_seconds
 from evenkeel.services.scheduler.domain.job_state import AppliedPlan
 from evenkeel.services.scheduler.domain.profiles import JobProfile, on_profile
 from evenkeel.services.scheduler.domain.transitions import on_applied, on_verdict

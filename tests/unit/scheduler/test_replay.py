@@ -9,21 +9,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.planning.solver.small_jobs import gpt
-from evenkeel.layouts.instructions import Instruction, Op
-from evenkeel.layouts.interleaved import interleaved_orders
 from evenkeel.layouts.layout import Layout, Replica, Stage, uniform_layout
-from evenkeel.layouts.mix import even_mix
-from evenkeel.layouts.routes import Route
-from evenkeel.layouts.timeline import timeline_of
-from evenkeel.planning.costs.calibration import (
+from evenkeel.layouts.programs.instructions import Instruction, Op
+from evenkeel.layouts.programs.interleaved import interleaved_orders
+from evenkeel.layouts.programs.routes import Route
+from evenkeel.layouts.programs.timeline import timeline_of
+from evenkeel.layouts.sizes.mix import even_mix
+from evenkeel.planning.costs.cost_model import CostModel, Workload
+from evenkeel.planning.costs.measured.calibration import (
     calibrated_correction,
     for_equal_work,
     pooled,
     with_transfers,
 )
-from evenkeel.planning.costs.cost_model import CostModel, Workload
-from evenkeel.planning.costs.recent import RecentIteration
-from evenkeel.planning.costs.replay import Replay, usual_seconds
+from evenkeel.planning.costs.measured.recent import RecentIteration
+from evenkeel.planning.costs.measured.replay import Replay, usual_seconds
 
 MODEL = gpt(6)
 TOKENS, SQUARES = 1000, 200_000

@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.planning.solver.small_jobs import gpt
-from evenkeel.layouts.instructions import Op
 from evenkeel.layouts.layout import Layout, uniform_layout
-from evenkeel.layouts.mix import mix_for
-from evenkeel.layouts.paths import Paths
-from evenkeel.layouts.routes import Route
-from evenkeel.layouts.schedules import most_live, program_of
-from evenkeel.layouts.timeline import timeline_of
+from evenkeel.layouts.programs.instructions import Op
+from evenkeel.layouts.programs.paths import Paths
+from evenkeel.layouts.programs.routes import Route
+from evenkeel.layouts.programs.schedules import most_live, program_of
+from evenkeel.layouts.programs.timeline import timeline_of
+from evenkeel.layouts.sizes.mix import mix_for
 from evenkeel.planning.costs.memory import replica_peaks
 from evenkeel.planning.costs.risks import num_risks
 from evenkeel.planning.pipelined.routed import together

@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from evenkeel.layouts.instructions import Op
 from evenkeel.layouts.layout import Layout, uniform_layout
-from evenkeel.layouts.schedules import SCHEDULES
-from evenkeel.layouts.timeline import timeline_of
+from evenkeel.layouts.programs.instructions import Op
+from evenkeel.layouts.programs.schedules import SCHEDULES
+from evenkeel.layouts.programs.timeline import timeline_of
 from evenkeel.planning.costs.cost_model import replica_makespan
 from evenkeel.planning.costs.memory import replica_peaks
 from evenkeel.planning.costs.risks import judged_seconds, num_risks

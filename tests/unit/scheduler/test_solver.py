@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from benchmarks.planning.solver.cases import case_of
 from benchmarks.planning.solver.small_jobs import WORKLOAD
 from evenkeel.layouts.layout import uniform_layout
-from evenkeel.layouts.mix import mix_for
 from evenkeel.layouts.model import BlockCost, ModelSpec
+from evenkeel.layouts.sizes.mix import mix_for
 from evenkeel.planning.costs.cost_model import CostModel
 from evenkeel.planning.costs.memory import replica_peaks
 from evenkeel.planning.costs.risks import RISK_MARGIN, judged_seconds

@@ -7,15 +7,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.planning.solver.small_jobs import WORKLOAD, gpt
-from evenkeel.layouts.instructions import Op
-from evenkeel.layouts.interleaved import interleaved_orders
 from evenkeel.layouts.layout import Layout, Replica, Stage, uniform_layout
-from evenkeel.layouts.timeline import timeline_of
+from evenkeel.layouts.programs.instructions import Op
+from evenkeel.layouts.programs.interleaved import interleaved_orders
+from evenkeel.layouts.programs.timeline import timeline_of
 from evenkeel.planning.costs.links import SlowLink
+from evenkeel.planning.costs.measured.recent import RecentIteration
+from evenkeel.planning.costs.measured.replay import Replay
 from evenkeel.planning.costs.memory import replica_peaks
 from evenkeel.planning.costs.price import Prices, TransitionCosts
-from evenkeel.planning.costs.recent import RecentIteration
-from evenkeel.planning.costs.replay import Replay
 from evenkeel.planning.costs.risks import holds_more, judged_seconds, num_risks
 from evenkeel.planning.levers import REGISTRY
 from evenkeel.planning.pipelined.interleaving import Interleaving

@@ -3,9 +3,15 @@ import sys
 
 _SCRIPT = """
 from benchmarks.planning.solver.plan_time import FLEETS, random_state
-from evenkeel.pipelines.search import balance, changes, climb, dispatch, improve, tables
+from evenkeel.pipelines.search import tables
+from evenkeel.pipelines.search.starts import balance
+from evenkeel.pipelines.search.climbing import changes
+from evenkeel.pipelines.search.climbing import climb
+from evenkeel.pipelines.search.dispatching import dispatch
+from evenkeel.pipelines.search.climbing import improve
 from benchmarks.planning.solver.exact import state_of
-from evenkeel.planning.exact import cell_table, every_replica, group_deal, pipeline_bound
+from evenkeel.planning.exact import cell_table, every_replica, group_deal
+from evenkeel.planning.pipelined import pipeline_bound
 from evenkeel.planning.levers.balance import split_search
 from evenkeel.planning.pipelined import makespan
 from evenkeel.planning.situation import Situation

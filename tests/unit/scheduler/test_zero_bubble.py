@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evenkeel.layouts.execution import times
-from evenkeel.layouts.instructions import Op
-from evenkeel.layouts.schedules import one_f_one_b, zero_bubble_h1
+from evenkeel.layouts.programs.execution import times
+from evenkeel.layouts.programs.instructions import Op
+from evenkeel.layouts.programs.schedules import one_f_one_b, zero_bubble_h1
 from evenkeel.planning.pipelined.makespan import pipeline_makespan
 
 SECONDS = st.floats(0.01, 5.0)

@@ -18,7 +18,7 @@ from evenkeel.contracts.columns import (
     HAS_USAGE,
     PRESENT,
 )
-from evenkeel.layouts.traffic import MAX_STAMPS
+from evenkeel.layouts.ranks.traffic import MAX_STAMPS
 from evenkeel.services.telemetry.domain.validate import check_batches
 from evenkeel.telemetry.v2 import batch_pb2
 from evenkeel.telemetry.v2 import process_pb2 as pb

@@ -1,11 +1,17 @@
 import math
 
 import pytest
+from evenkeel.simulator.fleet.faults.faults.faults import (
+    Fault,
+    FaultProcess,
+    Spacing,
+    Truth,
+    checked_faults,
+    drawn_faults,
+)
+from evenkeel.simulator.fleet.faults.faults.topology import Scope, Topology
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from evenkeel.simulator.fleet.faults.faults import Fault, FaultProcess, Spacing, Truth, checked_faults, drawn_faults
-from evenkeel.simulator.fleet.faults.topology import Scope, Topology
 
 FLEET = Topology(num_devices=64, devices_per_node=8, nodes_per_rack=2)
 

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenkeel.layouts.interleaved import interleaved_orders
 from evenkeel.layouts.layout import Layout, Replica, Stage, uniform_layout
 from evenkeel.layouts.model import BlockCost, ModelSpec
-from evenkeel.layouts.routes import Route
+from evenkeel.layouts.programs.interleaved import interleaved_orders
+from evenkeel.layouts.programs.routes import Route
 from evenkeel.simulator.hardware import Hardware
 from evenkeel.simulator.links import LinkConditions
 from evenkeel.simulator.noise import real_series, resampled_factors

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from evenkeel.layouts.layout import uniform_layout
-from evenkeel.layouts.routes import Route
+from evenkeel.layouts.programs.routes import Route
 from evenkeel.simulator.fleet.operation.operation import layout_of, operation_of
 
 HOME = uniform_layout(num_blocks=4, tensor=1, pipeline=2, data=3, num_micro_batches=18)

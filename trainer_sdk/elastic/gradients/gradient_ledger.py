@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from itertools import chain, pairwise
 from typing import Any, NamedTuple
 
-from evenkeel.layouts.mix import Mix
+from evenkeel.layouts.sizes.mix import Mix
 
 
 class SummedStretch(NamedTuple):

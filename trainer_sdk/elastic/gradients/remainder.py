@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from evenkeel.layouts.layout import Layout
-from evenkeel.layouts.mix import Mix
-from evenkeel.layouts.spread import spread_micro_batches
+from evenkeel.layouts.ranks.spread import spread_micro_batches
+from evenkeel.layouts.sizes.mix import Mix
 from evenkeel.trainer_sdk.elastic.gradients.salvage import SalvagePlan
 
 

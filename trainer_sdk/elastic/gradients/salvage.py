@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from evenkeel.layouts.layout import Layout
-from evenkeel.layouts.mix import Mix
+from evenkeel.layouts.sizes.mix import Mix
 from evenkeel.trainer_sdk.elastic.gradients.gradient_ledger import GradientLedger, Tally
 from evenkeel.trainer_sdk.elastic.gradients.offers import Gap, Kept, Offers, Pool
 from evenkeel.trainer_sdk.elastic.model.parameters import ParameterSpec

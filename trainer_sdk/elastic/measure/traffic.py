@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from evenkeel.layouts.layout import Layout
-from evenkeel.layouts.traffic import group_number
+from evenkeel.layouts.ranks.traffic import group_number
 from evenkeel.telemetry.v2 import batch_pb2 as pb
 from evenkeel.trainer_sdk.devices.links import Links
 from evenkeel.trainer_sdk.elastic.program.topology import borders_of, collective_name

@@ -1,8 +1,8 @@
 """Micro-batches: which documents they contain is a pure function of (seed, iteration, micro-batch index).
 
 So any rank can make any micro-batch, knows the size of all others, and a reshaped or repeated iteration consumes
-exactly the samples that it would have consumed anyway. A sequence mix (:mod:`evenkeel.layouts.mix`) deals the same
-documents of the iteration out to its micro-batches in another way.
+exactly the samples that it would have consumed anyway. A sequence mix (:mod:`evenkeel.layouts.sizes.mix`) deals the
+same documents of the iteration out to its micro-batches in another way.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from evenkeel.layouts.mix import Mix, mixed
+from evenkeel.layouts.sizes.mix import Mix, mixed
 from evenkeel.trainer_sdk.elastic.config import TrainingConfig, WorkloadConfig
 from evenkeel.trainer_sdk.elastic.model.corpus import Corpus, load_corpus
 

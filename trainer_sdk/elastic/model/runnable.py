@@ -1,7 +1,7 @@
 """Whether the engine can run a layout: asked when a plan is prepared, so that one that it cannot changes nothing."""
 
 from evenkeel.layouts.layout import Layout, LayoutError
-from evenkeel.layouts.schedules import program_of
+from evenkeel.layouts.programs.schedules import program_of
 from evenkeel.trainer_sdk.elastic.config import TrainingConfig
 
 

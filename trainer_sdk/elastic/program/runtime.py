@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from evenkeel.layouts.instructions import Instruction, Op, Program
 from evenkeel.layouts.layout import Layout, Position
-from evenkeel.layouts.paths import Paths
-from evenkeel.layouts.schedules import program_of
+from evenkeel.layouts.programs.instructions import Instruction, Op, Program
+from evenkeel.layouts.programs.paths import Paths
+from evenkeel.layouts.programs.schedules import program_of
 from evenkeel.trainer_sdk.devices.device import ComputeKind
 from evenkeel.trainer_sdk.elastic.config import TrainingConfig
 from evenkeel.trainer_sdk.elastic.gradients.exchange import plan_exchange

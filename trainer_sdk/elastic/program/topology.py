@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from evenkeel.layouts.layout import Layout, Stage
-from evenkeel.layouts.levels import WIDEST_GROUP
-from evenkeel.layouts.paths import Paths
+from evenkeel.layouts.programs.paths import Paths
+from evenkeel.layouts.ranks.levels import WIDEST_GROUP
 from evenkeel.trainer_sdk.elastic.gradients.exchange import Bucket
 from evenkeel.trainer_sdk.elastic.state.transfers import Copy
 from evenkeel.trainer_sdk.groups.building.assembly import assembly_specs

@@ -11,10 +11,10 @@ from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from evenkeel.layouts.instructions import Op
 from evenkeel.layouts.layout import Layout
-from evenkeel.layouts.paths import Paths
-from evenkeel.layouts.schedules import program_of
+from evenkeel.layouts.programs.instructions import Op
+from evenkeel.layouts.programs.paths import Paths
+from evenkeel.layouts.programs.schedules import program_of
 
 _SENDS = {Op.SEND_ACTIVATION: False, Op.SEND_GRADIENT: True}
 _RECEIVES = {Op.RECEIVE_ACTIVATION: False, Op.RECEIVE_GRADIENT: True}

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from evenkeel.layouts.levels import levels_of, path_of
+from evenkeel.layouts.ranks.levels import levels_of, path_of
 from evenkeel.trainer_sdk.groups.building.builder import GroupSpec
 from evenkeel.trainer_sdk.groups.group import Group
 from evenkeel.trainer_sdk.groups.store.texts import join_texts, split_texts

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from evenkeel.layouts.levels import WIDEST_GROUP
+from evenkeel.layouts.ranks.levels import WIDEST_GROUP
 from evenkeel.trainer_sdk.groups.building.graveyard import Graveyard
 from evenkeel.trainer_sdk.groups.building.side_group import SideGroup
 from evenkeel.trainer_sdk.groups.c10d import Backend

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any
 
-from evenkeel.layouts.levels import WIDEST_GROUP, levels_of, path_of
+from evenkeel.layouts.ranks.levels import WIDEST_GROUP, levels_of, path_of
 from evenkeel.trainer_sdk.control.fleet.own_host import host_towards
 from evenkeel.trainer_sdk.groups.c10d import Store, c10d
 from evenkeel.trainer_sdk.groups.store.lasting_store import LastingStore
@@ -107,7 +107,7 @@ class Rendezvous:
         """Announce a value and wait until every rank did: returns what was said, equal values once.
 
         Nobody reads the values of more than ``widest`` ranks: with more, the first of each group of
-        :mod:`evenkeel.layouts.levels` goes on for its group, and tells it in the end.
+        :mod:`evenkeel.layouts.ranks.levels` goes on for its group, and tells it in the end.
 
         Raises:
             Interrupted: The rank should park.

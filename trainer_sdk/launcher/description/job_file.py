@@ -14,9 +14,9 @@ from google.protobuf import json_format
 from evenkeel.common.v1 import layout_pb2
 from evenkeel.layouts.codec import layout_to_proto, model_from_proto
 from evenkeel.layouts.layout import Layout, uniform_layout
-from evenkeel.layouts.mix import mix_for
 from evenkeel.layouts.model import ModelSpec
-from evenkeel.layouts.schedules import schedules_named
+from evenkeel.layouts.programs.schedules import schedules_named
+from evenkeel.layouts.sizes.mix import mix_for
 from evenkeel.trainer_sdk.control.tls import ControllerTls, checked_fleet_ca_file
 from evenkeel.trainer_sdk.launcher.description.job_spec import JobSpec
 

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from evenkeel.layouts.schedules import SCHEDULES
+from evenkeel.layouts.programs.schedules import SCHEDULES
 from evenkeel.scheduler.v1 import scheduler_pb2 as pb
 from evenkeel.services.scheduler.adapters.api.errors import InvalidRequestError
 

@@ -1,0 +1,1 @@
+"""Sizes of micro-batches: which documents go where, so that unequal replicas end together."""

@@ -1,0 +1,1 @@
+"""Plans annealed: random changes, accepted by the soft maximum of their paths."""

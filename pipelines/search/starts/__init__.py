@@ -1,0 +1,1 @@
+"""Where a search begins: cuts and places of stages, by balance and as published."""

@@ -1,0 +1,46 @@
+"""Plans of the published schedules, as points to start from: so that a search ends behind none of them."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+
+from evenkeel.pipelines.case import Case
+from evenkeel.pipelines.plan import Plan
+from evenkeel.pipelines.schedules.cuts import equal_partition
+from evenkeel.pipelines.schedules.gpipe import gpipe
+from evenkeel.pipelines.schedules.interleaved import interleaved
+from evenkeel.pipelines.schedules.one_f_one_b import one_f_one_b
+from evenkeel.pipelines.schedules.zb_h1 import zb_h1
+from evenkeel.pipelines.schedules.zb_v import zb_v
+from evenkeel.pipelines.search.starts.assignments import Assignment, even_cuts
+
+_MOST_CHUNKS = 16
+
+
+def published_plans(case: Case, may_help: Callable[[Assignment], bool]) -> Iterator[Plan]:
+    """GPipe, 1F1B, ZB-H1, ZB-V and interleaved 1F1B with cuts by number and by work, where the case allows them.
+
+    Args:
+        case: The case; whether a plan keeps its memory limit and its rules is not looked at.
+        may_help: Whether the plan of an assignment is wanted.
+    """
+    circle, num_layers = tuple(range(case.devices)), len(case.layers)
+    forms: list[tuple[Callable[[Case, Sequence[int]], Plan], tuple[int, ...]]] = [
+        (gpipe, circle),
+        (one_f_one_b, circle),
+        (zb_h1, circle),
+        (zb_v, circle + circle[::-1]),
+    ]
+    most = min(_MOST_CHUNKS, num_layers // case.devices)
+    forms += [(partial(_interleaved, chunks), circle * chunks) for chunks in range(1, most + 1)]
+    for schedule, placement in forms:
+        if len(placement) > num_layers:
+            continue
+        for cuts in dict.fromkeys((equal_partition(num_layers, len(placement)), even_cuts(case, placement))):
+            if may_help(Assignment(cuts, placement)):
+                with suppress(ValueError):  # not for this number of micro-batches, or needs a split backward
+                    yield schedule(case, cuts)
+
+
+def _interleaved(chunks: int, case: Case, cuts: Sequence[int]) -> Plan:
+    return interleaved(case, chunks, cuts)

@@ -1,0 +1,1 @@
+"""What a job's own iterations say of its costs."""

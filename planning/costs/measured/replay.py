@@ -1,0 +1,241 @@
+"""Recent iterations as they would have gone under a layout: the longest path with their actual micro-batches.
+
+The search for layouts takes micro-batches to be alike. Real ones are not: a replica that happens to get larger ones is
+late, and a pipeline stalls behind its largest. How much that costs hangs on the layout (a replica that is ahead anyway
+absorbs it), so what is told of a layout, and what it is measured against, is a replay: the programs of each recent
+iteration are played with the seconds of its own micro-batches, all iterations and alike replicas at once, as arrays.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import accumulate
+
+import numpy as np
+import numpy.typing as npt
+
+from evenkeel.layouts.layout import Layout, Stage
+from evenkeel.layouts.model import ModelSpec
+from evenkeel.layouts.programs.execution import cell_receiver, times
+from evenkeel.layouts.programs.instructions import Instruction, Op, Program
+from evenkeel.layouts.programs.paths import Paths
+from evenkeel.layouts.programs.schedules import SCHEDULES
+from evenkeel.layouts.programs.timeline import routed_stages
+from evenkeel.layouts.sizes.mix import Mix
+from evenkeel.planning.costs.cost_model import CostModel, block_slowness
+from evenkeel.planning.pipelined.virtual import programs_of
+
+Floats = npt.NDArray[np.float64]
+
+_OPS = (Op.FORWARD, Op.BACKWARD, Op.BACKWARD_INPUT, Op.BACKWARD_WEIGHT)
+
+
+class Replay:
+    """A job's recent iterations, to be played under layouts.
+
+    Args:
+        cost: Predicts iterations; its workload says which were recent: at least one, all of as many micro-batches.
+        mix: The mix under which they ran.
+    """
+
+    def __init__(self, cost: CostModel, mix: Mix | None = None) -> None:
+        recent = cost.workload.recent
+        self._cost, self._mix = cost, mix
+        self._tokens = np.array([one.tokens for one in recent], dtype=np.float64)
+        self._squares = np.array([one.sums_of_squares for one in recent], dtype=np.float64)
+
+    def seconds(self, layout: Layout, throughputs: Mapping[int, float]) -> float:
+        """Mean seconds of the recent iterations under a layout, corrected as predictions are.
+
+        Raises:
+            ValueError: The layout has another number of micro-batches, or a dead rank.
+        """
+        return float(self.each(layout, throughputs).mean())
+
+    def each(self, layout: Layout, throughputs: Mapping[int, float]) -> Floats:
+        """The same of each recent iteration.
+
+        Raises:
+            ValueError: The layout has another number of micro-batches, or a dead rank.
+        """
+        exchanged = self._cost.gradients.seconds([replica.stages for replica in layout.replicas])
+        return np.array([self._cost.total(each, exchanged) for each in self.slowest(layout, throughputs).tolist()])
+
+    def usual_ratio(self, layout: Layout, throughputs: Mapping[int, float]) -> float:
+        """Measured over replayed seconds of the recent iterations: the median, as a pause or two says nothing of it.
+
+        Args:
+            layout: Layout under which they ran.
+            throughputs: Of its ranks.
+        """
+        measured = np.array([one.wall_seconds for one in self._cost.workload.recent])
+        return float(np.median(measured / self.each(layout, throughputs)))
+
+    def slowest(self, layout: Layout, throughputs: Mapping[int, float]) -> Floats:
+        """Seconds of the slowest replica's pipeline in each recent iteration; no fixed part, no correction.
+
+        Raises:
+            ValueError: The layout has another number of micro-batches, or a dead rank.
+        """
+        if self._tokens.shape[1] != layout.num_micro_batches:
+            raise ValueError(
+                f"recent iterations had {self._tokens.shape[1]} micro-batches, the layout has "
+                f"{layout.num_micro_batches}"
+            )
+        tokens, squares = self._tokens, self._squares
+        if layout.mix is not None and self._mix is not None and layout.mix != self._mix:
+            scale = np.array(layout.mix.targets()) / np.array(self._mix.targets())
+            tokens, squares = tokens * scale, squares * scale
+        if layout.routes:
+            return self._routed(layout, throughputs, tokens, squares)
+        groups: dict[tuple[int, int], list[int]] = {}
+        for d, replica in enumerate(layout.replicas):
+            if replica.num_micro_batches and not replica.orders:
+                groups.setdefault((len(replica.stages), replica.num_micro_batches), []).append(d)
+        firsts = list(accumulate([replica.num_micro_batches for replica in layout.replicas], initial=0))
+        slowest: Floats = np.zeros(len(tokens))
+        for (num_stages, quota), alike in groups.items():
+            columns = np.array([firsts[d] for d in alike]) + np.arange(quota)[:, None]
+            sizes = tokens[:, columns], squares[:, columns]  # each (iterations, micro-batches, replicas)
+            prices = [
+                self._prices([layout.replicas[d].stages[s] for d in alike], throughputs) for s in range(num_stages)
+            ]
+            programs = _programs(layout.schedule, num_stages, quota)
+            ends = self._ends(programs, prices, sizes)
+            slowest = np.maximum(slowest, ends.max(axis=1))
+        for d, replica in enumerate(layout.replicas):
+            if replica.num_micro_batches and replica.orders:
+                columns = (firsts[d] + np.arange(replica.num_micro_batches))[:, None]
+                sizes = tokens[:, columns], squares[:, columns]
+                prices = [self._prices([stage], throughputs) for stage in replica.stages]
+                programs = programs_of(replica.orders, replica.cells, replica.num_micro_batches)
+                ends = self._ends(programs, prices, sizes, cell_receiver(replica.cells))
+                slowest = np.maximum(slowest, ends.max(axis=1))
+        return slowest
+
+    def _ends(
+        self,
+        programs: Sequence[Program],
+        prices: Sequence["_Prices"],
+        sizes: tuple[Floats, Floats],
+        receiver_of: Callable[[int, Instruction], int] | None = None,
+    ) -> Floats:
+        """When pipelines end, by iteration and replica."""
+
+        def seconds_of(_: int, instruction: Instruction) -> float:
+            tokens, squares = sizes[0][:, instruction.micro_batch], sizes[1][:, instruction.micro_batch]
+            return prices[instruction.stage].seconds(instruction.op, tokens, squares)  # type: ignore[return-value]
+
+        transfer = self._cost.workload.transfer_seconds
+        stages = times(programs, seconds_of, transfer, receiver_of, later=np.maximum)
+        ends: Floats = np.maximum.reduce([stage.end_seconds for stage in stages])
+        return ends
+
+    def _routed(self, layout: Layout, throughputs: Mapping[int, float], tokens: Floats, squares: Floats) -> Floats:
+        """Replicas that run stages of one another's micro-batches are played together."""
+        prices = {
+            (d, s): self._prices([stage], throughputs)
+            for d, replica in enumerate(layout.replicas)
+            for s, stage in enumerate(replica.stages)
+        }
+
+        def seconds_of(replica: int, stage: int, instruction: Instruction) -> float:
+            of = [instruction.micro_batch]
+            return prices[replica, stage].seconds(instruction.op, tokens[:, of], squares[:, of])  # type: ignore[return-value]
+
+        stages = routed_stages(
+            layout,
+            Paths(layout),
+            range(len(layout.replicas)),
+            seconds_of,
+            self._cost.workload.transfer_seconds,
+            later=np.maximum,
+        )
+        ends: Floats = np.maximum.reduce([np.ravel(s.end_seconds) for replica in stages for s in replica])
+        return ends
+
+    def _prices(self, stages: Sequence[Stage], throughputs: Mapping[int, float]) -> "_Prices":
+        """Prices of the same stage of some replicas."""
+        each = [self._prices_of(stage, throughputs) for stage in stages]
+        return _Prices(by_op={op: np.array([one[op] for one in each]).T for op in _OPS})
+
+    def _prices_of(self, stage: Stage, throughputs: Mapping[int, float]) -> dict[Op, tuple[float, float]]:
+        """Of each operation: seconds per token and per squared length; what collectives carry goes with tokens."""
+        workload = self._cost.workload
+        speeds = tuple([throughputs.get(rank, 0.0) for rank in stage.ranks])
+        if min(speeds) <= 0.0:
+            raise ValueError(f"stage of ranks {stage.ranks} has speeds {speeds}: leave dead ranks out")
+        sums = [0.0] * 5
+        for max_width, parts in _parts_of(self._cost.model).items():
+            price = workload.seconds_per_flop * block_slowness(max_width, stage.shares, speeds)
+            for place, part in enumerate(parts):
+                sums[place] += (part[stage.stop_block] - part[stage.first_block]) * price
+        exchange = 0.5 * self._cost.exchange_seconds(stage) / workload.tokens
+        forward, backward, weight = sums[0] + exchange, sums[2] + exchange, sums[4]
+        return {
+            Op.FORWARD: (forward, sums[1]),
+            Op.BACKWARD: (backward, sums[3]),
+            Op.BACKWARD_INPUT: (backward - weight, sums[3]),
+            Op.BACKWARD_WEIGHT: (weight, 0.0),
+        }
+
+
+def usual_seconds(cost: CostModel, layout: Layout, throughputs: Mapping[int, float], mix: Mix | None = None) -> float:
+    """Predicted seconds per iteration: of the recent ones where they are known, else with micro-batches all alike.
+
+    Args:
+        cost: Predicts iterations.
+        layout: Layout.
+        throughputs: Of its ranks.
+        mix: The mix under which the recent iterations ran.
+
+    Raises:
+        ValueError: A rank of the layout is dead.
+    """
+    if not cost.workload.recent:
+        return cost.iteration_seconds(layout, throughputs)
+    return Replay(cost, mix).seconds(layout, throughputs)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Prices:
+    """What operations of a stage cost: of each, rows per token and per squared length; a column a replica."""
+
+    by_op: Mapping[Op, Floats]
+
+    def seconds(self, op: Op, tokens: Floats, squares: Floats) -> Floats:
+        """By iteration and replica, as the sizes are."""
+        per_token, per_square = self.by_op[op]
+        seconds: Floats = tokens * per_token + squares * per_square
+        return seconds
+
+
+_Parts = tuple[list[float], list[float], list[float], list[float], list[float]]
+
+
+@lru_cache(maxsize=64)
+def _parts_of(model: ModelSpec) -> dict[int, _Parts]:
+    """By ``max_width``: running operations over the blocks of forward and backward, each per token and per square.
+
+    And those of the weights' gradients per token, which are part of the backward's.
+    """
+    found: dict[int, _Parts] = {}
+    for max_width in {block.max_width for block in model.blocks}:
+        rows = []
+        for block in model.blocks:
+            own = block.max_width == max_width
+            tokens = block.forward_flops_per_token if own else 0.0
+            squares = block.forward_flops_per_squared_length if own else 0.0
+            multiple = block.backward_multiple
+            rows.append((tokens, squares, tokens * multiple, squares * multiple, tokens * min(1.0, multiple)))
+        columns = zip(*rows, strict=True)
+        a, b, c, d, e = (list(accumulate(column, initial=0.0)) for column in columns)
+        found[max_width] = a, b, c, d, e
+    return found
+
+
+@lru_cache(maxsize=256)
+def _programs(schedule: str, num_stages: int, quota: int) -> tuple[Program, ...]:
+    """Programs of a replica's stages; its micro-batches are counted from 0."""
+    write = SCHEDULES[schedule]
+    return tuple([write(s, num_stages, range(quota)) for s in range(num_stages)])
