@@ -13,8 +13,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from evenkeel.simulator.fleet.faults.faults.faults import Spacing
-from evenkeel.simulator.fleet.faults.faults.topology import Topology
 
 from benchmarks.detection.baselines.greyhound import Greyhound
 from benchmarks.detection.baselines.resihp import ResiHP
@@ -35,6 +33,8 @@ from benchmarks.planning.papers.published import (
 from benchmarks.planning.papers.scenarios import Row, fail_slow_rows, fail_stop_rows, mixed_rows
 from benchmarks.planning.solver.cases import case_of, resihp_cases
 from benchmarks.planning.tables import span, table, write_json
+from evenkeel.simulator.fleet.faults.faults import Spacing
+from evenkeel.simulator.fleet.faults.topology import Topology
 
 MOST_POINTS = 5.0
 ABOVE_BOUND = "the published figure is above the proportional bound of such a run, {:.1f}"

@@ -39,9 +39,8 @@ EMIT_COLUMNS = {
 
 def _scenario_schema() -> dict[str, Any]:
     try:
-        from evenkeel.simulator.fleet.scenario.scenario.schema import scenario_schema  # noqa: PLC0415
-
         from evenkeel.simulator.baselines import STRATEGIES  # noqa: PLC0415
+        from evenkeel.simulator.fleet.scenario.schema import scenario_schema  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise CommandError(
             f"the simulator needs {error.name}",
@@ -82,10 +81,9 @@ def simulate(
     """
     # Late: only this command needs numpy and YAML, which come with the extra "simulator".
     try:
-        from evenkeel.simulator.fleet.scenario.scenario.scenario import ScenarioError, load_scenario  # noqa: PLC0415
-
         from evenkeel.simulator.baselines import STRATEGIES  # noqa: PLC0415
         from evenkeel.simulator.fleet.comparison import result_row, run_scenario  # noqa: PLC0415
+        from evenkeel.simulator.fleet.scenario.scenario import ScenarioError, load_scenario  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise CommandError(
             f"the simulator needs {error.name}",

@@ -9,12 +9,12 @@ from typing import Any
 
 import typer
 from aiokafka.errors import KafkaError
-from evenkeel.simulator.fleet.scenario.scenario.scenario import Scenario
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from evenkeel.cli.errors import CommandError, ExitStatus
 from evenkeel.cli.session import setting
+from evenkeel.simulator.fleet.scenario.scenario import Scenario
 from evenkeel.simulator.live.live_run import LiveReport, LiveRun, Services, simulated_job
 from evenkeel.trainer_sdk.control.tls import ControllerTls, checked_fleet_ca_file
 

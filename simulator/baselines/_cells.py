@@ -3,10 +3,9 @@
 from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
 
-from evenkeel.simulator.fleet.operation.operation.operation import Grid
-
 from evenkeel.layouts.layout import Layout, Stage
 from evenkeel.planning.levers.balance.micro_batch_quota import best_quotas
+from evenkeel.simulator.fleet.operation.operation import Grid
 from evenkeel.simulator.fleet.strategy import Question
 
 

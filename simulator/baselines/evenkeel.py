@@ -9,15 +9,14 @@ engine does (docs/engine.md, "What a failure costs of the iteration").
 from collections.abc import Sequence
 from dataclasses import replace
 
-from evenkeel.simulator.fleet.cost.iteration.transition import transition_seconds
-from evenkeel.simulator.fleet.operation.operation.operation import Operation, layout_of, operation_of
-
 from evenkeel.layouts.layout import Layout
 from evenkeel.layouts.sizes.mix import Mix, even_mix
 from evenkeel.planning.search.solver import solve
 from evenkeel.planning.situation import Situation
 from evenkeel.planning.solution import NoPlanError, Solution
 from evenkeel.services.scheduler.plans.decision import Choice, DecisionRule, decide
+from evenkeel.simulator.fleet.cost.transition import transition_seconds
+from evenkeel.simulator.fleet.operation.operation import Operation, layout_of, operation_of
 from evenkeel.simulator.fleet.strategy import Answer, Question
 
 MAX_SCALE = 1.5

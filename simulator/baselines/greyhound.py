@@ -8,9 +8,6 @@ that hold a slow or dead device (there are no spares) and is only taken when tha
 never changed. Dead devices: checkpoint and restart, as it has nothing else.
 """
 
-from evenkeel.simulator.fleet.cost.iteration.transition import rollback_seconds
-from evenkeel.simulator.fleet.operation.operation.operation import Grid, Operation, operation_of, operation_seconds
-
 from evenkeel.simulator.baselines._cells import (
     balanced_quotas,
     equal_stage,
@@ -18,6 +15,8 @@ from evenkeel.simulator.baselines._cells import (
     spread,
     whole_replicas,
 )
+from evenkeel.simulator.fleet.cost.transition import rollback_seconds
+from evenkeel.simulator.fleet.operation.operation import Grid, Operation, operation_of, operation_seconds
 from evenkeel.simulator.fleet.strategy import Answer, Question
 
 RESIZE_SECONDS = 60.0

@@ -1,8 +1,7 @@
 """No mitigation: the reference that everybody is measured against."""
 
-from evenkeel.simulator.fleet.cost.iteration.transition import transition_seconds
-from evenkeel.simulator.fleet.operation.operation.operation import operation_of
-
+from evenkeel.simulator.fleet.cost.transition import transition_seconds
+from evenkeel.simulator.fleet.operation.operation import operation_of
 from evenkeel.simulator.fleet.strategy import Answer, Question
 
 

@@ -7,11 +7,10 @@ is not charged (published below 1 %, up to 4 % of backward); slow devices are no
 (NTP-PW) is in ``benchmarks/planning/papers/availability.py``.
 """
 
-from evenkeel.simulator.fleet.cost.iteration.transition import rollback_seconds
-from evenkeel.simulator.fleet.operation.operation.operation import Operation, operation_of
-
 from evenkeel.layouts.layout import Stage
 from evenkeel.simulator.baselines._cells import balanced_quotas, equal_stage, live_ranks, spread
+from evenkeel.simulator.fleet.cost.transition import rollback_seconds
+from evenkeel.simulator.fleet.operation.operation import Operation, operation_of
 from evenkeel.simulator.fleet.strategy import Answer, Question
 
 

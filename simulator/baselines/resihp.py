@@ -14,17 +14,16 @@ ends.
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
-from evenkeel.simulator.fleet.cost.iteration.transition import transition_seconds
-from evenkeel.simulator.fleet.operation.operation.network import migrated_routes
-from evenkeel.simulator.fleet.operation.operation.operation import (
+from evenkeel.simulator.baselines._cells import equal_stage, live_ranks, proportional_borders
+from evenkeel.simulator.fleet.cost.transition import transition_seconds
+from evenkeel.simulator.fleet.operation.network import migrated_routes
+from evenkeel.simulator.fleet.operation.operation import (
     Grid,
     Operation,
     grid_seconds,
     operation_of,
     operation_seconds,
 )
-
-from evenkeel.simulator.baselines._cells import equal_stage, live_ranks, proportional_borders
 from evenkeel.simulator.fleet.strategy import Answer, Question
 
 DELTAS = (0, 1, 2, 4)

@@ -3,9 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from evenkeel.simulator.fleet.scenario.scenario.scenario import Scenario
-
 from evenkeel.simulator.fleet.result import RunResult
+from evenkeel.simulator.fleet.scenario.scenario import Scenario
 from evenkeel.simulator.fleet.simulation import FleetSimulation
 from evenkeel.simulator.fleet.strategy import Strategy
 

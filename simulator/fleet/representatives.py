@@ -11,9 +11,8 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from evenkeel.simulator.fleet.operation.operation.operation import Operation, operation_of
-
 from evenkeel.layouts.layout import Layout, Stage
+from evenkeel.simulator.fleet.operation.operation import Operation, operation_of
 from evenkeel.simulator.fleet.strategy import Answer, Question, Strategy
 
 

@@ -13,16 +13,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
-from evenkeel.simulator.fleet.cost.iteration.cut_iteration import CutIteration, cut_by
-from evenkeel.simulator.fleet.faults.faults.detection import DetectorModel
-from evenkeel.simulator.fleet.faults.faults.faults import Fault, LinkFault, Truth, checked_faults
-from evenkeel.simulator.fleet.faults.faults.topology import Topology
-from evenkeel.simulator.fleet.operation.operation.conditions import Conditions
-from evenkeel.simulator.fleet.operation.operation.operation import Operation, operation_of, operation_seconds
 
 from evenkeel.layouts.layout import Layout
 from evenkeel.planning.costs.cost_model import CostModel
 from evenkeel.planning.costs.links import SlowLink
+from evenkeel.simulator.fleet.cost.cut_iteration import CutIteration, cut_by
+from evenkeel.simulator.fleet.faults.detection import DetectorModel
+from evenkeel.simulator.fleet.faults.faults import Fault, LinkFault, Truth, checked_faults
+from evenkeel.simulator.fleet.faults.topology import Topology
+from evenkeel.simulator.fleet.operation.conditions import Conditions
+from evenkeel.simulator.fleet.operation.operation import Operation, operation_of, operation_seconds
 from evenkeel.simulator.fleet.result import RunResult, Segment
 from evenkeel.simulator.fleet.strategy import Answer, Costs, Question, Strategy
 

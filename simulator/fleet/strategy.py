@@ -4,13 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from evenkeel.simulator.fleet.faults.faults.topology import Topology
-from evenkeel.simulator.fleet.operation.operation.operation import Operation
-
 from evenkeel.layouts.layout import Layout
 from evenkeel.planning.costs.cost_model import CostModel
 from evenkeel.planning.costs.links import SlowLink
 from evenkeel.planning.costs.price import TransitionCosts
+from evenkeel.simulator.fleet.faults.topology import Topology
+from evenkeel.simulator.fleet.operation.operation import Operation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,8 +16,6 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 import grpc
 from aiokafka import AIOKafkaProducer
-from evenkeel.simulator.fleet.faults.faults.faults import Fault, Truth
-from evenkeel.simulator.fleet.scenario.scenario.scenario import Scenario
 
 from evenkeel.contracts.headers import record_headers
 from evenkeel.contracts.mac import job_key, signed
@@ -25,6 +23,8 @@ from evenkeel.contracts.topics import BATCHES
 from evenkeel.layouts.codec import layout_to_proto, model_to_proto
 from evenkeel.scheduler.v1 import scheduler_pb2 as pb
 from evenkeel.scheduler.v1 import scheduler_pb2_grpc
+from evenkeel.simulator.fleet.faults.faults import Fault, Truth
+from evenkeel.simulator.fleet.scenario.scenario import Scenario
 from evenkeel.simulator.hardware import Hardware
 from evenkeel.simulator.live.simulated_job import Documents, Iteration, SimulatedJob
 from evenkeel.simulator.live.simulated_rank import SimulatedRank

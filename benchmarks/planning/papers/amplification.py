@@ -14,13 +14,12 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from evenkeel.simulator.fleet.faults.faults.topology import Topology
-from evenkeel.simulator.fleet.operation.operation.operation import Operation, operation_of, operation_seconds
-
 from benchmarks.planning.solver.cases import Case, resihp_cases
 from benchmarks.planning.tables import table, write_json
 from evenkeel.layouts.cut import cut
 from evenkeel.simulator.baselines import STRATEGIES
+from evenkeel.simulator.fleet.faults.topology import Topology
+from evenkeel.simulator.fleet.operation.operation import Operation, operation_of, operation_seconds
 from evenkeel.simulator.fleet.strategy import Costs, Question
 
 SYSTEMS = ("no mitigation", "Greyhound", "ResiHP", "Evenkeel", "Evenkeel + sequence mix")

@@ -17,10 +17,6 @@ from statistics import fmean
 from typing import Any
 
 import numpy as np
-from evenkeel.simulator.fleet.cost.iteration.iteration import fleet_cost
-from evenkeel.simulator.fleet.faults.faults.topology import Topology
-from evenkeel.simulator.fleet.operation.operation.operation import Operation, operation_of, operation_seconds
-from evenkeel.simulator.fleet.scenario.scenario.models import MODELS
 
 from benchmarks.planning.tables import percent, table, write_json
 from evenkeel.layouts.layout import Layout, Stage, uniform_layout
@@ -34,6 +30,10 @@ from evenkeel.planning.levers.balance.tuning import (
 )
 from evenkeel.planning.repair import repaired
 from evenkeel.simulator.baselines.evenkeel import EvenkeelMix, situation_of, with_mix
+from evenkeel.simulator.fleet.cost.iteration import fleet_cost
+from evenkeel.simulator.fleet.faults.topology import Topology
+from evenkeel.simulator.fleet.operation.operation import Operation, operation_of, operation_seconds
+from evenkeel.simulator.fleet.scenario.models import MODELS
 from evenkeel.simulator.fleet.strategy import Costs, Question
 
 NUM_DEVICES, PIPELINE, SEQUENCES, LENGTH = 32_768, 8, 1024, 16_384.0

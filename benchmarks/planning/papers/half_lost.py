@@ -13,13 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from evenkeel.simulator.fleet.faults.faults.topology import Topology
-from evenkeel.simulator.fleet.operation.operation.operation import Operation, operation_of, operation_seconds
-
 from benchmarks.planning.papers.placements import PLACEMENTS, victims
 from benchmarks.planning.solver.cases import Case, case_of
 from benchmarks.planning.tables import percent, table, write_json
 from evenkeel.simulator.baselines import STRATEGIES
+from evenkeel.simulator.fleet.faults.topology import Topology
+from evenkeel.simulator.fleet.operation.operation import Operation, operation_of, operation_seconds
 from evenkeel.simulator.fleet.strategy import Costs, Question
 
 SYSTEMS = ("drop replica", "ReCoVer", "NTP", "ResiHP", "Evenkeel", "Evenkeel + sequence mix")

@@ -15,13 +15,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from evenkeel.simulator.fleet.cost.iteration.group_building import Vote, group_building
-from evenkeel.simulator.fleet.cost.iteration.iteration import fleet_cost
-from evenkeel.simulator.fleet.faults.faults.detection import DetectorModel
-from evenkeel.simulator.fleet.faults.faults.faults import Fault, FaultProcess, Spacing, drawn_faults
-from evenkeel.simulator.fleet.faults.faults.topology import Scope, Topology
-from evenkeel.simulator.fleet.scenario.scenario.models import MODELS
-
 from benchmarks.planning.papers.scenarios import STALLS_SECONDS
 from benchmarks.planning.tables import percent, table, write_json
 from evenkeel.layouts.layout import Layout, uniform_layout
@@ -30,7 +23,13 @@ from evenkeel.planning.costs.price import TransitionCosts
 from evenkeel.simulator.baselines.evenkeel import Evenkeel
 from evenkeel.simulator.baselines.restarting.synchronous_restart import SynchronousRestart
 from evenkeel.simulator.baselines.whole_replicas.ft_hsdp import REJOIN_SECONDS, STALL_SECONDS, FtHsdp
+from evenkeel.simulator.fleet.cost.group_building import Vote, group_building
+from evenkeel.simulator.fleet.cost.iteration import fleet_cost
+from evenkeel.simulator.fleet.faults.detection import DetectorModel
+from evenkeel.simulator.fleet.faults.faults import Fault, FaultProcess, Spacing, drawn_faults
+from evenkeel.simulator.fleet.faults.topology import Scope, Topology
 from evenkeel.simulator.fleet.representatives import Representatives
+from evenkeel.simulator.fleet.scenario.models import MODELS
 from evenkeel.simulator.fleet.simulation import FleetSimulation
 from evenkeel.simulator.fleet.strategy import Costs, Strategy
 

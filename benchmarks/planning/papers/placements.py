@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 import numpy as np
-from evenkeel.simulator.fleet.faults.faults.faults import Fault
-from evenkeel.simulator.fleet.faults.faults.topology import Scope, Topology
 
 from evenkeel.layouts.layout import Layout
+from evenkeel.simulator.fleet.faults.faults import Fault
+from evenkeel.simulator.fleet.faults.topology import Scope, Topology
 
 PLACEMENTS: Mapping[str, str] = MappingProxyType(
     {

@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from evenkeel.simulator.fleet.faults.faults.detection import measured_detector
-from evenkeel.simulator.fleet.faults.faults.faults import Fault, FaultProcess, LinkFault, drawn_faults
-from evenkeel.simulator.fleet.faults.faults.topology import Scope, Topology
-from evenkeel.simulator.fleet.operation.operation.operation import operation_of, operation_seconds
 
 from benchmarks.planning.solver.cases import Case, large_case
 from benchmarks.planning.tables import percent, table, write_json
 from evenkeel.simulator.baselines import STRATEGIES
+from evenkeel.simulator.fleet.faults.detection import measured_detector
+from evenkeel.simulator.fleet.faults.faults import Fault, FaultProcess, LinkFault, drawn_faults
+from evenkeel.simulator.fleet.faults.topology import Scope, Topology
+from evenkeel.simulator.fleet.operation.operation import operation_of, operation_seconds
 from evenkeel.simulator.fleet.simulation import FleetSimulation
 from evenkeel.simulator.fleet.strategy import Costs
 

@@ -9,15 +9,14 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
 
-from evenkeel.simulator.fleet.faults.faults.detection import DetectorModel
-from evenkeel.simulator.fleet.faults.faults.faults import Fault
-from evenkeel.simulator.fleet.faults.faults.topology import Topology
-
 from benchmarks.planning.papers.placements import deaths
 from benchmarks.planning.papers.published import INTERVALS_SECONDS, SEVERITIES
 from benchmarks.planning.solver.cases import Case, throughput_for_residual
 from evenkeel.planning.costs.price import TransitionCosts
 from evenkeel.simulator.baselines import STRATEGIES
+from evenkeel.simulator.fleet.faults.detection import DetectorModel
+from evenkeel.simulator.fleet.faults.faults import Fault
+from evenkeel.simulator.fleet.faults.topology import Topology
 from evenkeel.simulator.fleet.result import RunResult
 from evenkeel.simulator.fleet.simulation import FleetSimulation
 from evenkeel.simulator.fleet.strategy import Costs

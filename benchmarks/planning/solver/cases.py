@@ -7,12 +7,11 @@ the end" of the 30 min setting: 4, 8 and 16 hours.
 
 from dataclasses import dataclass
 
-from evenkeel.simulator.fleet.cost.iteration.iteration import fleet_cost
-from evenkeel.simulator.fleet.operation.operation.operation import operation_of, operation_seconds
-from evenkeel.simulator.fleet.scenario.scenario.models import MODELS
-
 from evenkeel.layouts.layout import Layout, uniform_layout
 from evenkeel.planning.costs.cost_model import CostModel, Workload
+from evenkeel.simulator.fleet.cost.iteration import fleet_cost
+from evenkeel.simulator.fleet.operation.operation import operation_of, operation_seconds
+from evenkeel.simulator.fleet.scenario.models import MODELS
 
 SECONDS_PER_FLOP = 1.0 / 160e12
 """An A100 at about half of its peak: gives the published fault-free samples per second within some tens of percent."""
@@ -25,7 +24,7 @@ class Case:
     """One job.
 
     Attributes:
-        model: Key of :data:`evenkeel.simulator.fleet.scenario.scenario.models.MODELS`.
+        model: Key of :data:`evenkeel.simulator.fleet.scenario.models.MODELS`.
         home: Its full shape.
         cost: Its cost model.
         hours: Length of a run.

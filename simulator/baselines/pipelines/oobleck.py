@@ -10,12 +10,11 @@ job goes on as long as one pipeline fits memory. Slow devices are not acted upon
 import math
 from collections.abc import Iterator, Sequence
 
-from evenkeel.simulator.fleet.cost.iteration.transition import transition_seconds
-from evenkeel.simulator.fleet.operation.operation.operation import Grid, Operation, operation_of, operation_seconds
-
 from evenkeel.layouts.layout import Stage
 from evenkeel.planning.levers.balance.micro_batch_quota import best_quotas
 from evenkeel.simulator.baselines._cells import equal_stage, even_borders, spread, whole_cells
+from evenkeel.simulator.fleet.cost.transition import transition_seconds
+from evenkeel.simulator.fleet.operation.operation import Grid, Operation, operation_of, operation_seconds
 from evenkeel.simulator.fleet.strategy import Answer, Question
 
 

@@ -9,12 +9,11 @@ further; healthy jobs run plain 1F1B, as in ResiHP's comparison, which gives one
 Slow devices are not acted upon.
 """
 
-from evenkeel.simulator.fleet.cost.iteration.transition import transition_seconds
-from evenkeel.simulator.fleet.operation.operation.network import Discipline, Routes
-from evenkeel.simulator.fleet.operation.operation.operation import Grid, Operation, operation_of
-
 from evenkeel.layouts.layout import Layout, Stage
 from evenkeel.simulator.baselines._cells import whole_cells
+from evenkeel.simulator.fleet.cost.transition import transition_seconds
+from evenkeel.simulator.fleet.operation.network import Discipline, Routes
+from evenkeel.simulator.fleet.operation.operation import Grid, Operation, operation_of
 from evenkeel.simulator.fleet.strategy import Answer, Question
 
 DECOUPLED = Discipline(split_backward=True, staggered_step=True, extra_activations=1)

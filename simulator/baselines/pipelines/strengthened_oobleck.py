@@ -5,12 +5,11 @@ then split over the pipelines by their estimated speed, and a template's layers 
 stages when that is faster.
 """
 
-from evenkeel.simulator.fleet.operation.operation.operation import Operation
-
 from evenkeel.planning.levers.balance.layer_split import best_split
 from evenkeel.planning.situation import Situation
 from evenkeel.simulator.baselines._cells import balanced_quotas
 from evenkeel.simulator.baselines.pipelines.oobleck import Oobleck
+from evenkeel.simulator.fleet.operation.operation import Operation
 from evenkeel.simulator.fleet.strategy import Question
 
 

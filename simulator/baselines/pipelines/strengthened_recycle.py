@@ -5,10 +5,9 @@ dead stages stays blind to speed, which is why ResiHP measures hardly any gain. 
 where every cell of a replica is its own, elsewhere quotas of home stay.
 """
 
-from evenkeel.simulator.fleet.operation.operation.operation import Grid
-
 from evenkeel.simulator.baselines._cells import balanced_quotas
 from evenkeel.simulator.baselines.pipelines.recycle import ReCycle
+from evenkeel.simulator.fleet.operation.operation import Grid
 from evenkeel.simulator.fleet.strategy import Question
 
 

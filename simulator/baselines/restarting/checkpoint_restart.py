@@ -5,10 +5,9 @@ the job restarts on the replicas that are whole (an operator or an elastic launc
 batch; the time of a checkpoint's writing is not charged.
 """
 
-from evenkeel.simulator.fleet.cost.iteration.transition import rollback_seconds
-from evenkeel.simulator.fleet.operation.operation.operation import Operation, operation_of
-
 from evenkeel.simulator.baselines._cells import spread, whole_replicas
+from evenkeel.simulator.fleet.cost.transition import rollback_seconds
+from evenkeel.simulator.fleet.operation.operation import Operation, operation_of
 from evenkeel.simulator.fleet.strategy import Answer, Question
 
 

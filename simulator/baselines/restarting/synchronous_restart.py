@@ -12,8 +12,7 @@ lost, as in the published estimate.
 import math
 from itertools import pairwise
 
-from evenkeel.simulator.fleet.operation.operation.operation import operation_of
-
+from evenkeel.simulator.fleet.operation.operation import operation_of
 from evenkeel.simulator.fleet.strategy import Answer, Question
 
 PUBLISHED_SECONDS = ((16_384, 200.0), (22_528, 300.0), (65_536, 600.0), (98_304, 600.0))

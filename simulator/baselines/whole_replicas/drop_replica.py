@@ -6,9 +6,8 @@ costs what a change of groups costs every system here; slow devices are not acte
 this with replicas of thousands of devices, is ``ft_hsdp.py``.
 """
 
-from evenkeel.simulator.fleet.operation.operation.operation import Operation
-
 from evenkeel.simulator.baselines._cells import whole_replicas
+from evenkeel.simulator.fleet.operation.operation import Operation
 from evenkeel.simulator.fleet.strategy import Answer, Question
 
 

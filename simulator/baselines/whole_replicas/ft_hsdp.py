@@ -9,9 +9,8 @@ a death costs what a change costs everybody unless the published stall is asked 
 (published: 100 to 120 s), which is zero in the published estimate of 80 %; slow devices are not acted upon, as there.
 """
 
-from evenkeel.simulator.fleet.operation.operation.operation import Operation, operation_of
-
 from evenkeel.simulator.baselines._cells import whole_replicas
+from evenkeel.simulator.fleet.operation.operation import Operation, operation_of
 from evenkeel.simulator.fleet.strategy import Answer, Question
 
 NUM_REPLICAS = 12

@@ -6,9 +6,8 @@ and contribute nothing. Deviations: the in-step recovery (re-reduction of bucket
 every system here; no rejoin, as published, so a replica that has left stays out.
 """
 
-from evenkeel.simulator.fleet.operation.operation.operation import Operation, layout_of
-
 from evenkeel.simulator.baselines._cells import whole_replicas
+from evenkeel.simulator.fleet.operation.operation import Operation, layout_of
 from evenkeel.simulator.fleet.strategy import Answer, Question
 
 

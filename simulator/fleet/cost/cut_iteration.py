@@ -12,7 +12,7 @@ import math
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from evenkeel.simulator.fleet.operation.operation.operation import Operation
+from evenkeel.simulator.fleet.operation.operation import Operation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,10 +1,9 @@
 """What going from one operation to another costs: the price rule of the planner, for operations with holes too."""
 
-from evenkeel.simulator.fleet.operation.operation.operation import Operation
-
 from evenkeel.layouts.cut import cut
 from evenkeel.layouts.layout import Stage
 from evenkeel.layouts.model import ModelSpec
+from evenkeel.simulator.fleet.operation.operation import Operation
 from evenkeel.simulator.fleet.strategy import Costs
 
 

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 
 import numpy as np
-from evenkeel.simulator.fleet.faults.faults.faults import Fault
+
+from evenkeel.simulator.fleet.faults.faults import Fault
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

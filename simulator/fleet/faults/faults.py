@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
-from evenkeel.simulator.fleet.faults.faults.topology import Scope, Topology
+
+from evenkeel.simulator.fleet.faults.topology import Scope, Topology
 
 
 class Spacing(StrEnum):

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-from evenkeel.simulator.fleet.operation.operation.conditions import IDEAL, Conditions, Floats, replica_seconds
-from evenkeel.simulator.fleet.operation.operation.network import Borders, Discipline, Routes, period_seconds
 
 from evenkeel.layouts.layout import Layout, Replica, Stage
 from evenkeel.layouts.programs.routes import Route
 from evenkeel.planning.costs.cost_model import CostModel
+from evenkeel.simulator.fleet.operation.conditions import IDEAL, Conditions, Floats, replica_seconds
+from evenkeel.simulator.fleet.operation.network import Borders, Discipline, Routes, period_seconds
 
 PLAIN = Discipline()
 Grid = tuple[tuple[Stage | None, ...], ...]

@@ -12,21 +12,21 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
-from evenkeel.simulator.fleet.cost.iteration.iteration import (
-    NETWORK_BYTES_PER_SECOND,
-    NODE_BYTES_PER_SECOND,
-    fleet_cost,
-)
-from evenkeel.simulator.fleet.faults.faults.detection import DetectorModel
-from evenkeel.simulator.fleet.faults.faults.faults import Fault, FaultProcess, LinkFault, Spacing, drawn_faults
-from evenkeel.simulator.fleet.faults.faults.topology import Scope, Topology
-from evenkeel.simulator.fleet.scenario.scenario.models import MODELS, TransformerShape
-from evenkeel.simulator.fleet.scenario.scenario.schema import MOST_DEVICES, scenario_schema
 
 from evenkeel.layouts.json_schema import complaint
 from evenkeel.layouts.layout import Layout, uniform_layout
 from evenkeel.planning.costs.cost_model import CostModel, Workload
 from evenkeel.planning.costs.price import TransitionCosts
+from evenkeel.simulator.fleet.cost.iteration import (
+    NETWORK_BYTES_PER_SECOND,
+    NODE_BYTES_PER_SECOND,
+    fleet_cost,
+)
+from evenkeel.simulator.fleet.faults.detection import DetectorModel
+from evenkeel.simulator.fleet.faults.faults import Fault, FaultProcess, LinkFault, Spacing, drawn_faults
+from evenkeel.simulator.fleet.faults.topology import Scope, Topology
+from evenkeel.simulator.fleet.scenario.models import MODELS, TransformerShape
+from evenkeel.simulator.fleet.scenario.schema import MOST_DEVICES, scenario_schema
 from evenkeel.simulator.fleet.strategy import Costs
 
 _MOST_FAULTS = 1_000_000

@@ -6,11 +6,10 @@ Limits are far beyond any fleet: they keep a slip of the pen from asking for a b
 from collections.abc import Sequence
 from typing import Any
 
-from evenkeel.simulator.fleet.faults.faults.faults import Spacing
-from evenkeel.simulator.fleet.faults.faults.topology import Scope
-from evenkeel.simulator.fleet.scenario.scenario.models import MODELS
-
 from evenkeel.layouts.json_schema import above, list_of, number, object_of, whole
+from evenkeel.simulator.fleet.faults.faults import Spacing
+from evenkeel.simulator.fleet.faults.topology import Scope
+from evenkeel.simulator.fleet.scenario.models import MODELS
 
 MOST_DEVICES = 1_000_000
 _MOST_HOURS = 1e6

@@ -1,5 +1,6 @@
 """Ranks that stand by while others train are never left behind by a plan that could not be carried out."""
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -8,6 +9,11 @@ import pytest
 from evenkeel.layouts.layout import Layout
 from evenkeel.layouts.rank_state import RankPhase
 from evenkeel.trainer_sdk.control.state import ApplyMode, Commit
+from evenkeel.trainer_sdk.elastic.program.topology import TRANSFER
+from evenkeel.trainer_sdk.groups.building.builder import GroupBuilder, GroupSpec
+from evenkeel.trainer_sdk.groups.group import Group
+from evenkeel.trainer_sdk.groups.store.lasting_store import LastingStore
+from evenkeel.trainer_sdk.groups.store.rendezvous import Rendezvous
 from tests.integration.elastic.test_copies import recover
 from tests.integration.elastic.test_reshape import UNIFORM, assert_as_if_nothing_happened, config, without
 
@@ -44,3 +50,35 @@ def test_a_replacement_that_dies_before_its_first_step_locks_nobody_out(start_fl
     fleet.finish()
     assert_as_if_nothing_happened(fleet, 16)
     assert {4, 5, 7} <= fleet.samples[15].keys()
+
+
+def test_whoever_has_nothing_to_hand_over_stays_until_the_slowest_has_connected(
+    start_fleet: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect, multi_get = GroupBuilder.connect, LastingStore.multi_get
+    of_rank_7: list[GroupSpec] = []
+
+    def heard(self: LastingStore, keys: list[str]) -> list[bytes]:
+        values = multi_get(self, keys)
+        if of_rank_7 and of_rank_7[-1].name == TRANSFER:
+            time.sleep(0.5)  # the others have its address, it connects to nobody yet
+        return values
+
+    def connecting(self: GroupBuilder, rendezvous: Rendezvous, epoch: int, spec: GroupSpec) -> Group:
+        if self._rank == 7:
+            of_rank_7.append(spec)
+        return connect(self, rendezvous, epoch, spec)
+
+    monkeypatch.setattr(GroupBuilder, "connect", connecting)
+    monkeypatch.setattr(LastingStore, "multi_get", heard)
+    other_half = Layout(num_blocks=4, replicas=(replace(UNIFORM.replicas[1], num_micro_batches=4),), standbys=(0, 1, 3))
+    fleet = start_fleet(config(8), UNIFORM)
+    # Between two iterations nobody has sums that a survivor could want.
+    fleet.pump_until(lambda: len(fleet.samples.get(2, ())) == 8, "iteration 2 on every rank", no_further_than=2)
+    fleet.kill(2)
+    fleet.recover(other_half)
+    fleet.reached(max(fleet.samples) + 1)
+    for rank in (0, 1, 3):
+        assert fleet.ranks[rank].call("status").failed_epoch == 0
+    fleet.finish()
+    assert_as_if_nothing_happened(fleet, 8)

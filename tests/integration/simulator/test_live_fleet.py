@@ -12,10 +12,10 @@ from typing import Any
 
 import psycopg
 import pytest
-from evenkeel.simulator.fleet.faults.faults.faults import Fault
-from evenkeel.simulator.fleet.scenario.scenario.scenario import Scenario, scenario_of
 
 from evenkeel.simulator.baselines import STRATEGIES
+from evenkeel.simulator.fleet.faults.faults import Fault
+from evenkeel.simulator.fleet.scenario.scenario import Scenario, scenario_of
 from evenkeel.simulator.live.live_run import LiveReport, LiveRun, Services, simulated_job
 from evenkeel.stack.stack import Stack
 

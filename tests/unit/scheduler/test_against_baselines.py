@@ -2,14 +2,6 @@
 
 from dataclasses import replace
 
-from evenkeel.simulator.fleet.faults.faults.topology import Topology
-from evenkeel.simulator.fleet.operation.operation.operation import (
-    PLAIN,
-    Operation,
-    layout_of,
-    operation_of,
-    operation_seconds,
-)
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -22,6 +14,14 @@ from evenkeel.planning.situation import Situation
 from evenkeel.planning.solution import TIE, NoPlanError
 from evenkeel.simulator.baselines import STRATEGIES
 from evenkeel.simulator.baselines.evenkeel import situation_of
+from evenkeel.simulator.fleet.faults.topology import Topology
+from evenkeel.simulator.fleet.operation.operation import (
+    PLAIN,
+    Operation,
+    layout_of,
+    operation_of,
+    operation_seconds,
+)
 from evenkeel.simulator.fleet.strategy import Costs, Question
 
 SPLITTING = ("1f1b", "zb-h1")

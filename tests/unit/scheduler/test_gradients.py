@@ -4,8 +4,6 @@ from dataclasses import replace
 from math import prod
 
 import pytest
-from evenkeel.simulator.fleet.faults.faults.topology import Topology
-from evenkeel.simulator.fleet.operation.operation.operation import layout_of, operation_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,6 +18,8 @@ from evenkeel.planning.search.solver import solve
 from evenkeel.planning.situation import Situation
 from evenkeel.simulator.baselines import STRATEGIES
 from evenkeel.simulator.baselines.evenkeel import situation_of
+from evenkeel.simulator.fleet.faults.topology import Topology
+from evenkeel.simulator.fleet.operation.operation import layout_of, operation_of
 from evenkeel.simulator.fleet.strategy import Costs, Question
 from evenkeel.trainer_sdk.elastic.config import ModelConfig, TrainingConfig
 from evenkeel.trainer_sdk.elastic.gradients.exchange import plan_exchange

@@ -1,7 +1,6 @@
 from dataclasses import replace
 
 import pytest
-from evenkeel.simulator.fleet.operation.operation.conditions import replica_seconds
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,6 +13,7 @@ from evenkeel.planning.costs.cost_model import CostModel
 from evenkeel.planning.costs.links import SlowLink, border_factors
 from evenkeel.planning.levers.rebalance.placement import Placement
 from evenkeel.planning.search.solver import solve
+from evenkeel.simulator.fleet.operation.conditions import replica_seconds
 from tests.unit.scheduler.planning_cases import one_f_one_b_makespan, situation_of
 
 HOME = uniform_layout(num_blocks=10, tensor=2, pipeline=2, data=2, num_micro_batches=16)

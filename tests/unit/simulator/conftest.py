@@ -1,10 +1,10 @@
 import pytest
-from evenkeel.simulator.fleet.faults.faults.detection import DetectorModel
-from evenkeel.simulator.fleet.faults.faults.topology import Topology
-from evenkeel.simulator.fleet.scenario.scenario.models import MODELS
 
 from evenkeel.layouts.layout import uniform_layout
 from evenkeel.planning.costs.cost_model import CostModel, Workload
+from evenkeel.simulator.fleet.faults.detection import DetectorModel
+from evenkeel.simulator.fleet.faults.topology import Topology
+from evenkeel.simulator.fleet.scenario.models import MODELS
 from evenkeel.simulator.fleet.simulation import FleetSimulation
 from evenkeel.simulator.fleet.strategy import Costs
 

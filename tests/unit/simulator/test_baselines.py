@@ -1,8 +1,6 @@
 """Each system against the relative figures of its own paper, or of ResiHP's comparison: loose bands, see docstrings."""
 
 import pytest
-from evenkeel.simulator.fleet.faults.faults.faults import Fault, FaultProcess, Spacing, drawn_faults
-from evenkeel.simulator.fleet.operation.operation.operation import operation_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,6 +9,8 @@ from evenkeel.simulator.baselines.pipelines.oobleck import partitions
 from evenkeel.simulator.baselines.pipelines.recycle import normalised_grid, rerouted
 from evenkeel.simulator.baselines.resihp import kept_ranks, with_standbys
 from evenkeel.simulator.baselines.whole_replicas.recover import roles
+from evenkeel.simulator.fleet.faults.faults import Fault, FaultProcess, Spacing, drawn_faults
+from evenkeel.simulator.fleet.operation.operation import operation_of
 from evenkeel.simulator.fleet.strategy import Costs, Question
 
 HOUR = 3600.0

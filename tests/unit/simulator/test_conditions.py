@@ -2,18 +2,18 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from evenkeel.simulator.fleet.faults.faults.detection import DetectorModel
-from evenkeel.simulator.fleet.faults.faults.faults import LinkFault
-from evenkeel.simulator.fleet.faults.faults.topology import Topology
-from evenkeel.simulator.fleet.operation.operation.conditions import Conditions, noise_factors, replica_seconds
-from evenkeel.simulator.fleet.operation.operation.operation import Operation, operation_of, operation_seconds
-from evenkeel.simulator.fleet.scenario.scenario.scenario import ScenarioError, scenario_of
 from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.planning.solver.cases import large_case
 from evenkeel.simulator.baselines import STRATEGIES
 from evenkeel.simulator.fleet.comparison import run_scenario
+from evenkeel.simulator.fleet.faults.detection import DetectorModel
+from evenkeel.simulator.fleet.faults.faults import LinkFault
+from evenkeel.simulator.fleet.faults.topology import Topology
+from evenkeel.simulator.fleet.operation.conditions import Conditions, noise_factors, replica_seconds
+from evenkeel.simulator.fleet.operation.operation import Operation, operation_of, operation_seconds
+from evenkeel.simulator.fleet.scenario.scenario import ScenarioError, scenario_of
 from evenkeel.simulator.fleet.simulation import FleetSimulation
 from evenkeel.simulator.fleet.strategy import Costs
 from tests.unit.scheduler.planning_cases import one_f_one_b_makespan

@@ -1,13 +1,13 @@
 """What links make of iterations: collectives by width, gradients by who holds how much, slow links in groups."""
 
 import pytest
-from evenkeel.simulator.fleet.cost.iteration.iteration import fleet_cost
-from evenkeel.simulator.fleet.operation.operation.conditions import Conditions
-from evenkeel.simulator.fleet.operation.operation.operation import Operation, operation_of, operation_seconds
 
 from evenkeel.layouts.layout import Stage, uniform_layout
 from evenkeel.layouts.model import BlockCost, ModelSpec
 from evenkeel.planning.costs.cost_model import CostModel, Workload
+from evenkeel.simulator.fleet.cost.iteration import fleet_cost
+from evenkeel.simulator.fleet.operation.conditions import Conditions
+from evenkeel.simulator.fleet.operation.operation import Operation, operation_of, operation_seconds
 
 BLOCK = BlockCost(
     forward_flops_per_token=1.0,

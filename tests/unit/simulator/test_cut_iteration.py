@@ -1,12 +1,12 @@
 import pytest
-from evenkeel.simulator.fleet.cost.iteration.cut_iteration import cut_by
-from evenkeel.simulator.fleet.faults.faults.faults import Fault
-from evenkeel.simulator.fleet.operation.operation.operation import Operation, operation_of
 from hypothesis import given
 from hypothesis import strategies as st
 
 from evenkeel.layouts.layout import uniform_layout
 from evenkeel.simulator.baselines import STRATEGIES
+from evenkeel.simulator.fleet.cost.cut_iteration import cut_by
+from evenkeel.simulator.fleet.faults.faults import Fault
+from evenkeel.simulator.fleet.operation.operation import Operation, operation_of
 
 QUOTA, STAGES, REPLICAS = 8, 4, 4
 

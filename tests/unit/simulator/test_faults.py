@@ -1,7 +1,10 @@
 import math
 
 import pytest
-from evenkeel.simulator.fleet.faults.faults.faults import (
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from evenkeel.simulator.fleet.faults.faults import (
     Fault,
     FaultProcess,
     Spacing,
@@ -9,9 +12,7 @@ from evenkeel.simulator.fleet.faults.faults.faults import (
     checked_faults,
     drawn_faults,
 )
-from evenkeel.simulator.fleet.faults.faults.topology import Scope, Topology
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from evenkeel.simulator.fleet.faults.topology import Scope, Topology
 
 FLEET = Topology(num_devices=64, devices_per_node=8, nodes_per_rack=2)
 

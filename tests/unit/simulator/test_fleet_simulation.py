@@ -2,9 +2,9 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from evenkeel.simulator.fleet.faults.faults.faults import Fault, FaultProcess, drawn_faults
 
 from evenkeel.simulator.baselines import STRATEGIES
+from evenkeel.simulator.fleet.faults.faults import Fault, FaultProcess, drawn_faults
 
 HOUR = 3600.0
 

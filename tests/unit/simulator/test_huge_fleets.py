@@ -1,10 +1,4 @@
 import pytest
-from evenkeel.simulator.fleet.cost.iteration.group_building import Vote, group_building, group_seconds, vote_messages
-from evenkeel.simulator.fleet.faults.faults.detection import DetectorModel, measured_detector
-from evenkeel.simulator.fleet.faults.faults.faults import Fault
-from evenkeel.simulator.fleet.faults.faults.topology import Topology
-from evenkeel.simulator.fleet.operation.operation.operation import operation_of, operation_seconds
-from evenkeel.simulator.fleet.scenario.scenario.models import MODELS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,7 +8,13 @@ from evenkeel.simulator.baselines import STRATEGIES
 from evenkeel.simulator.baselines.evenkeel import Evenkeel
 from evenkeel.simulator.baselines.restarting.synchronous_restart import SynchronousRestart, recovery_seconds
 from evenkeel.simulator.baselines.whole_replicas.ft_hsdp import STALL_SECONDS, FtHsdp
+from evenkeel.simulator.fleet.cost.group_building import Vote, group_building, group_seconds, vote_messages
+from evenkeel.simulator.fleet.faults.detection import DetectorModel, measured_detector
+from evenkeel.simulator.fleet.faults.faults import Fault
+from evenkeel.simulator.fleet.faults.topology import Topology
+from evenkeel.simulator.fleet.operation.operation import operation_of, operation_seconds
 from evenkeel.simulator.fleet.representatives import Representatives
+from evenkeel.simulator.fleet.scenario.models import MODELS
 from evenkeel.simulator.fleet.simulation import FleetSimulation
 from evenkeel.simulator.fleet.strategy import Costs, Question
 

@@ -1,8 +1,8 @@
 import pytest
-from evenkeel.simulator.fleet.operation.operation.network import Discipline, Network, migrated_routes, period_seconds
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from evenkeel.simulator.fleet.operation.network import Discipline, Network, migrated_routes, period_seconds
 from tests.unit.scheduler.planning_cases import one_f_one_b_makespan
 
 SECONDS = st.integers(1, 9).map(float)

@@ -1,7 +1,7 @@
 import pytest
-from evenkeel.simulator.fleet.faults.faults.faults import Fault
 
 from evenkeel.simulator.baselines import STRATEGIES
+from evenkeel.simulator.fleet.faults.faults import Fault
 
 picture = pytest.importorskip("evenkeel.simulator.fleet.picture")
 

@@ -1,11 +1,11 @@
 import pytest
-from evenkeel.simulator.fleet.faults.faults.topology import Topology
 from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.planning.baselines import Check
 from benchmarks.planning.papers.placements import PLACEMENTS, deaths, victims
 from evenkeel.layouts.layout import uniform_layout
+from evenkeel.simulator.fleet.faults.topology import Topology
 
 HOME = uniform_layout(num_blocks=8, tensor=4, pipeline=4, data=2, num_micro_batches=8)
 TOPOLOGY = Topology(num_devices=32, devices_per_node=8)

@@ -1,12 +1,12 @@
 import numpy as np
 import pytest
-from evenkeel.simulator.fleet.operation.operation.operation import operation_of, operation_seconds
 
 from benchmarks.planning.papers.amplification import busy_seconds, waiting
 from benchmarks.planning.papers.availability import dropped, healthy_seconds, job, nonuniform, packed, widths_after
 from benchmarks.planning.papers.half_lost import course
 from benchmarks.planning.papers.spare_domains import lost
 from benchmarks.planning.solver.cases import case_of
+from evenkeel.simulator.fleet.operation.operation import operation_of, operation_seconds
 
 
 @pytest.fixture(scope="module")

@@ -3,12 +3,12 @@ from pathlib import Path
 
 import pytest
 import yaml
-from evenkeel.simulator.fleet.scenario.scenario.scenario import ScenarioError, load_scenario, scenario_of
-from evenkeel.simulator.fleet.scenario.scenario.schema import scenario_schema
 
 from evenkeel.layouts.json_schema import complaint
 from evenkeel.simulator.baselines import STRATEGIES
 from evenkeel.simulator.fleet.comparison import result_row, run_scenario
+from evenkeel.simulator.fleet.scenario.scenario import ScenarioError, load_scenario, scenario_of
+from evenkeel.simulator.fleet.scenario.schema import scenario_schema
 
 KNOWN = list(STRATEGIES)
 FOLDER = Path(__file__).parents[3] / "simulator" / "scenarios"

@@ -113,6 +113,9 @@ class Transition:
             salvaged, remainder = None, None
             if recovers and any(has_sums for _, has_sums in built.announced):
                 salvaged, remainder = self._salvage(commit, steps_applied, sums, assembly, delivery)
+            if participants != layout.ranks:
+                # Whoever leaves closes its connections, which must not meet one who still makes them.
+                assembly.gather((b"",))
         except BaseException:
             self._builder.abandon(built.groups)
             raise
