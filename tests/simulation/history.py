@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from evenkeel.history import reads
 from evenkeel.history.errors import StaleStateError
 from evenkeel.history.records import (
     IncidentEventRecord,
@@ -49,11 +50,9 @@ class FencedStore:
 
     save_patiently = save
 
-    async def unfinished_jobs(self) -> list[str]:
-        return await self._world.request(lambda: list(self._history.jobs))
-
-    async def get_job(self, job_id: str) -> JobStatus | None:
-        return await self._world.request(lambda: self._history.status(job_id))
+    async def read(self, query: Any, *args: Any) -> Any:
+        answers = {reads.unfinished_jobs: lambda: list(self._history.jobs), reads.get_job: self._history.status}
+        return await self._world.request(lambda: answers[query](*args))
 
     async def load_job(self, job_id: str) -> StoredJob | None:
         return (await self.load_jobs([job_id])).get(job_id)

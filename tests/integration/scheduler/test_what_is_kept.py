@@ -8,6 +8,7 @@ from datetime import timedelta
 
 import pytest
 
+from evenkeel.history import reads
 from evenkeel.history.errors import FinishedJobError, JobIdUsedError, StaleStateError, UnknownRankError
 from evenkeel.history.records import JobRecord, PlanEventRecord, RankRecord, VerdictRecord
 from evenkeel.history.vocabulary import JobState, PlanState, VerdictKind
@@ -43,7 +44,7 @@ def state_of(world: World, job_id: str) -> JobState | None:
 
 
 async def state_in_history(world: World) -> JobState:
-    known = await world.scheduler.store.get_job(world.toys.job_id)
+    known = await world.scheduler.store.read(reads.get_job, world.toys.job_id)
     assert known is not None
     return known.state
 
