@@ -12,6 +12,7 @@ from evenkeel.history.records import (
     IncidentRecord,
     IncidentState,
     JobRecord,
+    JobStateRecord,
     JobStatus,
     PlanEventRecord,
     PlanRecord,
@@ -23,7 +24,6 @@ from evenkeel.history.records import (
 )
 from evenkeel.history.vocabulary import IncidentEventKind, JobState, PlanState
 from evenkeel.services.scheduler.adapters.store.lease import Lease
-from evenkeel.services.scheduler.domain.changes import JobStateRecord
 
 if TYPE_CHECKING:
     from tests.simulation.world import World

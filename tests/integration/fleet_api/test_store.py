@@ -13,14 +13,13 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from evenkeel.contracts.topics import PLANS
 from evenkeel.history import reads
 from evenkeel.history.errors import UnknownIncidentError
-from evenkeel.history.records import IncidentEventRecord, PlanEventRecord, WorkingStateRecord
+from evenkeel.history.records import IncidentEventRecord, JobStateRecord, PlanEventRecord, WorkingStateRecord
 from evenkeel.history.vocabulary import IncidentEventKind, JobState, PlanState, VerdictKind
 from evenkeel.layouts.codec import layout_from_proto
 from evenkeel.scheduler.v1 import scheduler_pb2 as pb
 from evenkeel.services.common.kafka.records import OutgoingRecord
 from evenkeel.services.scheduler.adapters.store.outbox import OutboxPublisher
 from evenkeel.services.scheduler.adapters.store.store import Change, Store
-from evenkeel.services.scheduler.domain.changes import JobStateRecord
 from tests.fakes.kafka import FakeBroker, FakeProducer
 from tests.integration.history.seed import START, incident, job, layout_with, life, plan, rank, verdict
 

@@ -13,12 +13,12 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from evenkeel.history import reads
 from evenkeel.history.errors import DeposedError
+from evenkeel.history.records import JobStateRecord
 from evenkeel.history.vocabulary import JobState
 from evenkeel.services.common.backoff import Reachability
 from evenkeel.services.common.database import create_engine
 from evenkeel.services.scheduler.adapters.store.lease import Lease
 from evenkeel.services.scheduler.adapters.store.store import Store
-from evenkeel.services.scheduler.domain.changes import JobStateRecord
 from tests.integration.history.seed import LLAMA_TOKEN, START, job
 
 pytestmark = [pytest.mark.integration, pytest.mark.asyncio]

@@ -10,12 +10,11 @@ import pytest
 
 from evenkeel.history import reads
 from evenkeel.history.errors import FinishedJobError, JobIdUsedError, StaleStateError, UnknownRankError
-from evenkeel.history.records import JobRecord, PlanEventRecord, RankRecord, VerdictRecord
+from evenkeel.history.records import JobRecord, JobStateRecord, PlanEventRecord, RankRecord, VerdictRecord
 from evenkeel.history.vocabulary import JobState, PlanState, VerdictKind
 from evenkeel.layouts.model import BlockCost, ModelSpec
 from evenkeel.services.scheduler.adapters.store.job_document import restored_job, saved_state
 from evenkeel.services.scheduler.adapters.store.store import Change
-from evenkeel.services.scheduler.domain.changes import JobStateRecord
 from evenkeel.services.scheduler.domain.profiles import JobEnded
 from evenkeel.services.scheduler.jobs import events, steps
 from evenkeel.services.scheduler.jobs.machine import on

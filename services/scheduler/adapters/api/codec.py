@@ -44,7 +44,8 @@ def to_proto(kind: type[M], /, *records: object, **said: Any) -> M:
 
 def from_proto(kind: type[R], message: Message, /, **said: Any) -> R:
     """A record: each field is what ``said`` has for it, or what the message has under this name."""
-    hints = _hints(kind)
+    hashable: Any = kind
+    hints = _hints(hashable)
     values = {name: _value(hint, getattr(message, name)) for name, hint in hints.items() if name not in said}
     return kind(**values, **said)
 

@@ -18,6 +18,7 @@ from evenkeel.history.records import (
     IncidentEventRecord,
     IncidentRecord,
     JobRecord,
+    JobStateRecord,
     OutboxRecord,
     PlanEventRecord,
     PlanRecord,
@@ -35,7 +36,7 @@ from evenkeel.services.common.kafka.records import Partition
 from evenkeel.services.scheduler.adapters.api.codec import plan_to_proto
 from evenkeel.services.scheduler.adapters.fleet_port import Answer, Asked
 from evenkeel.services.scheduler.adapters.store.group_commit import GroupCommit
-from evenkeel.services.scheduler.domain.changes import JobChange, JobStateRecord
+from evenkeel.services.scheduler.jobs.steps import JobChange
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
