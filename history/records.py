@@ -192,18 +192,18 @@ class PlanRecord:
 
     plan_id: str
     job_id: str
-    incident_id: str | None
+    incident_id: str | None = None
     mode: PlanMode
     epoch: int
     layout: Layout
-    actions: tuple[ActionRecord, ...]
-    alternatives: tuple[AlternativeRecord, ...]
-    idle_seconds: float
-    predicted_seconds: float
-    cost_seconds: float
-    proportional_bound: float
-    reason: str
-    solve_seconds: float
+    actions: tuple[ActionRecord, ...] = ()
+    alternatives: tuple[AlternativeRecord, ...] = ()
+    idle_seconds: float = 0.0
+    predicted_seconds: float = 0.0
+    cost_seconds: float = 0.0
+    proportional_bound: float = 0.0
+    reason: str = ""
+    solve_seconds: float = 0.0
     proposed_at: datetime
     throughputs: Mapping[int, float] | None = None
 
@@ -242,6 +242,16 @@ class PlanStatus:
     measured_seconds: float | None
     decision: Mapping[str, Any] | None
     detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobStateRecord:
+    """A job enters a state."""
+
+    job_id: str
+    state: JobState
+    at: datetime
+    detail: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,11 +4,10 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 
 from evenkeel.history.errors import UnknownJobError
-from evenkeel.history.records import JobRecord, RankExitRecord, RankRecord
+from evenkeel.history.records import JobRecord, JobStateRecord, RankExitRecord, RankRecord
 from evenkeel.history.vocabulary import JobState
 from evenkeel.services.scheduler.adapters.fleet_port import JobNews, JobView
 from evenkeel.services.scheduler.adapters.store.store import Store
-from evenkeel.services.scheduler.domain.changes import JobStateRecord
 
 
 class FakeFleet:

@@ -5,12 +5,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from evenkeel.history import reads
 from evenkeel.history.errors import StaleStateError
 from evenkeel.history.records import (
     IncidentEventRecord,
     IncidentRecord,
     IncidentState,
     JobRecord,
+    JobStateRecord,
     JobStatus,
     PlanEventRecord,
     PlanRecord,
@@ -22,7 +24,6 @@ from evenkeel.history.records import (
 )
 from evenkeel.history.vocabulary import IncidentEventKind, JobState, PlanState
 from evenkeel.services.scheduler.adapters.store.lease import Lease
-from evenkeel.services.scheduler.domain.changes import JobStateRecord
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -49,11 +50,9 @@ class FencedStore:
 
     save_patiently = save
 
-    async def unfinished_jobs(self) -> list[str]:
-        return await self._world.request(lambda: list(self._history.jobs))
-
-    async def get_job(self, job_id: str) -> JobStatus | None:
-        return await self._world.request(lambda: self._history.status(job_id))
+    async def read(self, query: Any, *args: Any) -> Any:
+        answers = {reads.unfinished_jobs: lambda: list(self._history.jobs), reads.get_job: self._history.status}
+        return await self._world.request(lambda: answers[query](*args))
 
     async def load_job(self, job_id: str) -> StoredJob | None:
         return (await self.load_jobs([job_id])).get(job_id)

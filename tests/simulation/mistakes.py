@@ -10,7 +10,7 @@ from evenkeel.history.records import CulpritRecord
 from evenkeel.history.vocabulary import VerdictKind
 from evenkeel.layouts import copies
 from evenkeel.layouts.rank_state import RankState
-from evenkeel.services.scheduler.dispatch import two_phase
+from evenkeel.services.scheduler.dispatch import question
 from evenkeel.services.scheduler.dispatch.plan_run import PlanRun, Stage
 from evenkeel.services.scheduler.dispatch.question import Question
 from evenkeel.services.scheduler.dispatch.run_events import Verb
@@ -51,10 +51,10 @@ def deaf_to_failures() -> Patches:
 
 
 def only_who_is_concerned() -> Patches:
-    def question(**of: Any) -> Question:
+    def made(**of: Any) -> Question:
         return Question(**{**of, "others": frozenset()})
 
-    return [(two_phase, "Question", question)]
+    return [(question, "Question", made)]
 
 
 def without_copies() -> Patches:

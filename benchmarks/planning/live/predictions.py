@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from benchmarks.planning.live.engine_run import Segment
 from evenkeel.demo.script.job import MainJob
-from evenkeel.history.records import JobRecord
+from evenkeel.history.records import JobRecord, PlanRecord
 from evenkeel.history.vocabulary import PlanMode
 from evenkeel.offline.samples.stream import observations_of
 from evenkeel.planning.costs.cost_model import CostModel
@@ -18,8 +18,7 @@ from evenkeel.services.detector.domain.frames.observation import FrameObservatio
 from evenkeel.services.detector.domain.job import JobDetector
 from evenkeel.services.detector.domain.profile.profile import Profile
 from evenkeel.services.scheduler.adapters.findings import decode_profile
-from evenkeel.services.scheduler.domain.job_state import JobKnowledge, PlanInFlight
-from evenkeel.services.scheduler.domain.new_job import new_job
+from evenkeel.services.scheduler.domain.job_state import JobKnowledge, PlanInFlight, new_job
 from evenkeel.services.scheduler.domain.profiles import JobProfile, on_profile
 from evenkeel.services.scheduler.domain.transitions import on_applied
 from evenkeel.telemetry.v2.batch_pb2 import Batch
@@ -102,23 +101,17 @@ def _applied(
         raise SystemExit("the job had no profile when its layout changed: give it more --iterations")
     cost = CostModel(job.model, job.workload, job.correction)
     predicted = usual_seconds(cost, segment.layout, live, job.layout.mix)
-    flight = PlanInFlight(
+    now = datetime.now(UTC)
+    plan = PlanRecord(
         plan_id=f"plan-{epoch}",
+        job_id=job.job_id,
         mode=PlanMode.BOUNDARY,
         epoch=epoch,
         layout=segment.layout,
-        incident_id=None,
-        started_at_unix_seconds=0.0,
+        proposed_at=now,
         throughputs=live,
     )
-    applied = on_applied(
-        replace(job, flight=flight),
-        epoch=epoch,
-        layout=segment.layout,
-        plan_id=flight.plan_id,
-        first_iteration=first_iteration,
-        at=datetime.now(UTC),
-    )
+    applied = on_applied(replace(job, flight=PlanInFlight(record=plan)), first_iteration=first_iteration, at=now)
     return applied.job, predicted
 
 

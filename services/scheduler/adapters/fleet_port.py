@@ -3,68 +3,29 @@
 All methods run on the service's event loop.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Protocol
+from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
-from evenkeel.history.reads import Page
-from evenkeel.history.records import (
-    IncidentState,
-    JobRecord,
-    JobStatus,
-    PlanStatus,
-    RankExitRecord,
-    RankRecord,
-    VerdictRecord,
-)
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from evenkeel.history.records import JobRecord, PlanStatus, RankExitRecord, RankRecord, VerdictRecord
 from evenkeel.history.vocabulary import JobState
 from evenkeel.layouts.layout import Layout
 from evenkeel.layouts.model import ModelSpec
+from evenkeel.services.scheduler.domain.job_state import RankInfo
 from evenkeel.services.scheduler.domain.standing import Standing
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankView:
-    """One rank as the scheduler knows it now.
-
-    Attributes:
-        rank: Rank.
-        incarnation: Newest incarnation.
-        node: Node it runs on.
-        device: Device it computes on.
-        address: host:port of its controller.
-        alive: As far as known; False until it has registered.
-        throughput: Estimate, 1.0 = healthy, 0 = dead.
-    """
-
-    rank: int
-    incarnation: int
-    node: str
-    device: str
-    address: str
-    alive: bool
-    throughput: float
+Asked = ParamSpec("Asked")
+Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobView:
-    """One job as it is now.
+    """One job as it is now; fields as in ``evenkeel.scheduler.v1.Job``, ranks ascending.
 
-    Attributes:
-        job_id: Its id.
-        tenant: Who may read its history.
-        name: For a person.
-        model: The model's costs.
-        layout: Layout in force.
-        epoch: Epoch in force.
-        state: State.
-        registered_at: When it was registered.
-        ranks: Ascending by rank.
-        proportional_bound: Sum of live throughputs over the number of devices at the start.
-        can_reshape: False when some rank's training loop cannot apply plans.
-        problem: Why it is stuck; empty in any other state.
-        standing: What its ranks do.
+    A rank counts as alive once it has registered, until it is gone or done.
     """
 
     job_id: str
@@ -75,7 +36,7 @@ class JobView:
     epoch: int
     state: JobState
     registered_at: datetime
-    ranks: tuple[RankView, ...]
+    ranks: tuple[RankInfo, ...]
     proportional_bound: float
     can_reshape: bool = True
     problem: str = ""
@@ -141,39 +102,18 @@ class FleetPort(Protocol):
 
 
 class HistoryPort(Protocol):
-    """What the fleet API reads of the past; :class:`.store.store.Store` implements it.
+    """The past; :class:`.store.store.Store` implements it."""
 
-    Errors of all methods: the database's own when it is away; of lists, ``PageError`` for a page that cannot be.
-    """
+    async def read(
+        self,
+        query: Callable[Concatenate[AsyncConnection, Asked], Awaitable[Answer]],
+        *args: Asked.args,
+        **kwargs: Asked.kwargs,
+    ) -> Answer:
+        """What one of :mod:`evenkeel.history.reads` finds.
 
-    async def job_token(self, job_id: str) -> str | None:
-        """A job's token, or None for an unknown job."""
-        ...
-
-    async def get_job(self, job_id: str) -> JobStatus | None:
-        """One job, or None."""
-        ...
-
-    async def get_incident(self, incident_id: str) -> IncidentState | None:
-        """One incident, or None."""
-        ...
-
-    async def get_plan(self, plan_id: str) -> PlanStatus | None:
-        """One plan, or None."""
-        ...
-
-    async def list_jobs(self, *, page_size: int, page_token: str) -> Page[JobStatus]:
-        """Jobs, newest first."""
-        ...
-
-    async def list_incidents(self, *, job_id: str, page_size: int, page_token: str) -> Page[IncidentState]:
-        """Incidents, newest first; of all jobs if ``job_id`` is empty."""
-        ...
-
-    async def list_verdicts(self, *, job_id: str, page_size: int, page_token: str) -> Page[VerdictRecord]:
-        """Verdicts, newest first; of all jobs if ``job_id`` is empty."""
-        ...
-
-    async def list_plans(self, *, job_id: str, page_size: int, page_token: str) -> Page[PlanStatus]:
-        """Plans, newest first; of all jobs if ``job_id`` is empty."""
+        Raises:
+            OperationalError, InterfaceError, DatabaseAwayError: The database is away.
+            PageError: What is asked for is a page that cannot be.
+        """
         ...

@@ -7,20 +7,18 @@ takes as long as its slowest rank. Whoever is owed the word that a plan is off g
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Self
 
 import structlog
 
 from evenkeel.history.vocabulary import PlanMode
-from evenkeel.layouts.layout import Layout
-from evenkeel.layouts.model import ModelSpec
 from evenkeel.layouts.rank_state import RankState
 from evenkeel.services.common.backoff import Backoff
 from evenkeel.services.scheduler.dispatch.agreement import NoAgreementError
 from evenkeel.services.scheduler.dispatch.board import StateBoard
 from evenkeel.services.scheduler.dispatch.plan_run import PlanRun, Stage
-from evenkeel.services.scheduler.dispatch.protocol import Decision, RankAwayError, RankCalls, RankRefusedError, Reshape
+from evenkeel.services.scheduler.dispatch.protocol import Decision, RankAwayError, RankCalls, RankRefusedError
 from evenkeel.services.scheduler.dispatch.question import Question
 from evenkeel.services.scheduler.dispatch.run_events import (
     Answered,
@@ -61,28 +59,18 @@ class FlightTimes:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Flight:
-    """One plan and everybody it concerns.
+    """One plan on its way to everybody it concerns.
 
     Attributes:
-        reshape: The plan.
-        model: The job's model.
-        epoch: Epoch in force.
-        layout: Layout in force.
-        layouts: Layout of every decided epoch.
-        calls: Calls to each live rank of the layout in force and of the plan's.
-        others: Calls to all other live processes of the job.
+        question: What the plan changes, and whom it concerns.
+        calls: Calls to all these, and to all others that are told.
         board: Newest states.
         spawn: Starts a task of the job, which tells ranks that the plan is off.
         times: Deadlines.
     """
 
-    reshape: Reshape
-    model: ModelSpec
-    epoch: int
-    layout: Layout
-    layouts: Mapping[int, Layout]
+    question: Question
     calls: Mapping[int, RankCalls]
-    others: Mapping[int, RankCalls] = field(default_factory=dict)
     board: StateBoard
     spawn: Callable[[Coroutine[Any, Any, None]], object]
     times: FlightTimes = FlightTimes()
@@ -101,7 +89,7 @@ class Flight:
             RankAwayError: Mode BOUNDARY, and a rank did not answer; nothing was decided.
             RankRefusedError: A rank refuses the plan, or could not carry it out.
         """
-        run = PlanRun(self._question)
+        run = PlanRun(self.question)
         try:
             return await self._landed(run, decided)
         finally:
@@ -118,7 +106,7 @@ class Flight:
         Raises:
             RankRefusedError: A rank refuses the plan, or could not carry it out.
         """
-        return await self._landed(PlanRun(self._question, decision), None)
+        return await self._landed(PlanRun(self.question, decision), None)
 
     async def until_possible(self, still_wanted: Callable[[], bool]) -> bool:
         """Wait until the ranks' states would allow a plan that was refused because nobody has some slice.
@@ -132,31 +120,15 @@ class Flight:
         backoff = Backoff(first_seconds=0.5, longest_seconds=5.0)
         while still_wanted():
             answers = await asyncio.gather(
-                *(calls.status(self.times.commit) for calls in self._everybody.values()), return_exceptions=True
+                *(calls.status(self.times.commit) for calls in self.calls.values()), return_exceptions=True
             )
             states = {answer.rank: answer for answer in answers if isinstance(answer, RankState)}
-            if set(self.reshape.to_layout.ranks) <= states.keys():
+            if set(self.question.reshape.to_layout.ranks) <= states.keys():
                 with contextlib.suppress(NoAgreementError):
-                    self._question.decide(states)
+                    self.question.decide(states)
                     return True
             await asyncio.sleep(backoff.next_seconds())
         return False
-
-    @property
-    def _everybody(self) -> Mapping[int, RankCalls]:
-        return {**self.calls, **self.others}
-
-    @property
-    def _question(self) -> Question:
-        return Question(
-            reshape=self.reshape,
-            model=self.model,
-            epoch=self.epoch,
-            layout=self.layout,
-            layouts=self.layouts,
-            concerned=frozenset(self.calls),
-            others=frozenset(self.others),
-        )
 
     async def _landed(self, run: PlanRun, decided: Decided | None) -> int:
         async with _Desk(self, run) as desk:
@@ -186,7 +158,7 @@ class Flight:
                     assert isinstance(effect, Ask), "there is nothing else to do"
                     desk.ask(effect)
                 effects = run.on(await desk.next_event())
-        _log.info("plan aborted", plan_id=self.reshape.plan_id)
+        _log.info("plan aborted", plan_id=self.question.reshape.plan_id)
 
 
 class _Desk:
@@ -195,7 +167,6 @@ class _Desk:
     def __init__(self, flight: Flight, run: PlanRun) -> None:
         self.inbox: asyncio.Queue[Event | Exception] = asyncio.Queue()
         self._flight, self._run = flight, run
-        self._calls = {**flight.calls, **flight.others}
         self._asks: dict[tuple[int, Verb], asyncio.Task[None]] = {}
         self._pauses: dict[tuple[int, Verb], Backoff] = {}
         self._stage, self._due_seconds = Stage.OVER, 0.0
@@ -247,7 +218,7 @@ class _Desk:
             await asyncio.sleep(pause.next_seconds())
         answer: RankState | RankAwayError | RankRefusedError
         try:
-            answer = await self._call(self._calls[ask.rank], ask.verb)
+            answer = await self._call(self._flight.calls[ask.rank], ask.verb)
         except (RankAwayError, RankRefusedError) as error:
             answer = error
             _log.info("rank did not do as asked", asked=str(ask.verb), error=str(error))
@@ -259,7 +230,7 @@ class _Desk:
             self._flight.board.post(answer)
 
     def _call(self, calls: RankCalls, verb: Verb) -> Awaitable[RankState]:
-        reshape, times = self._flight.reshape, self._flight.times
+        reshape, times = self._flight.question.reshape, self._flight.times
         match verb:
             case Verb.PREPARE:
                 is_boundary = reshape.mode is PlanMode.BOUNDARY

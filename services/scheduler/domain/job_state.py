@@ -5,14 +5,15 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 
-from evenkeel.history.records import CulpritRecord, IncidentEventRecord, RankExitRecord
-from evenkeel.history.vocabulary import IncidentEventKind, JobState, PlanMode, VerdictKind
+from evenkeel.history.records import CulpritRecord, IncidentEventRecord, JobRecord, PlanRecord, RankExitRecord
+from evenkeel.history.vocabulary import IncidentEventKind, JobState, VerdictKind
 from evenkeel.layouts.layout import Layout
 from evenkeel.layouts.model import ModelSpec
 from evenkeel.planning.costs.cost_model import ASSUMED_WORKLOAD, CostModel, Workload
 from evenkeel.planning.costs.links import SlowLink
 from evenkeel.planning.costs.price import TransitionCosts
 from evenkeel.planning.situation import Situation
+from evenkeel.services.scheduler.dispatch.protocol import Decision
 from evenkeel.services.scheduler.domain.stuck import Stuck, StuckReason
 from evenkeel.services.scheduler.plans.hindsight import Hindsight
 from evenkeel.services.scheduler.plans.outlook import Outlook
@@ -111,15 +112,25 @@ class OpenIncident:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanInFlight:
-    """A plan on its way to the ranks; ``throughputs`` are those of the ranks that it could use."""
+    """A plan on its way to the ranks.
 
-    plan_id: str
-    mode: PlanMode
-    epoch: int
-    layout: Layout
-    incident_id: str | None
-    started_at_unix_seconds: float
-    throughputs: Mapping[int, float] = field(default_factory=dict)
+    Attributes:
+        record: The plan.
+        participants: Processes (rank, incarnation) that it counts on.
+        decision: What was decided on it, durably: no rank can go back from it. None = nothing yet.
+    """
+
+    record: PlanRecord
+    participants: frozenset[tuple[int, int]] = frozenset()
+    decision: Decision | None = None
+
+    def is_intact(self, ranks: Mapping[int, RankInfo]) -> bool:
+        """Whether all processes that it counts on are alive and those of their ranks.
+
+        Args:
+            ranks: The process of each rank that counts now.
+        """
+        return self.participants <= {(info.rank, info.incarnation) for info in ranks.values() if info.alive}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,18 +138,14 @@ class AppliedPlan:
     """The plan in force, until its effect is measured.
 
     Attributes:
-        plan_id: Its id.
-        epoch: Its epoch.
+        record: The plan.
         first_iteration: First iteration under it.
         workload: What the job was known to be made of when it was made; None = not known any more.
-        throughputs: Of its ranks, as it was made for.
     """
 
-    plan_id: str
-    epoch: int
+    record: PlanRecord
     first_iteration: int
     workload: Workload | None = None
-    throughputs: Mapping[int, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,10 +240,14 @@ class JobKnowledge:
         }
 
     @property
+    def counted_on(self) -> set[int]:
+        """Ranks of the layout in force and of the plan in flight."""
+        return {*self.layout.ranks, *(self.flight.record.layout.ranks if self.flight else ())}
+
+    @property
     def lost(self) -> tuple[int, ...]:
         """Ranks that are counted on, by the layout in force or by the plan in flight, and are gone."""
-        counted = set(self.layout.ranks) | (set(self.flight.layout.ranks) if self.flight else set())
-        return tuple(rank for rank in sorted(counted) if rank in self.vacant or not self.ranks[rank].alive)
+        return tuple(rank for rank in sorted(self.counted_on) if rank in self.vacant or not self.ranks[rank].alive)
 
     @property
     def unregistered(self) -> tuple[int, ...]:
@@ -319,3 +330,19 @@ class JobKnowledge:
     def with_rank(self, info: RankInfo) -> "JobKnowledge":
         """The job with one rank's process replaced."""
         return replace(self, ranks={**self.ranks, info.rank: info})
+
+
+def new_job(record: JobRecord) -> JobKnowledge:
+    """The state of a job that just registered."""
+    ranks = (*record.layout.ranks, *record.layout.standbys)
+    return JobKnowledge(
+        job_id=record.job_id,
+        tenant=record.tenant,
+        name=record.name,
+        model=record.model,
+        registered_at=record.registered_at,
+        home=record.layout,
+        layout=record.layout,
+        layouts={0: record.layout},
+        ranks={rank: RankInfo(rank=rank) for rank in ranks},
+    )

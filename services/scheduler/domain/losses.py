@@ -47,7 +47,8 @@ def with_standstill(job: JobKnowledge, at: datetime) -> JobKnowledge:
         and any(one.accuses(rank) for rank in job.layout.ranks)
     )
     if not gone and job.flight is not None:
-        return with_loss(job, job.flight.incident_id, end - job.flight.started_at_unix_seconds)
+        plan = job.flight.record
+        return with_loss(job, plan.incident_id, end - plan.proposed_at.timestamp())
     for (begin, incident_id), (until, _) in zip(gone, [*gone[1:], (end, "")], strict=True):
         job = with_loss(job, incident_id, min(until, end) - begin)
     return job

@@ -116,9 +116,9 @@ def on_profile(job: JobKnowledge, profile: JobProfile) -> tuple[JobKnowledge, Me
         job = replace(job, workload=cost.workload, correction=correction)
     else:
         job = replace(job, workload=fresh)
-    if plan is None or plan.epoch != profile.epoch:
+    if plan is None or plan.record.epoch != profile.epoch:
         return job, None
-    throughputs = {**speeds, **plan.throughputs}
+    throughputs = {**speeds, **(plan.record.throughputs or {})}
     seconds = for_equal_work(
         CostModel(job.model, fresh), job.layout, throughputs, plan.workload, profile.iteration_seconds
     )

@@ -76,8 +76,7 @@ def promoted(job: JobKnowledge) -> JobKnowledge:
     Where nothing can be made of those that are left, they take over the dead's places too: what they lack comes from a
     copy or from disk. In a job that cannot be reshaped they take their places at once: its loop sees to what they lack.
     """
-    counted = set(job.layout.ranks) | (set(job.flight.layout.ranks) if job.flight else set())
-    can_reshape = job.can_reshape
+    counted, can_reshape = job.counted_on, job.can_reshape
     for rank, newcomer in sorted(job.newcomers.items()):
         dead = job.stuck and job.flight is None and not job.ranks[rank].alive
         taken_over = rank not in counted or dead or not can_reshape

@@ -16,7 +16,6 @@ from evenkeel.history.records import (
     VerdictRecord,
 )
 from evenkeel.history.vocabulary import IncidentEventKind, PlanMode, VerdictKind
-from evenkeel.layouts.layout import Layout
 from evenkeel.services.scheduler.domain.flips import flipped
 from evenkeel.services.scheduler.domain.job_state import (
     HEALTHY,
@@ -294,28 +293,21 @@ def _rejoined(job: JobKnowledge, verdict: VerdictRecord, culprits: Sequence[Culp
     return Transition(job=job, records=tuple(over))
 
 
-def on_applied(
-    job: JobKnowledge, *, epoch: int, layout: Layout, plan_id: str, first_iteration: int, at: datetime
-) -> Transition:
-    """Every rank of the new layout runs it. Deaths whose rank is back in its place are resolved."""
-    flight = job.flight
-    if flight is not None and flight.epoch == epoch and flight.mode is PlanMode.RECOVER:
+def on_applied(job: JobKnowledge, *, first_iteration: int, at: datetime) -> Transition:
+    """Every rank of the layout of the plan in flight runs it. Deaths whose rank is back in its place are resolved."""
+    assert job.flight is not None, "it is a plan in flight that is applied"
+    plan = job.flight.record
+    if plan.mode is PlanMode.RECOVER:
         job = with_standstill(job, at)
     job = replace(
         job,
-        epoch=epoch,
-        layout=layout,
-        layouts={**job.layouts, epoch: layout},
-        top_epoch=max(job.top_epoch, epoch),
+        epoch=plan.epoch,
+        layout=plan.layout,
+        layouts={**job.layouts, plan.epoch: plan.layout},
+        top_epoch=max(job.top_epoch, plan.epoch),
         flight=None,
-        answered={} if flight is None else flight.throughputs,
-        unmeasured=AppliedPlan(
-            plan_id=plan_id,
-            epoch=epoch,
-            first_iteration=first_iteration,
-            workload=job.workload,
-            throughputs={} if flight is None else flight.throughputs,
-        ),
+        answered=plan.throughputs or {},
+        unmeasured=AppliedPlan(record=plan, first_iteration=first_iteration, workload=job.workload),
         stuck=None,
         vacant=frozenset(),
         running_since_unix_seconds=at.timestamp(),
@@ -323,5 +315,5 @@ def on_applied(
         iteration=min(job.iteration, first_iteration - 1),
     )
     job, over = in_their_places(job, at)
-    job, accounts = all_accounts(job, at, reference=plan_id)
+    job, accounts = all_accounts(job, at, reference=plan.plan_id)
     return Transition(job=job, records=(*over, *accounts))

@@ -160,7 +160,7 @@ def _parked(draft: Draft, *, beside: int = -1) -> list[int]:
 
 def _may_recover(draft: Draft) -> bool:
     flight = draft.known.flight
-    return not draft.known.stuck and (flight is None or flight.mode is not PlanMode.RECOVER)
+    return not draft.known.stuck and (flight is None or flight.record.mode is not PlanMode.RECOVER)
 
 
 def _is_there(answer: RankState | Silence) -> bool:

@@ -9,42 +9,28 @@ from evenkeel.services.scheduler.dispatch.protocol import CannotReshapeError, De
 from evenkeel.services.scheduler.domain.job_state import PlanInFlight
 from evenkeel.services.scheduler.domain.stuck import Stuck, StuckReason
 from evenkeel.services.scheduler.domain.transitions import on_applied
-from evenkeel.services.scheduler.jobs.job import ActivePlan
 from evenkeel.services.scheduler.jobs.steps import AwaitPossible, Draft
 from evenkeel.services.scheduler.plans.records import decision_to_document, note_of
 
 
-def take_off(draft: Draft, flight: PlanInFlight, record: PlanRecord) -> None:
-    """A plan goes on its way to the ranks.
-
-    Args:
-        draft: The step.
-        flight: The plan as the state has it.
-        record: The plan as the history has it.
-    """
+def take_off(draft: Draft, plan: PlanRecord) -> None:
+    """A plan goes on its way to the ranks."""
     known = draft.known
-    concerned = {*known.layout.ranks, *flight.layout.ranks}
+    concerned = {*known.layout.ranks, *plan.layout.ranks}
     counted = [one for one in known.ranks.values() if one.alive and one.address and one.rank in concerned]
-    draft.job = replace(
-        draft.job,
-        known=replace(known, flight=flight, top_epoch=max(known.top_epoch, flight.epoch), stuck=None),
-        plan=ActivePlan(
-            flight=flight,
-            record=record,
-            participants=frozenset((one.rank, one.incarnation) for one in counted),
-        ),
-        must_recover=False,
-        question=None,
-    )
-    draft.propose(record)
+    participants = frozenset((one.rank, one.incarnation) for one in counted)
+    flight = PlanInFlight(record=plan, participants=participants)
+    known = replace(known, flight=flight, top_epoch=max(known.top_epoch, plan.epoch), stuck=None)
+    draft.job = replace(draft.job, known=known, must_recover=False, question=None)
+    draft.propose(plan)
 
 
 def ground(draft: Draft, why: str) -> None:
     """The plan on its way, if any, flies no more: undecided it is aborted, decided it stands until overtaken."""
-    run = draft.job.plan
-    draft.job = replace(draft.job, known=replace(draft.known, flight=None), plan=None)
-    if run is not None:
-        _take_back(draft, run, why)
+    flight = draft.known.flight
+    if flight is not None:
+        draft.known = replace(draft.known, flight=None)
+        _take_back(draft, flight, why)
 
 
 def overtaken_ends(draft: Draft, detail: str) -> list[PlanEventRecord]:
@@ -54,56 +40,44 @@ def overtaken_ends(draft: Draft, detail: str) -> list[PlanEventRecord]:
     return [PlanEventRecord(plan_id=one, state=PlanState.ABORTED, at=at, detail=detail) for one in ids]
 
 
-def agreed(draft: Draft, run: ActivePlan, decision: Decision) -> None:
+def agreed(draft: Draft, flight: PlanInFlight, decision: Decision) -> None:
     """The ranks' answers allow it: decided, once that is durable."""
-    flight, known = run.flight, draft.known
-    draft.enter(run.record, PlanState.COMMITTED, decision=decision_to_document(decision, flight.mode))
-    draft.job = replace(
-        draft.job,
-        known=replace(known, layouts={**known.layouts, flight.epoch: flight.layout}),
-        plan=replace(run, decision=decision),
-    )
+    plan, known = flight.record, draft.known
+    draft.enter(plan, PlanState.COMMITTED, decision=decision_to_document(decision, plan.mode))
+    layouts = {**known.layouts, plan.epoch: plan.layout}
+    draft.known = replace(known, layouts=layouts, flight=replace(flight, decision=decision))
 
 
-def applied(draft: Draft, run: ActivePlan, first_iteration: int) -> None:
+def applied(draft: Draft, flight: PlanInFlight, first_iteration: int) -> None:
     """Every rank of its layout runs it."""
-    flight = run.flight
-    outcome = on_applied(
-        draft.known,
-        epoch=flight.epoch,
-        layout=flight.layout,
-        plan_id=flight.plan_id,
-        first_iteration=first_iteration,
-        at=draft.moment.at,
-    )
-    draft.enter(run.record, PlanState.APPLIED, first_iteration=first_iteration)
-    draft.save += [*outcome.records, *overtaken_ends(draft, f"overtaken by {flight.plan_id}")]
-    draft.job = replace(
-        draft.job, known=outcome.job, plan=None, in_force=run.record, num_failures=0, num_second_looks=0
-    )
+    plan = flight.record
+    outcome = on_applied(draft.known, first_iteration=first_iteration, at=draft.moment.at)
+    draft.enter(plan, PlanState.APPLIED, first_iteration=first_iteration)
+    draft.save += [*outcome.records, *overtaken_ends(draft, f"overtaken by {plan.plan_id}")]
+    draft.job = replace(draft.job, known=outcome.job, num_failures=0, num_second_looks=0)
 
 
-def failed(draft: Draft, run: ActivePlan, error: Exception) -> None:
+def failed(draft: Draft, flight: PlanInFlight, error: Exception) -> None:
     """Nobody changed: note it, and learn the ranks' epochs."""
-    flight, known, at = run.flight, draft.known, draft.moment.at
-    draft.note("plan failed", plan_id=flight.plan_id, error=str(error))
+    plan, known, at = flight.record, draft.known, draft.moment.at
+    draft.note("plan failed", plan_id=plan.plan_id, error=str(error))
     promised = error.promised.epoch if isinstance(error, StaleBallotError) else 0
     heard = (state.newest_epoch for state in draft.moment.states.values())
-    highest = max([known.top_epoch, flight.epoch, promised, *heard])
+    highest = max([known.top_epoch, plan.epoch, promised, *heard])
     known = replace(known, flight=None, changed=True, top_epoch=highest)
     if isinstance(error, CannotReshapeError):
         known = known.with_rank(replace(known.ranks[error.rank], can_reshape=False))
     # A boundary that some ranks wait for and others refuse never comes: only a recovery gets past it.
-    recovers = flight.mode is PlanMode.RECOVER
-    must_recover = run.decision is not None or recovers or isinstance(error, RecoveryNeededError)
-    draft.job = replace(draft.job, known=known, plan=None, must_recover=must_recover)
+    recovers = plan.mode is PlanMode.RECOVER
+    must_recover = flight.decision is not None or recovers or isinstance(error, RecoveryNeededError)
+    draft.job = replace(draft.job, known=known, must_recover=must_recover)
     if isinstance(error, NoAgreementError) and recovers:
         nothing = isinstance(error, NothingLeftError)
         get_stuck(draft, StuckReason.NOTHING_HELD if nothing else StuckReason.NO_AGREEMENT, str(error))
-    _take_back(draft, run, str(error))
+    _take_back(draft, flight, str(error))
     stuck = draft.known.stuck
-    if run.decision is None and flight.incident_id and stuck:
-        draft.save.append(note_of(flight, str(error), at=at))
+    if flight.decision is None and plan.incident_id and stuck:
+        draft.save.append(note_of(plan, str(error), at=at))
     if stuck and isinstance(error, NothingLeftError):
         draft.then.append(AwaitPossible(stuck))
 
@@ -115,8 +89,8 @@ def get_stuck(draft: Draft, reason: StuckReason, detail: str) -> None:
         draft.known = replace(draft.known, stuck=Stuck(reason=reason, detail=detail, since=draft.moment.at))
 
 
-def _take_back(draft: Draft, run: ActivePlan, why: str) -> None:
-    if run.decision is not None:
-        draft.job = replace(draft.job, overtaken=(*draft.job.overtaken, run.flight.plan_id))
+def _take_back(draft: Draft, flight: PlanInFlight, why: str) -> None:
+    if flight.decision is not None:
+        draft.job = replace(draft.job, overtaken=(*draft.job.overtaken, flight.record.plan_id))
     else:
-        draft.enter(run.record, PlanState.ABORTED, detail=why)
+        draft.enter(flight.record, PlanState.ABORTED, detail=why)

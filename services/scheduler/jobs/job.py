@@ -4,10 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from evenkeel.history.records import PlanRecord
 from evenkeel.history.vocabulary import JobState
-from evenkeel.services.scheduler.dispatch.protocol import Decision
-from evenkeel.services.scheduler.domain.job_state import JobKnowledge, PlanInFlight, PlanNeed, RankInfo
+from evenkeel.services.scheduler.domain.job_state import JobKnowledge, PlanNeed, RankInfo
 
 Process = tuple[int, int]
 """A process of a rank: (rank, incarnation)."""
@@ -46,31 +44,6 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ActivePlan:
-    """A plan on its way to the ranks.
-
-    Attributes:
-        flight: The plan as the job's state has it.
-        record: The plan as the history has it.
-        participants: Processes that it counts on.
-        decision: What was decided on it, durably: no rank can go back from it. None = nothing yet.
-    """
-
-    flight: PlanInFlight
-    record: PlanRecord
-    participants: frozenset[Process]
-    decision: Decision | None = None
-
-    def is_intact(self, ranks: Mapping[int, RankInfo]) -> bool:
-        """Whether all processes that it counts on are alive and those of their ranks.
-
-        Args:
-            ranks: The process of each rank that counts now.
-        """
-        return self.participants <= {(info.rank, info.incarnation) for info in ranks.values() if info.alive}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """One job.
 
@@ -78,8 +51,6 @@ class Job:
         known: What is known of it.
         salt: A word of whoever goes on with it now: no other names a plan like this.
         said: The state that the history knows.
-        plan: The plan on its way, if any; ``known.flight`` is the same plan.
-        in_force: The plan in force, if its effect is not measured yet.
         overtaken: Ids of decided plans that no rank will be seen to run any more, and whose end is not recorded yet.
         must_recover: Some rank waits for a recovery, though nobody is gone.
         question: What the planner is asked.
@@ -97,8 +68,6 @@ class Job:
     known: JobKnowledge
     salt: str
     said: JobState
-    plan: ActivePlan | None = None
-    in_force: PlanRecord | None = None
     overtaken: tuple[str, ...] = ()
     must_recover: bool = False
     question: Question | None = None

@@ -9,13 +9,11 @@ from dataclasses import replace
 from functools import reduce
 
 from evenkeel.history.errors import FinishedJobError, UnknownRankError
-from evenkeel.history.records import JobRecord, RankExitRecord, RankRecord, VerdictRecord
+from evenkeel.history.records import JobRecord, JobStateRecord, RankExitRecord, RankRecord, VerdictRecord
 from evenkeel.history.vocabulary import JobState, PlanState
-from evenkeel.services.scheduler.domain.changes import JobStateRecord
 from evenkeel.services.scheduler.domain.exits import not_started, on_exits
-from evenkeel.services.scheduler.domain.job_state import JobKnowledge, PlanNeed
+from evenkeel.services.scheduler.domain.job_state import JobKnowledge, PlanNeed, new_job
 from evenkeel.services.scheduler.domain.losses import due_accounts, with_standstill
-from evenkeel.services.scheduler.domain.new_job import new_job
 from evenkeel.services.scheduler.domain.profiles import JobProfile, Measured, on_profile
 from evenkeel.services.scheduler.domain.replacements import hanging, in_their_places, on_rank_registered
 from evenkeel.services.scheduler.domain.transitions import on_verdict
@@ -81,7 +79,7 @@ def _take(draft: Draft, event: events.Event) -> None:
 
 def _begin(draft: Draft, again: bool) -> None:
     """Somebody goes on with the job: all that was under way and is not in its state begins anew."""
-    known, rules, run = draft.known, draft.moment.rules, draft.job.plan
+    known, rules, flight = draft.known, draft.moment.rules, draft.known.flight
     left = known.registered_at.timestamp() + rules.start_deadline_seconds - draft.moment.at.timestamp()
     draft.set_timer(Timer.START, max(0.0, left))
     if not again:
@@ -90,10 +88,10 @@ def _begin(draft: Draft, again: bool) -> None:
     if draft.job.seen_to_end:
         draft.set_timer(Timer.ENDED, rules.ended_seconds)
     draft.then += [Evict(info, known.top_epoch) for info in hanging(known)]
-    if run is not None and run.decision is None:
+    if flight is not None and flight.decision is None:
         flights.ground(draft, "the scheduler began anew before it was decided")
-    elif run is not None:
-        draft.note("finishing a decided plan", plan_id=run.flight.plan_id, epoch=run.flight.epoch)
+    elif flight is not None:
+        draft.note("finishing a decided plan", plan_id=flight.record.plan_id, epoch=flight.record.epoch)
     planning.react(draft)
 
 
@@ -155,10 +153,7 @@ def _profile(draft: Draft, profile: JobProfile) -> None:
 
 def _measured(draft: Draft, measured: Measured) -> None:
     """Of the plan in force: what it did, beside what was predicted."""
-    record = draft.job.in_force
-    draft.job = replace(draft.job, in_force=None)
-    if record is None or record.plan_id != measured.plan.plan_id:
-        return
+    record = measured.plan.record
     levers = [action.lever for action in record.actions]
     hindsight = draft.known.hindsight.after(record.predicted_seconds, measured.seconds, levers)
     draft.known = replace(draft.known, hindsight=hindsight)

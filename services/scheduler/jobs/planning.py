@@ -8,7 +8,7 @@ from evenkeel.layouts.rank_state import RankPhase
 from evenkeel.planning.solution import NoPlanError, Solution
 from evenkeel.services.scheduler.dispatch.protocol import StaleBallotError
 from evenkeel.services.scheduler.domain.advice import Advice, advice_on
-from evenkeel.services.scheduler.domain.job_state import JobKnowledge, PlanInFlight, PlanNeed
+from evenkeel.services.scheduler.domain.job_state import JobKnowledge, PlanNeed
 from evenkeel.services.scheduler.domain.replacements import promoted
 from evenkeel.services.scheduler.domain.stuck import StuckReason
 from evenkeel.services.scheduler.jobs import flights
@@ -27,9 +27,10 @@ _MOST_NAMED = 8
 
 def react(draft: Draft) -> None:
     """Ask for what the state needs; take back a plan that counts on somebody who is gone."""
-    need, run = _need(draft), draft.job.plan
+    need, flight = _need(draft), draft.known.flight
     if need is PlanNeed.RECOVER:
-        if run is None or run.flight.mode is not _mode(draft.known, need) or not run.is_intact(draft.known.ranks):
+        is_made = flight is not None and flight.record.mode is _mode(draft.known, need)
+        if not is_made or flight is None or not flight.is_intact(draft.known.ranks):
             flights.ground(draft, "somebody it counts on is gone")
             _ask(draft, need)
     elif need is not PlanNeed.NONE and _awaits_profile(draft):
@@ -40,21 +41,21 @@ def react(draft: Draft) -> None:
 
 def on_run(draft: Draft, event: Event) -> None:
     """Something happened to a plan; what is not about the plan that is under way now changes nothing."""
-    run = draft.job.plan
+    flight = draft.known.flight
     if isinstance(event, Solved):
         _solved(draft, event)
     elif isinstance(event, Possible):
-        if draft.known.stuck == event.stuck and draft.known.flight is None:
+        if draft.known.stuck == event.stuck and flight is None:
             draft.known = replace(draft.known, stuck=None, changed=True)
             react(draft)
-    elif isinstance(event, Agreed | Applied | Failed) and run is not None and run.flight.plan_id == event.plan_id:
+    elif isinstance(event, Agreed | Applied | Failed) and flight and flight.record.plan_id == event.plan_id:
         if isinstance(event, Agreed):
-            flights.agreed(draft, run, event.decision)
+            flights.agreed(draft, flight, event.decision)
         elif isinstance(event, Applied):
-            flights.applied(draft, run, event.first_iteration)
+            flights.applied(draft, flight, event.first_iteration)
             react(draft)
         else:
-            flights.failed(draft, run, event.error)
+            flights.failed(draft, flight, event.error)
             _after_failure(draft, event.error)
 
 
@@ -151,7 +152,7 @@ def _solved(draft: Draft, event: Solved) -> None:
             draft.set_timer(Timer.AGAIN, _LONGEST_RETRY_SECONDS)
     else:
         _weigh(draft, event.answer, _mode(draft.known, question.need), event.seconds)
-        if event.is_makeshift and draft.job.plan is not None:
+        if event.is_makeshift and draft.known.flight is not None:
             # Once it is applied the planner is asked what would be better.
             draft.known = replace(draft.known, changed=True)
 
@@ -170,23 +171,17 @@ def _weigh(draft: Draft, solution: Solution, mode: PlanMode, solve_seconds: floa
             draft.set_timer(Timer.SECOND_LOOK, min(seconds, _LONGEST_SECOND_LOOK_SECONDS))
             draft.job = replace(draft.job, num_second_looks=draft.job.num_second_looks + 1)
         return
-    epoch = known.top_epoch + 1
-    flight = _flight(draft, solution, mode, f"{known.job_id}-{epoch}-{draft.job.salt}", known.cause)
-    record = plan_record(known, flight, solution, why=decision.reason, solve_seconds=solve_seconds, at=at)
-    flights.take_off(draft, flight, record)
-
-
-def _flight(draft: Draft, solution: Solution, mode: PlanMode, plan_id: str, incident_id: str | None) -> PlanInFlight:
-    """A plan that is made now, for the next epoch that was never used."""
-    return PlanInFlight(
-        plan_id=plan_id,
-        mode=mode,
-        epoch=draft.known.top_epoch + 1,
-        layout=solution.layout,
-        incident_id=incident_id,
-        started_at_unix_seconds=draft.moment.at.timestamp(),
-        throughputs=draft.known.usable,
+    record = plan_record(
+        known,
+        solution,
+        mode,
+        plan_id=f"{known.job_id}-{known.top_epoch + 1}-{draft.job.salt}",
+        incident_id=known.cause,
+        why=decision.reason,
+        solve_seconds=solve_seconds,
+        at=at,
     )
+    flights.take_off(draft, record)
 
 
 def _advise(draft: Draft, event: Solved) -> None:
@@ -211,8 +206,16 @@ def _advise(draft: Draft, event: Solved) -> None:
     if decision.choice is Choice.KEEP:
         draft.save.append(replace(note, detail=f"{advice.text} {decision.reason}"))
         return
-    flight = _flight(draft, event.answer, mode, advice.advice_id, advice.incident_id)
-    record = plan_record(known, flight, event.answer, why=decision.reason, solve_seconds=event.seconds, at=at)
+    record = plan_record(
+        known,
+        event.answer,
+        mode,
+        plan_id=advice.advice_id,
+        incident_id=advice.incident_id,
+        why=decision.reason,
+        solve_seconds=event.seconds,
+        at=at,
+    )
     is_new, num_told = draft.job.advised != advice.advice_id, len(draft.then)
     draft.job = replace(draft.job, advised=advice.advice_id)
     draft.save.append(record)

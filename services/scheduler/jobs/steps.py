@@ -5,14 +5,39 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from evenkeel.history.records import PlanEventRecord, PlanRecord, PlanStatus, VerdictRecord
+from evenkeel.history.records import (
+    IncidentEventRecord,
+    IncidentRecord,
+    JobRecord,
+    JobStateRecord,
+    PlanEventRecord,
+    PlanRecord,
+    PlanStatus,
+    RankExitRecord,
+    RankRecord,
+    VerdictRecord,
+    WorkingStateRecord,
+)
 from evenkeel.history.vocabulary import PlanState
 from evenkeel.layouts.rank_state import RankState
-from evenkeel.services.scheduler.domain.changes import JobChange
 from evenkeel.services.scheduler.domain.job_state import JobKnowledge, RankInfo
 from evenkeel.services.scheduler.domain.stuck import Stuck
 from evenkeel.services.scheduler.jobs.job import Job, Process, TimerKey
 from evenkeel.services.scheduler.jobs.rules import Rules
+
+JobChange = (
+    JobRecord
+    | RankRecord
+    | RankExitRecord
+    | JobStateRecord
+    | VerdictRecord
+    | IncidentRecord
+    | IncidentEventRecord
+    | PlanRecord
+    | PlanEventRecord
+    | WorkingStateRecord
+)
+"""What can be added to the history of a job."""
 
 
 @dataclass(frozen=True, slots=True)

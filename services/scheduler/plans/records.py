@@ -10,30 +10,42 @@ from evenkeel.layouts.layout import Layout
 from evenkeel.layouts.rank_state import StandIn
 from evenkeel.planning.solution import Solution
 from evenkeel.services.scheduler.dispatch.protocol import Decision
-from evenkeel.services.scheduler.domain.job_state import JobKnowledge, PlanInFlight
+from evenkeel.services.scheduler.domain.job_state import JobKnowledge
 
 
 def plan_record(
-    job: JobKnowledge, flight: PlanInFlight, solution: Solution, *, why: str, solve_seconds: float, at: datetime
+    job: JobKnowledge,
+    solution: Solution,
+    mode: PlanMode,
+    *,
+    plan_id: str,
+    incident_id: str | None,
+    why: str,
+    solve_seconds: float,
+    at: datetime,
 ) -> PlanRecord:
-    """A proposed plan. Predicted seconds are 0 for a job without a profile: nothing is known of its speed.
+    """A plan that is proposed now, for the next epoch that was never used.
+
+    Predicted seconds are 0 for a job without a profile: nothing is known of its speed.
 
     Args:
         job: The job.
-        flight: Id, mode, epoch and layout.
         solution: What the solver found.
+        mode: How it is to be applied.
+        plan_id: Its id.
+        incident_id: What it answers.
         why: Why it pays.
         solve_seconds: Seconds that the solver took.
-        at: When it was proposed.
+        at: Now.
     """
     known = 1.0 if job.workload is not None else 0.0
     return PlanRecord(
-        plan_id=flight.plan_id,
+        plan_id=plan_id,
         job_id=job.job_id,
-        incident_id=flight.incident_id,
-        mode=flight.mode,
-        epoch=flight.epoch,
-        layout=flight.layout,
+        incident_id=incident_id,
+        mode=mode,
+        epoch=job.top_epoch + 1,
+        layout=solution.layout,
         actions=tuple(
             ActionRecord(lever=a.lever, description=a.description, gain_seconds=a.gain_seconds * known)
             for a in solution.actions
@@ -49,30 +61,17 @@ def plan_record(
         reason=f"{solution.reason} {why}",
         solve_seconds=solve_seconds,
         proposed_at=at,
-        throughputs=flight.throughputs,
+        throughputs=job.usable,
     )
 
 
-def flight_again(plan: PlanRecord) -> PlanInFlight:
-    """A plan that was decided before the scheduler restarted."""
-    return PlanInFlight(
-        plan_id=plan.plan_id,
-        mode=plan.mode,
-        epoch=plan.epoch,
-        layout=plan.layout,
-        incident_id=plan.incident_id,
-        started_at_unix_seconds=plan.proposed_at.timestamp(),
-        throughputs=plan.throughputs or {},
-    )
-
-
-def note_of(flight: PlanInFlight, problem: str, *, at: datetime) -> IncidentEventRecord:
+def note_of(plan: PlanRecord, problem: str, *, at: datetime) -> IncidentEventRecord:
     """What a person should know of an incident: a plan for it was refused, and the job stands still."""
-    assert flight.incident_id is not None, "a note belongs to an incident"
+    assert plan.incident_id is not None, "a note belongs to an incident"
     return IncidentEventRecord(
-        incident_id=flight.incident_id,
+        incident_id=plan.incident_id,
         kind=IncidentEventKind.NOTE,
-        reference=flight.plan_id,
+        reference=plan.plan_id,
         at=at,
         detail=f"the job cannot go on: {problem}",
     )

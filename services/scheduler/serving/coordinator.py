@@ -9,6 +9,7 @@ from functools import partial
 
 import structlog
 
+from evenkeel.history import reads
 from evenkeel.history.errors import FinishedJobError, JobConflictError, JobIdUsedError, UnknownJobError
 from evenkeel.history.records import JobRecord, RankExitRecord, RankRecord, VerdictRecord
 from evenkeel.history.vocabulary import JobState
@@ -55,7 +56,7 @@ class Coordinator:
         Raises:
             OperationalError, InterfaceError, OSError, TimeoutError: The database is away.
         """
-        waiting = [job_id for job_id in await self._parts.store.unfinished_jobs() if job_id not in self._jobs]
+        waiting = [job_id for job_id in await self._parts.store.read(reads.unfinished_jobs) if job_id not in self._jobs]
         for first in range(0, len(waiting), _MOST_AT_ONCE):
             await self._take_up(waiting[first : first + _MOST_AT_ONCE])
         return len(self._jobs)
@@ -111,7 +112,7 @@ class Coordinator:
         """See :class:`evenkeel.services.scheduler.adapters.fleet_port.FleetPort`."""
         job = self._jobs.get(job_id)
         if job is None:
-            if await self._parts.store.get_job(job_id) is None:
+            if await self._parts.store.read(reads.get_job, job_id) is None:
                 raise UnknownJobError(job_id)
             return
         await completed(job.finish(failure))
@@ -169,7 +170,7 @@ class Coordinator:
             job.take_suspicion(suspicion)
 
     async def _has_finished(self, job_id: str) -> bool:
-        known = await self._parts.store.get_job(job_id)
+        known = await self._parts.store.read(reads.get_job, job_id)
         return known is not None and known.state is JobState.FINISHED
 
     def _known(self, job_id: str) -> ServedJob:

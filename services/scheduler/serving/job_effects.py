@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 
 import structlog
 
@@ -11,20 +11,19 @@ from evenkeel.planning.costs.price import TransitionCosts
 from evenkeel.planning.search.solver import solve_at_once
 from evenkeel.planning.solution import NoPlanError, Solution
 from evenkeel.services.scheduler.dispatch.agreement import NoAgreementError
-from evenkeel.services.scheduler.dispatch.board import StateBoard
 from evenkeel.services.scheduler.dispatch.protocol import (
     Decision,
     RankAwayError,
     RankCalls,
     RankRefusedError,
-    Reshape,
 )
+from evenkeel.services.scheduler.dispatch.question import question_of
 from evenkeel.services.scheduler.dispatch.two_phase import Flight
-from evenkeel.services.scheduler.domain.job_state import JobKnowledge
+from evenkeel.services.scheduler.domain.job_state import JobKnowledge, PlanInFlight
 from evenkeel.services.scheduler.domain.stuck import Stuck
 from evenkeel.services.scheduler.domain.suspicion import Suspicion
 from evenkeel.services.scheduler.jobs import events, steps
-from evenkeel.services.scheduler.jobs.job import ActivePlan, Job, TimerKey
+from evenkeel.services.scheduler.jobs.job import Job, TimerKey
 from evenkeel.services.scheduler.serving.parts import JobReports, Parts
 from evenkeel.services.scheduler.serving.probing import Prober
 from evenkeel.services.scheduler.serving.processes import Processes, Spawn
@@ -106,18 +105,24 @@ class JobEffects:
 
     def fly(self, job: Job) -> None:
         """Have the job's plan on its way to the ranks, and no other."""
-        plan, known = job.plan, job.known
+        known, plan = job.known, job.known.flight
         self._awaited = None if known.finished else known.stuck
         if self._flying is not None:
             plan_id, task = self._flying
-            if plan is not None and plan.flight.plan_id == plan_id:
+            if plan is not None and plan.record.plan_id == plan_id:
                 return
             task.cancel()
             self._flying = None
         if plan is not None:
             calls = self._processes.calls(info for info in known.ranks.values() if info.alive)
-            self._flight = flight = flight_of(known, plan, calls, self._processes.board, self._spawn, self._parts)
-            self._flying = plan.flight.plan_id, self._spawn(self._fly(plan, flight))
+            self._flight = flight = Flight(
+                question=question_of(known, plan.record, frozenset(calls), self._parts.leadership.term),
+                calls=calls,
+                board=self._processes.board,
+                spawn=self._spawn,
+                times=self._parts.times,
+            )
+            self._flying = plan.record.plan_id, self._spawn(self._fly(plan, flight))
 
     def probe(self, known: JobKnowledge, suspicion: Suspicion) -> None:
         """Answer a suspicion, in the background."""
@@ -161,8 +166,8 @@ class JobEffects:
         answers = await asyncio.gather(*(_status(client, ask.seconds) for client in clients.values()))
         self._put(events.Answered(ask.why, dict(zip(clients, answers, strict=True))))
 
-    async def _fly(self, plan: ActivePlan, flight: Flight) -> None:
-        plan_id = plan.flight.plan_id
+    async def _fly(self, plan: PlanInFlight, flight: Flight) -> None:
+        plan_id = plan.record.plan_id
 
         async def decided(decision: Decision) -> None:
             await self._take(events.Agreed(plan_id, decision))
@@ -178,34 +183,6 @@ class JobEffects:
         assert self._flight is not None, "it is a plan that failed"
         if await self._flight.until_possible(lambda: self._awaited == stuck):
             self._put(events.Possible(stuck))
-
-
-def flight_of(
-    known: JobKnowledge, plan: ActivePlan, calls: Mapping[int, RankCalls], board: StateBoard, spawn: Spawn, parts: Parts
-) -> Flight:
-    """Who takes a plan to the ranks that it concerns, and tells all others of ``calls``."""
-    in_flight = plan.flight
-    concerned = {*known.layout.ranks, *in_flight.layout.ranks}
-    reshape = Reshape(
-        job_id=known.job_id,
-        plan_id=in_flight.plan_id,
-        epoch=in_flight.epoch,
-        mode=in_flight.mode,
-        to_layout=in_flight.layout,
-        term=parts.leadership.term,
-    )
-    return Flight(
-        reshape=reshape,
-        model=known.model,
-        epoch=known.epoch,
-        layout=known.layout,
-        layouts=known.layouts,
-        calls={rank: each for rank, each in calls.items() if rank in concerned},
-        others={rank: each for rank, each in calls.items() if rank not in concerned},
-        board=board,
-        spawn=spawn,
-        times=parts.times,
-    )
 
 
 def _solved_at_once(known: JobKnowledge, transition: TransitionCosts, problem: Exception) -> Solution | NoPlanError:

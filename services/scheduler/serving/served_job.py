@@ -11,12 +11,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 import structlog
 
-from evenkeel.history.records import JobRecord, RankExitRecord, RankRecord, StoredJob, VerdictRecord
+from evenkeel.history.records import JobRecord, JobStateRecord, RankExitRecord, RankRecord, StoredJob, VerdictRecord
 from evenkeel.history.vocabulary import JobState
 from evenkeel.services.scheduler.adapters.fleet_port import JobNews, JobView
 from evenkeel.services.scheduler.adapters.ranks.watch import StreamBroken
 from evenkeel.services.scheduler.adapters.store.job_document import restored_job
-from evenkeel.services.scheduler.domain.changes import JobStateRecord
 from evenkeel.services.scheduler.domain.profiles import JobProfile
 from evenkeel.services.scheduler.domain.suspicion import Suspicion
 from evenkeel.services.scheduler.jobs import events, steps

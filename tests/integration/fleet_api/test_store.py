@@ -11,15 +11,15 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from evenkeel.contracts.topics import PLANS
+from evenkeel.history import reads
 from evenkeel.history.errors import UnknownIncidentError
-from evenkeel.history.records import IncidentEventRecord, PlanEventRecord, WorkingStateRecord
+from evenkeel.history.records import IncidentEventRecord, JobStateRecord, PlanEventRecord, WorkingStateRecord
 from evenkeel.history.vocabulary import IncidentEventKind, JobState, PlanState, VerdictKind
 from evenkeel.layouts.codec import layout_from_proto
 from evenkeel.scheduler.v1 import scheduler_pb2 as pb
 from evenkeel.services.common.kafka.records import OutgoingRecord
 from evenkeel.services.scheduler.adapters.store.outbox import OutboxPublisher
 from evenkeel.services.scheduler.adapters.store.store import Change, Store
-from evenkeel.services.scheduler.domain.changes import JobStateRecord
 from tests.fakes.kafka import FakeBroker, FakeProducer
 from tests.integration.history.seed import START, incident, job, layout_with, life, plan, rank, verdict
 
@@ -194,11 +194,11 @@ async def test_an_outage_of_the_database_delays_a_patient_save_and_loses_nothing
 
     async with asyncio.timeout(60):
         assert await saving == (True,) * len(STORY[4:])
-    (job_id,) = await store.unfinished_jobs()
+    (job_id,) = await store.read(reads.unfinished_jobs)
     loaded = await store.load_job(job_id)
     assert loaded is not None
     assert set(loaded.layouts) == {0, 1}
-    status = await store.get_job(job_id)
+    status = await store.read(reads.get_job, job_id)
     assert status is not None
     assert status.state is JobState.STUCK
 
@@ -210,7 +210,7 @@ async def test_a_restarted_scheduler_finds_the_decision_it_must_finish(engine: A
     await Store(engine, timeout_seconds=60.0).save([committed, state])
 
     store = Store(engine, timeout_seconds=60.0)
-    (job_id,) = await store.unfinished_jobs()
+    (job_id,) = await store.read(reads.unfinished_jobs)
     loaded = await store.load_job(job_id)
 
     assert loaded is not None

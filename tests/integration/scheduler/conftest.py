@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from benchmarks.planning.solver.small_jobs import WORKLOAD, gpt
+from evenkeel.history import reads
 from evenkeel.history.records import CulpritRecord, JobRecord, PlanStatus, RankRecord, StoredJob, VerdictRecord
 from evenkeel.history.vocabulary import VerdictKind
 from evenkeel.layouts.layout import Layout, uniform_layout
@@ -163,12 +164,14 @@ class World:
 
     async def plans(self) -> list[PlanStatus]:
         """The job's plans, oldest first."""
-        page = await self.scheduler.store.list_plans(job_id=self.toys.job_id, page_size=0, page_token="")
+        page = await self.scheduler.store.read(reads.list_plans, job_id=self.toys.job_id, page_size=0, page_token="")
         return list(reversed(page.items))
 
     async def incidents(self) -> list[Any]:
         """The job's incidents, oldest first."""
-        page = await self.scheduler.store.list_incidents(job_id=self.toys.job_id, page_size=0, page_token="")
+        page = await self.scheduler.store.read(
+            reads.list_incidents, job_id=self.toys.job_id, page_size=0, page_token=""
+        )
         return list(reversed(page.items))
 
     async def in_history(self) -> StoredJob:

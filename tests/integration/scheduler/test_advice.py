@@ -3,6 +3,7 @@
 import pytest
 from sqlalchemy import text
 
+from evenkeel.history import reads
 from evenkeel.history.vocabulary import JobState, PlanMode, PlanState, VerdictKind
 from tests.integration.scheduler.conftest import World
 
@@ -94,7 +95,7 @@ async def test_when_all_are_gone_there_is_a_note_and_no_plan(world: World) -> No
     assert "Restart it with all of its ranks" in notes[-1]
     await world.coordinator.finish_job(world.toys.job_id)
     assert all(incident.resolved_at is not None for incident in await world.incidents())
-    known = await world.scheduler.store.get_job(world.toys.job_id)
+    known = await world.scheduler.store.read(reads.get_job, world.toys.job_id)
     assert known is not None
     assert known.state is JobState.FINISHED
 
@@ -110,7 +111,7 @@ async def test_a_job_all_of_whose_processes_are_done_is_finished_after_a_while(w
     assert world.job.state is JobState.RUNNING
     last.say_done()
     await world.until(lambda: world.coordinator.job(world.toys.job_id) is None, "the end of the job")
-    known = await world.scheduler.store.get_job(world.toys.job_id)
+    known = await world.scheduler.store.read(reads.get_job, world.toys.job_id)
     assert known is not None
     assert known.state is JobState.FINISHED
     assert world.scheduler.broken == []

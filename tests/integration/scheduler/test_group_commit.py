@@ -11,12 +11,11 @@ from sqlalchemy import event, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from evenkeel.history.errors import StaleStateError, UnknownJobError
-from evenkeel.history.records import WorkingStateRecord
+from evenkeel.history.records import JobStateRecord, WorkingStateRecord
 from evenkeel.history.vocabulary import JobState
 from evenkeel.services.common.database import create_engine
 from evenkeel.services.common.kafka import Partition
 from evenkeel.services.scheduler.adapters.store.store import Store
-from evenkeel.services.scheduler.domain.changes import JobStateRecord
 from tests.integration.history.seed import LLAMA_TOKEN, START, job, rank
 
 pytestmark = [pytest.mark.integration, pytest.mark.asyncio]

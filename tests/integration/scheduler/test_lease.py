@@ -11,13 +11,14 @@ import pytest_asyncio
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from evenkeel.history import reads
 from evenkeel.history.errors import DeposedError
+from evenkeel.history.records import JobStateRecord
 from evenkeel.history.vocabulary import JobState
 from evenkeel.services.common.backoff import Reachability
 from evenkeel.services.common.database import create_engine
 from evenkeel.services.scheduler.adapters.store.lease import Lease
 from evenkeel.services.scheduler.adapters.store.store import Store
-from evenkeel.services.scheduler.domain.changes import JobStateRecord
 from tests.integration.history.seed import LLAMA_TOKEN, START, job
 
 pytestmark = [pytest.mark.integration, pytest.mark.asyncio]
@@ -101,7 +102,7 @@ async def test_what_a_deposed_one_writes_is_refused_and_nothing_of_it_is_there(c
     with pytest.raises(DeposedError):
         await first.store.save([JobStateRecord(job_id="a", state=JobState.STUCK, at=START)])
     await second.store.save([JobStateRecord(job_id="a", state=JobState.RESHAPING, at=START)])
-    known = await second.store.get_job("a")
+    known = await second.store.read(reads.get_job, "a")
     assert known is not None
     assert known.state is JobState.RESHAPING
 

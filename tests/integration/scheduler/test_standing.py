@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 import pytest
 from sqlalchemy import text
 
+from evenkeel.history import reads
 from evenkeel.history.records import JobRecord, RankExitRecord
 from evenkeel.history.vocabulary import JobState, VerdictKind
 from evenkeel.services.scheduler.adapters.fleet_port import JobView
@@ -91,7 +92,7 @@ async def test_a_wrong_import_is_a_stuck_job_with_its_reason_also_after_a_restar
         assert line in stuck.detail
         await world.restart()
     await world.coordinator.finish_job(job_id, f"exit status 1: {line}")
-    known = await world.scheduler.store.get_job(job_id)
+    known = await world.scheduler.store.read(reads.get_job, job_id)
     assert known is not None
     assert (known.state, known.detail) == (JobState.FINISHED, f"failed: exit status 1: {line}")
 

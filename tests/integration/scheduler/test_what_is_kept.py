@@ -8,13 +8,13 @@ from datetime import timedelta
 
 import pytest
 
+from evenkeel.history import reads
 from evenkeel.history.errors import FinishedJobError, JobIdUsedError, StaleStateError, UnknownRankError
-from evenkeel.history.records import JobRecord, PlanEventRecord, RankRecord, VerdictRecord
+from evenkeel.history.records import JobRecord, JobStateRecord, PlanEventRecord, RankRecord, VerdictRecord
 from evenkeel.history.vocabulary import JobState, PlanState, VerdictKind
 from evenkeel.layouts.model import BlockCost, ModelSpec
 from evenkeel.services.scheduler.adapters.store.job_document import restored_job, saved_state
 from evenkeel.services.scheduler.adapters.store.store import Change
-from evenkeel.services.scheduler.domain.changes import JobStateRecord
 from evenkeel.services.scheduler.domain.profiles import JobEnded
 from evenkeel.services.scheduler.jobs import events, steps
 from evenkeel.services.scheduler.jobs.machine import on
@@ -43,7 +43,7 @@ def state_of(world: World, job_id: str) -> JobState | None:
 
 
 async def state_in_history(world: World) -> JobState:
-    known = await world.scheduler.store.get_job(world.toys.job_id)
+    known = await world.scheduler.store.read(reads.get_job, world.toys.job_id)
     assert known is not None
     return known.state
 

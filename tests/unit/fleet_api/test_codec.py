@@ -14,10 +14,10 @@ from evenkeel.scheduler.v1 import scheduler_pb2 as pb
 from evenkeel.services.scheduler.adapters.api.codec import (
     job_status_to_proto,
     job_to_proto,
+    number_of,
     ranks_from_request,
     verdict_from_proto,
     verdict_kind_from_proto,
-    verdict_kind_to_proto,
     verdict_to_proto,
 )
 from evenkeel.services.scheduler.adapters.fleet_port import JobView
@@ -65,7 +65,7 @@ def test_the_stored_words_are_those_of_the_contract() -> None:
 
 def test_a_kind_of_tomorrow_passes_without_an_error() -> None:
     assert verdict_kind_from_proto(99) == "kind_99"
-    assert verdict_kind_to_proto("cosmic_ray") == detector_pb2.VERDICT_KIND_UNSPECIFIED
+    assert number_of(detector_pb2.VerdictKind.DESCRIPTOR, "cosmic_ray") == detector_pb2.VERDICT_KIND_UNSPECIFIED
 
 
 @pytest.mark.parametrize("seconds", [float("nan"), float("inf"), -1e300, 1e300])

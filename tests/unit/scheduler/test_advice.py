@@ -10,8 +10,7 @@ from evenkeel.layouts.layout import uniform_layout
 from evenkeel.layouts.model import BlockCost, ModelSpec
 from evenkeel.planning.costs.price import TransitionCosts
 from evenkeel.services.scheduler.domain.advice import Advice, advice_on
-from evenkeel.services.scheduler.domain.job_state import JobKnowledge, PlanNeed
-from evenkeel.services.scheduler.domain.new_job import new_job
+from evenkeel.services.scheduler.domain.job_state import JobKnowledge, PlanNeed, new_job
 from evenkeel.services.scheduler.domain.replacements import in_their_places, on_rank_registered
 from evenkeel.services.scheduler.domain.transitions import on_verdict
 

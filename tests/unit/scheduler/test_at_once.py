@@ -48,7 +48,7 @@ play = Play()
 (question,) = play.say(VerdictKind.FAIL_STOP, 3).meanwhile
 answer = solve_at_once(question.about.situation(TransitionCosts()))
 play.on(events.Solved(question.number, answer, 0.01, is_makeshift=True))
-print(3 in play.plan.flight.layout.ranks, sorted({"numba", "ortools", "torch"} & sys.modules.keys()))
+print(3 in play.plan.record.layout.ranks, sorted({"numba", "ortools", "torch"} & sys.modules.keys()))
 """
 
 

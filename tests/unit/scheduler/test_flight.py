@@ -20,6 +20,7 @@ from evenkeel.services.scheduler.dispatch.protocol import (
     RankRefusedError,
     Reshape,
 )
+from evenkeel.services.scheduler.dispatch.question import Question
 from evenkeel.services.scheduler.dispatch.two_phase import Flight, FlightTimes
 
 LAYOUT = uniform_layout(num_blocks=4, tensor=1, pipeline=2, data=1, num_micro_batches=2)
@@ -80,13 +81,16 @@ class Desk:
 
     def flight(self, ranks: list[Rank], others: list[Rank], times: FlightTimes | None = None) -> Flight:
         return Flight(
-            reshape=PLAN,
-            model=gpt(2),
-            epoch=0,
-            layout=LAYOUT,
-            layouts={0: LAYOUT},
-            calls={rank.rank: rank for rank in ranks},
-            others={rank.rank: rank for rank in others},
+            question=Question(
+                reshape=PLAN,
+                model=gpt(2),
+                epoch=0,
+                layout=LAYOUT,
+                layouts={0: LAYOUT},
+                concerned=frozenset(rank.rank for rank in ranks),
+                others=frozenset(rank.rank for rank in others),
+            ),
+            calls={rank.rank: rank for rank in (*ranks, *others)},
             board=StateBoard(),
             spawn=self.spawn,
             times=times or FlightTimes(),

@@ -8,11 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evenkeel.history.records import CulpritRecord, IncidentEventRecord
-from evenkeel.history.vocabulary import IncidentEventKind, PlanMode, VerdictKind
-from evenkeel.services.scheduler.domain.job_state import JobKnowledge, OpenIncident, PlanInFlight
+from evenkeel.history.vocabulary import IncidentEventKind, VerdictKind
+from evenkeel.services.scheduler.domain.job_state import JobKnowledge, OpenIncident
 from evenkeel.services.scheduler.domain.losses import all_accounts, due_accounts, with_loss, with_standstill
 from evenkeel.services.scheduler.domain.transitions import on_applied, on_verdict
 from tests.unit.scheduler.test_transitions import START, fresh_job, verdict
+from tests.unit.scheduler.test_transitions import in_flight as plan_in_flight
 
 SLOW = OpenIncident(
     incident_id="slow",
@@ -29,27 +30,12 @@ def at(seconds: float) -> datetime:
 
 def in_flight(known: JobKnowledge, *, epoch: int = 1, started: float = 0.0) -> JobKnowledge:
     """The job with a recovery under way; its layout is the one in force: what matters here is when it is applied."""
-    flight = PlanInFlight(
-        plan_id=f"p{epoch}",
-        mode=PlanMode.RECOVER,
-        epoch=epoch,
-        layout=known.layout,
-        incident_id=known.cause,
-        started_at_unix_seconds=at(started).timestamp(),
-    )
+    flight = plan_in_flight(epoch, known.layout, incident_id=known.cause, at=at(started))
     return replace(known, flight=flight, top_epoch=epoch)
 
 
 def applied(known: JobKnowledge, seconds: float) -> tuple[JobKnowledge, list[IncidentEventRecord]]:
-    assert known.flight is not None
-    outcome = on_applied(
-        known,
-        epoch=known.flight.epoch,
-        layout=known.flight.layout,
-        plan_id=known.flight.plan_id,
-        first_iteration=50,
-        at=at(seconds),
-    )
+    outcome = on_applied(known, first_iteration=50, at=at(seconds))
     return outcome.job, [one for one in outcome.records if isinstance(one, IncidentEventRecord)]
 
 

@@ -4,6 +4,7 @@ from datetime import timedelta
 import pytest
 
 from benchmarks.planning.solver.small_jobs import WORKLOAD
+from evenkeel.history.vocabulary import PlanMode
 from evenkeel.layouts.layout import Layout, Replica, Stage
 from evenkeel.layouts.programs.interleaved import interleaved_orders
 from evenkeel.planning.costs.cost_model import CostModel
@@ -12,13 +13,17 @@ from evenkeel.planning.costs.measured.replay import usual_seconds
 from evenkeel.services.scheduler.domain.job_state import AppliedPlan
 from evenkeel.services.scheduler.domain.profiles import JobProfile, on_profile
 from evenkeel.services.scheduler.domain.transitions import on_applied, on_verdict
-from tests.unit.scheduler.test_transitions import START, fresh_job, verdict
+from tests.unit.scheduler.test_transitions import HOME, START, fresh_job, in_flight, verdict
 
 
 def profile(iteration: int, *, epoch: int = 0, seconds: float = 2.0) -> JobProfile:
     return JobProfile(
         job_id="job", iteration=iteration, epoch=epoch, workload=WORKLOAD, iteration_seconds=seconds, throughputs={}
     )
+
+
+def plan_of_epoch_1(first_iteration: int) -> AppliedPlan:
+    return AppliedPlan(record=in_flight(1, HOME).record, first_iteration=first_iteration)
 
 
 def test_the_newest_profile_says_what_the_work_is_and_corrects_predictions() -> None:
@@ -35,17 +40,17 @@ def test_an_older_profile_changes_nothing() -> None:
 
 
 def test_a_plan_is_measured_once_its_epoch_has_settled() -> None:
-    job = replace(fresh_job(), epoch=1, unmeasured=AppliedPlan(plan_id="p", epoch=1, first_iteration=20))
+    job = replace(fresh_job(), epoch=1, unmeasured=plan_of_epoch_1(20))
     job, measured = on_profile(job, profile(21, epoch=1))
     assert measured is None
     job, measured = on_profile(job, profile(25, epoch=1, seconds=2.5))
     assert measured is not None
-    assert (measured.plan.plan_id, measured.seconds) == ("p", 2.5)
+    assert (measured.plan.record.plan_id, measured.seconds) == ("p1", 2.5)
     assert on_profile(job, profile(30, epoch=1))[1] is None
 
 
 def test_a_profile_of_another_epoch_measures_nothing() -> None:
-    job = replace(fresh_job(), epoch=1, unmeasured=AppliedPlan(plan_id="p", epoch=1, first_iteration=20))
+    job = replace(fresh_job(), epoch=1, unmeasured=plan_of_epoch_1(20))
     _, measured = on_profile(job, profile(40, epoch=0))
     assert measured is None
 
@@ -82,7 +87,7 @@ def test_what_a_pair_exchanges_follows_from_the_layout_in_force_and_stays_known_
 
 def test_until_a_plan_has_settled_what_was_known_before_it_stays_known() -> None:
     job, _ = on_profile(fresh_job(), profile(10))
-    job = replace(job, epoch=1, unmeasured=AppliedPlan(plan_id="p", epoch=1, first_iteration=20))
+    job = replace(job, epoch=1, unmeasured=plan_of_epoch_1(20))
     unsettled = replace(profile(21, epoch=1), workload=replace(WORKLOAD, transfer_seconds=9.0))
     assert on_profile(job, unsettled)[0].workload == job.workload
     assert on_profile(job, replace(unsettled, iteration=30))[0].workload == unsettled.workload
@@ -195,9 +200,8 @@ def test_profiles_that_come_twice_after_a_restart_of_the_detector_are_no_job_tha
 def test_a_recovery_from_a_checkpoint_is_measured_though_its_iterations_were_there_before() -> None:
     job, _ = on_profile(fresh_job(), profile(500))
     job = on_verdict(job, verdict("fail_stop", 3)).job
-    job = on_applied(
-        job, epoch=1, layout=job.layout, plan_id="p", first_iteration=400, at=START + timedelta(seconds=60.0)
-    ).job
+    job = replace(job, flight=in_flight(1, job.layout, mode=PlanMode.BOUNDARY))
+    job = on_applied(job, first_iteration=400, at=START + timedelta(seconds=60.0)).job
     job, measured = on_profile(job, profile(402, epoch=1))
     assert (job.iteration, measured) == (402, None)
     job, measured = on_profile(job, profile(407, epoch=1, seconds=2.5))
@@ -206,6 +210,6 @@ def test_a_recovery_from_a_checkpoint_is_measured_though_its_iterations_were_the
 
 
 def test_a_plan_is_measured_in_a_job_that_went_back_to_before_its_first_iteration() -> None:
-    job = replace(fresh_job(), epoch=1, unmeasured=AppliedPlan(plan_id="p", epoch=1, first_iteration=500))
+    job = replace(fresh_job(), epoch=1, unmeasured=plan_of_epoch_1(500))
     _, measured = on_profile(job, profile(100, epoch=1, seconds=2.5))
     assert measured is not None

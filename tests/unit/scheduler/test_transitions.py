@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -13,17 +14,17 @@ from evenkeel.history.records import (
     IncidentEventRecord,
     IncidentRecord,
     JobRecord,
+    PlanRecord,
     RankRecord,
     VerdictRecord,
 )
 from evenkeel.history.vocabulary import IncidentEventKind, PlanMode, VerdictKind
-from evenkeel.layouts.layout import uniform_layout
+from evenkeel.layouts.layout import Layout, uniform_layout
 from evenkeel.planning.costs.links import SlowLink
 from evenkeel.planning.costs.price import TransitionCosts
 from evenkeel.planning.search.solver import solve
 from evenkeel.services.scheduler.domain.flips import num_flips
-from evenkeel.services.scheduler.domain.job_state import JobKnowledge, JobState, PlanInFlight, PlanNeed
-from evenkeel.services.scheduler.domain.new_job import new_job
+from evenkeel.services.scheduler.domain.job_state import JobKnowledge, JobState, PlanInFlight, PlanNeed, new_job
 from evenkeel.services.scheduler.domain.profiles import JobProfile, on_profile
 from evenkeel.services.scheduler.domain.replacements import on_rank_registered
 from evenkeel.services.scheduler.domain.transitions import on_applied, on_verdict
@@ -75,18 +76,16 @@ def planned(job: JobKnowledge, mode: PlanMode = PlanMode.RECOVER) -> JobKnowledg
     """The job with the solver's plan applied."""
     layout = solve(job.situation(TransitionCosts())).layout
     epoch = job.top_epoch + 1
-    flight = PlanInFlight(
-        plan_id=f"p{epoch}",
-        mode=mode,
-        epoch=epoch,
-        layout=layout,
-        incident_id=job.cause,
-        started_at_unix_seconds=START.timestamp(),
-        throughputs=job.usable,
+    plan = in_flight(epoch, layout, mode=mode, incident_id=job.cause, throughputs=job.usable)
+    job = replace(job, flight=plan, top_epoch=epoch, changed=False)
+    return on_applied(job, first_iteration=7, at=START).job
+
+
+def in_flight(epoch: int, layout: Layout, *, at: datetime = START, **more: Any) -> PlanInFlight:
+    more = {"mode": PlanMode.RECOVER, **more}
+    return PlanInFlight(
+        record=PlanRecord(plan_id=f"p{epoch}", job_id="job", epoch=epoch, layout=layout, proposed_at=at, **more)
     )
-    job = replace(job, flight=flight, top_epoch=epoch, changed=False)
-    applied = on_applied(job, epoch=epoch, layout=layout, plan_id=f"p{epoch}", first_iteration=7, at=START)
-    return applied.job
 
 
 def kinds(records: tuple[object, ...]) -> list[object]:
@@ -287,10 +286,7 @@ def test_a_death_of_a_rank_that_only_the_plan_in_flight_counts_on_needs_another_
     job = planned(on_verdict(fresh_job(), verdict(VerdictKind.FAIL_STOP, 3)).job)
     job = on_rank_registered(job, registration(3, 1))
     job = on_verdict(job, verdict(VerdictKind.REJOINED, 3, incarnation=1)).job
-    flight = PlanInFlight(
-        plan_id="p2", mode=PlanMode.BOUNDARY, epoch=2, layout=HOME, incident_id=None, started_at_unix_seconds=0.0
-    )
-    job = replace(job, flight=flight)
+    job = replace(job, flight=in_flight(2, HOME, mode=PlanMode.BOUNDARY))
     job = on_verdict(job, verdict(VerdictKind.FAIL_STOP, 3, incarnation=1)).job
     assert job.need is PlanNeed.RECOVER
 

@@ -5,6 +5,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from enum import StrEnum
 
+from evenkeel.history import reads
 from evenkeel.scheduler.v1 import scheduler_pb2 as pb
 from evenkeel.services.scheduler.adapters.api.errors import TokenMissingError, TokenRefusedError
 from evenkeel.services.scheduler.adapters.fleet_port import HistoryPort
@@ -89,7 +90,7 @@ class TokenGuard:
 
     async def _job_of(self, request: object) -> str:
         if isinstance(request, pb.ExplainPlanRequest):
-            status = await self._history.get_plan(request.plan_id)
+            status = await self._history.read(reads.get_plan, request.plan_id)
             return status.plan.job_id if status is not None else "-"
         job_id: str = getattr(request, "job_id", "")
         return job_id
@@ -99,7 +100,7 @@ class TokenGuard:
         if known is not None:
             self._remembered.move_to_end(job_id)
             return known
-        token = await self._history.job_token(job_id)
+        token = await self._history.read(reads.job_token, job_id)
         if token is None:
             return None
         self._remembered[job_id] = token.encode()

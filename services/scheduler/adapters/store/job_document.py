@@ -14,14 +14,15 @@ from pydantic import TypeAdapter
 
 from evenkeel.history.records import PlanStatus, RankExitRecord, StoredJob, WorkingStateRecord
 from evenkeel.layouts.layout import Layout
-from evenkeel.services.scheduler.domain.job_state import JobKnowledge, Newcomer, RankInfo
-from evenkeel.services.scheduler.jobs.job import ActivePlan, Job, Process
+from evenkeel.planning.costs.cost_model import Workload
+from evenkeel.services.scheduler.domain.job_state import AppliedPlan, JobKnowledge, Newcomer, PlanInFlight, RankInfo
+from evenkeel.services.scheduler.jobs.job import Job, Process
 from evenkeel.services.scheduler.jobs.machine import registered_job
-from evenkeel.services.scheduler.plans.records import decision_from_document, flight_again
+from evenkeel.services.scheduler.plans.records import decision_from_document
 
 _OF_JOB = ("said", "overtaken", "must_recover", "seen_to_end", "advised")
 _AS_REGISTERED = ("job_id", "tenant", "name", "model", "registered_at", "home", "finished")
-_IN_OWN_ROWS = ("layout", "layouts", "ranks", "newcomers", "exits", "seen", "flight")
+_IN_OWN_ROWS = ("layout", "layouts", "ranks", "newcomers", "exits", "seen", "flight", "unmeasured")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +44,7 @@ _KNOWN = _codecs(
     JobKnowledge,
     tuple(each.name for each in fields(JobKnowledge) if each.name not in (*_AS_REGISTERED, *_IN_OWN_ROWS)),
 )
+_WORKLOAD: TypeAdapter[Workload | None] = TypeAdapter(Workload | None)
 _PARTICIPANTS: TypeAdapter[frozenset[Process]] = TypeAdapter(frozenset[Process])
 _SEAT = TypeAdapter(_Seat)
 
@@ -59,13 +61,19 @@ def saved_state(job: Job, before: Job, version: int) -> WorkingStateRecord:
         "job": {name: codec.dump_python(getattr(job, name), mode="json") for name, codec in _JOB.items()},
         "known": {name: codec.dump_python(getattr(job.known, name), mode="json") for name, codec in _KNOWN.items()},
     }
-    plans = [job.in_force.plan_id] if job.in_force else []
-    if (plan := job.plan) is not None:
-        plans.append(plan.record.plan_id)
-        participants = _PARTICIPANTS.dump_python(plan.participants, mode="json")
-        document["plan"] = {"plan_id": plan.record.plan_id, "participants": participants}
-    if job.in_force is not None:
-        document["in_force"] = job.in_force.plan_id
+    plans = list[str]()
+    if (applied := job.known.unmeasured) is not None:
+        plans.append(applied.record.plan_id)
+        workload = _WORKLOAD.dump_python(applied.workload, mode="json")
+        document["unmeasured"] = {
+            "plan_id": plans[-1],
+            "first_iteration": applied.first_iteration,
+            "workload": workload,
+        }
+    if (flight := job.known.flight) is not None:
+        plans.append(flight.record.plan_id)
+        participants = _PARTICIPANTS.dump_python(flight.participants, mode="json")
+        document["flight"] = {"plan_id": plans[-1], "participants": participants}
     return WorkingStateRecord(
         job_id=job.known.job_id,
         version=version,
@@ -91,8 +99,6 @@ def restored_job(stored: StoredJob, salt: str) -> Job:
         return job
     document, layouts = stored.state.document, dict(stored.layouts)
     kept = _decoded(_KNOWN, document["known"])
-    plan = _plan(document["plan"], stored.plans, layouts) if "plan" in document else None
-    in_force = document.get("in_force")
     known = replace(
         job.known,
         **kept,
@@ -100,28 +106,32 @@ def restored_job(stored: StoredJob, salt: str) -> Job:
         layout=layouts[kept["epoch"]],
         layouts=layouts,
         seen=stored.seen,
-        flight=None if plan is None else plan.flight,
+        flight=_flight(document["flight"], stored.plans, layouts) if "flight" in document else None,
+        unmeasured=_applied(document["unmeasured"], stored.plans) if "unmeasured" in document else None,
     )
-    return replace(
-        job,
-        **_decoded(_JOB, document["job"]),
-        known=known,
-        plan=plan,
-        in_force=None if in_force is None else stored.plans[in_force].plan,
-    )
+    return replace(job, **_decoded(_JOB, document["job"]), known=known)
 
 
 def _decoded(codecs: Mapping[str, TypeAdapter[Any]], document: Mapping[str, Any]) -> dict[str, Any]:
     return {name: codec.validate_python(document[name]) for name, codec in codecs.items()}
 
 
-def _plan(document: Mapping[str, Any], plans: Mapping[str, PlanStatus], layouts: Mapping[int, Layout]) -> ActivePlan:
+def _flight(
+    document: Mapping[str, Any], plans: Mapping[str, PlanStatus], layouts: Mapping[int, Layout]
+) -> PlanInFlight:
     status = plans[document["plan_id"]]
-    return ActivePlan(
-        flight=flight_again(status.plan),
+    return PlanInFlight(
         record=status.plan,
         participants=_PARTICIPANTS.validate_python(document["participants"]),
         decision=None if status.decision is None else decision_from_document(status.decision, layouts),
+    )
+
+
+def _applied(document: Mapping[str, Any], plans: Mapping[str, PlanStatus]) -> AppliedPlan:
+    return AppliedPlan(
+        record=plans[document["plan_id"]].plan,
+        first_iteration=document["first_iteration"],
+        workload=_WORKLOAD.validate_python(document["workload"]),
     )
 
 

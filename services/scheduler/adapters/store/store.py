@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TypeVar
+from typing import Concatenate
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
@@ -17,9 +17,8 @@ from evenkeel.history import reads, writes
 from evenkeel.history.records import (
     IncidentEventRecord,
     IncidentRecord,
-    IncidentState,
     JobRecord,
-    JobStatus,
+    JobStateRecord,
     OutboxRecord,
     PlanEventRecord,
     PlanRecord,
@@ -35,8 +34,9 @@ from evenkeel.services.common.backoff import Reachability, persist
 from evenkeel.services.common.database import DATABASE_AWAY, DatabaseAwayError
 from evenkeel.services.common.kafka.records import Partition
 from evenkeel.services.scheduler.adapters.api.codec import plan_to_proto
+from evenkeel.services.scheduler.adapters.fleet_port import Answer, Asked
 from evenkeel.services.scheduler.adapters.store.group_commit import GroupCommit
-from evenkeel.services.scheduler.domain.changes import JobChange, JobStateRecord
+from evenkeel.services.scheduler.jobs.steps import JobChange
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,8 +51,6 @@ Fence = Callable[[AsyncConnection], Awaitable[None]]
 
 Change = JobChange | OffsetsRecord
 """Anything that can be added to the history."""
-
-Result = TypeVar("Result")
 
 _READER = "scheduler"
 
@@ -113,7 +111,7 @@ class Store:
         """See :class:`evenkeel.services.common.kafka.assigned_consumer.OffsetStore`."""
 
         async def load() -> dict[tuple[str, int], int]:
-            return await self._transaction(lambda connection: writes.load_offsets(connection, _READER))
+            return await self.read(writes.load_offsets, _READER)
 
         found = await persist(load, transient=DATABASE_AWAY, reachability=self._reachability)
         return {Partition(*each): offset for each, offset in found.items()}
@@ -125,14 +123,6 @@ class Store:
         except DATABASE_AWAY:
             return False
         return True
-
-    async def unfinished_jobs(self) -> list[str]:
-        """Ids of all unfinished jobs, oldest first.
-
-        Raises:
-            OperationalError, InterfaceError, DatabaseAwayError: The database is away.
-        """
-        return await self._transaction(reads.unfinished_jobs)
 
     async def load_job(self, job_id: str) -> StoredJob | None:
         """An unfinished job with all that is needed to go on with it, or None; see :meth:`load_jobs`."""
@@ -152,49 +142,14 @@ class Store:
 
         return await persist(load, transient=DATABASE_AWAY, reachability=self._reachability)
 
-    async def job_token(self, job_id: str) -> str | None:
-        """A job's token, or None for an unknown job."""
-        return await self._transaction(lambda connection: reads.job_token(connection, job_id))
-
-    async def get_job(self, job_id: str) -> JobStatus | None:
-        """One job as the history knows it, or None."""
-        return await self._transaction(lambda connection: reads.get_job(connection, job_id))
-
-    async def list_jobs(self, *, page_size: int, page_token: str) -> reads.Page[JobStatus]:
-        """Jobs, newest first; PageError for a page size or token that cannot be."""
-        return await self._transaction(
-            lambda connection: reads.list_jobs(connection, page_size=page_size, page_token=page_token)
-        )
-
-    async def list_incidents(self, *, job_id: str, page_size: int, page_token: str) -> reads.Page[IncidentState]:
-        """Incidents, newest first; PageError for a page size or token that cannot be."""
-        return await self._transaction(
-            lambda connection: reads.list_incidents(
-                connection, job_id=job_id, page_size=page_size, page_token=page_token
-            )
-        )
-
-    async def list_verdicts(self, *, job_id: str, page_size: int, page_token: str) -> reads.Page[VerdictRecord]:
-        """Verdicts, newest first; PageError for a page size or token that cannot be."""
-        return await self._transaction(
-            lambda connection: reads.list_verdicts(
-                connection, job_id=job_id, page_size=page_size, page_token=page_token
-            )
-        )
-
-    async def list_plans(self, *, job_id: str, page_size: int, page_token: str) -> reads.Page[PlanStatus]:
-        """Plans, newest first; PageError for a page size or token that cannot be."""
-        return await self._transaction(
-            lambda connection: reads.list_plans(connection, job_id=job_id, page_size=page_size, page_token=page_token)
-        )
-
-    async def get_plan(self, plan_id: str) -> PlanStatus | None:
-        """One plan, or None."""
-        return await self._transaction(lambda connection: reads.get_plan(connection, plan_id))
-
-    async def get_incident(self, incident_id: str) -> IncidentState | None:
-        """One incident, or None."""
-        return await self._transaction(lambda connection: reads.get_incident(connection, incident_id))
+    async def read(
+        self,
+        query: Callable[Concatenate[AsyncConnection, Asked], Awaitable[Answer]],
+        *args: Asked.args,
+        **kwargs: Asked.kwargs,
+    ) -> Answer:
+        """See :class:`evenkeel.services.scheduler.adapters.fleet_port.HistoryPort`."""
+        return await self._transaction(lambda connection: query(connection, *args, **kwargs))
 
     async def _write(self, work: Callable[[AsyncConnection], Awaitable[None]]) -> None:
         async def fenced(connection: AsyncConnection) -> None:
@@ -204,7 +159,7 @@ class Store:
 
         await self._transaction(fenced)
 
-    async def _transaction(self, work: Callable[[AsyncConnection], Awaitable[Result]]) -> Result:
+    async def _transaction(self, work: Callable[[AsyncConnection], Awaitable[Answer]]) -> Answer:
         try:
             async with asyncio.timeout(self._timeout_seconds), self._engine.begin() as connection:
                 result = await work(connection)

@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from evenkeel.contracts.topics import PROFILES, VERDICTS
 from evenkeel.detector.v1 import detector_pb2
+from evenkeel.history import reads
 from evenkeel.history.records import IncidentState, PlanRecord
 from evenkeel.history.vocabulary import JobState, PlanState, VerdictKind
 from evenkeel.scheduler.v1 import scheduler_pb2_grpc
@@ -83,10 +84,10 @@ async def test_a_job_whose_history_cannot_be_read_can_be_finished_though_what_is
 async def finished(scheduler: Scheduler, store: Store, world: World) -> IncidentState:
     """Finishes the job and gives its one incident."""
     await scheduler.coordinator.finish_job(world.toys.job_id)
-    known = await store.get_job(world.toys.job_id)
+    known = await store.read(reads.get_job, world.toys.job_id)
     assert known is not None
     assert known.state is JobState.FINISHED
-    page = await store.list_incidents(job_id=world.toys.job_id, page_size=10, page_token="")
+    page = await store.read(reads.list_incidents, job_id=world.toys.job_id, page_size=10, page_token="")
     (incident,) = page.items
     return incident
 

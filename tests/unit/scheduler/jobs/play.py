@@ -11,10 +11,10 @@ from evenkeel.planning.costs.price import TransitionCosts
 from evenkeel.planning.search.solver import solve
 from evenkeel.planning.solution import NoPlanError
 from evenkeel.services.scheduler.dispatch.protocol import Decision
-from evenkeel.services.scheduler.domain.job_state import JobKnowledge
+from evenkeel.services.scheduler.domain.job_state import JobKnowledge, PlanInFlight
 from evenkeel.services.scheduler.domain.profiles import JobProfile
 from evenkeel.services.scheduler.jobs import events, steps
-from evenkeel.services.scheduler.jobs.job import ActivePlan, TimerKey
+from evenkeel.services.scheduler.jobs.job import TimerKey
 from evenkeel.services.scheduler.jobs.machine import on, registered_job
 from evenkeel.services.scheduler.jobs.rules import Rules
 
@@ -47,9 +47,9 @@ class Play:
         return self.job.known
 
     @property
-    def plan(self) -> ActivePlan:
-        assert self.job.plan is not None
-        return self.job.plan
+    def plan(self) -> PlanInFlight:
+        assert self.job.known.flight is not None
+        return self.job.known.flight
 
     @property
     def plan_states(self) -> dict[str, list[PlanState]]:
@@ -93,13 +93,13 @@ class Play:
 
     def agreed(self) -> steps.Step:
         decision = Decision(from_epoch=self.known.epoch, from_layout=self.known.layout, sources=(), steps_applied=7)
-        return self.on(events.Agreed(self.plan.flight.plan_id, decision))
+        return self.on(events.Agreed(self.plan.record.plan_id, decision))
 
     def applied(self) -> steps.Step:
-        return self.on(events.Applied(self.plan.flight.plan_id, 7))
+        return self.on(events.Applied(self.plan.record.plan_id, 7))
 
     def failed(self, error: Exception) -> steps.Step:
-        return self.on(events.Failed(self.plan.flight.plan_id, error))  # type: ignore[arg-type]
+        return self.on(events.Failed(self.plan.record.plan_id, error))  # type: ignore[arg-type]
 
     def fire(self, key: TimerKey) -> steps.Step:
         return self.on(events.TimerFired(key))

@@ -84,7 +84,7 @@ def test_ranks_that_are_parked_with_all_alive_get_a_recovery(
     assert Timer.STANDSTILL in play.job.timers
     if recovers:
         play.solved()
-        assert (play.plan.flight.mode, play.plan.flight.layout.replicas) == (PlanMode.RECOVER, HOME.replicas)
+        assert (play.plan.record.mode, play.plan.record.layout.replicas) == (PlanMode.RECOVER, HOME.replicas)
 
 
 def test_ranks_that_are_recovered_already_or_moved_on_need_no_second_recovery() -> None:

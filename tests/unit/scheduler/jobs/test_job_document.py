@@ -84,7 +84,7 @@ class Kept(Play):
             group_handles=(b"\x00\xff",),
             stand_ins=(StandIn(owner=1, keeper=2),),
         )
-        self.on(events.Agreed(self.plan.flight.plan_id, decision))
+        self.on(events.Agreed(self.plan.record.plan_id, decision))
 
 
 def as_kept(job: Job) -> Job:
@@ -128,7 +128,7 @@ def happens(job: Kept, what: str, rank: int, kind: VerdictKind) -> None:
         job.at += timedelta(seconds=10.0 * rank)
     elif job.step.meanwhile:
         job.solved()
-    elif (plan := job.job.plan) is not None and rank < 6:
+    elif (plan := job.job.known.flight) is not None and rank < 6:
         if plan.decision is None:
             job.decided()
         else:
@@ -165,16 +165,16 @@ def test_a_decided_plan_is_finished_and_an_undecided_one_ends_when_somebody_else
         job = Kept()
         job.say(VerdictKind.FAIL_STOP, 6)
         job.solved()
-        plan_id = job.plan.flight.plan_id
+        plan_id = job.plan.record.plan_id
         if is_decided:
             job.decided()
         job.job = job.restored()
         job.on(events.Began(again=True))
         if is_decided:
-            assert job.plan.flight.plan_id == plan_id
+            assert job.plan.record.plan_id == plan_id
             assert job.plan.decision is not None
         else:
-            assert job.job.plan is None
+            assert job.job.known.flight is None
             assert job.plan_states[plan_id] == [PlanState.PROPOSED, PlanState.ABORTED]
             assert job.step.meanwhile, "what the state needs is asked for anew"
 
@@ -184,11 +184,11 @@ def test_a_decided_plan_that_reads_from_a_process_which_died_is_overtaken() -> N
     job.say(VerdictKind.FAIL_STOP, 6)
     job.solved()
     job.decided()
-    plan_id = job.plan.flight.plan_id
+    plan_id = job.plan.record.plan_id
     job.say(VerdictKind.FAIL_STOP, 3)
     job.job = job.restored()
     job.on(events.Began(again=True))
-    assert job.job.plan is None
+    assert job.job.known.flight is None
     assert job.job.overtaken == (plan_id,)
     assert job.step.meanwhile, "a recovery is asked for"
 

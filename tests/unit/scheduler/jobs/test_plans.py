@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from evenkeel.history.errors import FinishedJobError, UnknownRankError
-from evenkeel.history.records import IncidentRecord, PlanRecord, VerdictRecord
+from evenkeel.history.records import IncidentRecord, JobStateRecord, PlanRecord, VerdictRecord
 from evenkeel.history.vocabulary import JobState, PlanMode, PlanState, VerdictKind
 from evenkeel.layouts.rank_state import Ballot
 from evenkeel.planning.costs.price import TransitionCosts
@@ -14,7 +14,6 @@ from evenkeel.planning.search.solver import solve_at_once
 from evenkeel.planning.solution import NoPlanError
 from evenkeel.services.scheduler.dispatch.agreement import NothingLeftError, RecoveryNeededError
 from evenkeel.services.scheduler.dispatch.protocol import CannotReshapeError, RankAwayError, StaleBallotError
-from evenkeel.services.scheduler.domain.changes import JobStateRecord
 from evenkeel.services.scheduler.domain.stuck import StuckReason
 from evenkeel.services.scheduler.jobs import events, steps
 from evenkeel.services.scheduler.jobs.job import Timer
@@ -31,12 +30,12 @@ def test_a_death_is_saved_with_what_it_leads_to_and_the_planner_works_meanwhile(
     assert len(step.meanwhile) == 1
     step = play.solved()
     assert [type(one) for one in step.save] == [PlanRecord]
-    assert (play.plan.flight.mode, play.plan.flight.epoch) == (PlanMode.RECOVER, 1)
+    assert (play.plan.record.mode, play.plan.record.epoch) == (PlanMode.RECOVER, 1)
     assert {rank for rank, _ in play.plan.participants} == {*HOME.ranks} - {3}
     play.agreed()
     assert play.known.layouts.keys() == {0, 1}
     play.applied()
-    assert (play.job.plan, play.known.epoch, play.job.said) == (None, 1, JobState.RUNNING)
+    assert (play.known.flight, play.known.epoch, play.job.said) == (None, 1, JobState.RUNNING)
     assert list(play.plan_states.values()) == [[PlanState.PROPOSED, PlanState.COMMITTED, PlanState.APPLIED]]
 
 
@@ -45,14 +44,14 @@ def test_a_makeshift_plan_is_taken_and_once_it_is_applied_the_planner_is_asked_f
     (question,) = play.say(VerdictKind.FAIL_STOP, 3).meanwhile
     rough = solve_at_once(question.about.situation(TransitionCosts()))
     play.on(events.Solved(question.number, rough, 0.01, is_makeshift=True))
-    assert play.plan.flight.layout == rough.layout
+    assert play.plan.record.layout == rough.layout
     assert play.agreed().meanwhile == ()
     (again,) = play.applied().meanwhile
     assert isinstance(again, steps.Solve)
     # Nobody there again: what is in force is kept, and looked at again later.
     same = solve_at_once(again.about.situation(TransitionCosts()))
     play.on(events.Solved(again.number, same, 0.01, is_makeshift=True))
-    assert (play.job.plan, play.step.meanwhile, play.timers_set()) == (None, (), [Timer.SECOND_LOOK])
+    assert (play.known.flight, play.step.meanwhile, play.timers_set()) == (None, (), [Timer.SECOND_LOOK])
 
 
 def test_that_there_is_no_makeshift_plan_is_not_the_planner_s_word() -> None:
@@ -69,7 +68,7 @@ def test_what_is_known_by_now_is_what_the_planner_is_asked_and_an_answer_to_less
     (second,) = play.say(VerdictKind.FAIL_STOP, 6).meanwhile
     assert play.solved(first).save == ()
     play.solved(second)
-    assert {3, 6}.isdisjoint(play.plan.flight.layout.ranks)
+    assert {3, 6}.isdisjoint(play.plan.record.layout.ranks)
 
 
 def test_an_answer_about_a_rank_that_is_well_again_by_now_is_dropped() -> None:
@@ -77,7 +76,7 @@ def test_an_answer_about_a_rank_that_is_well_again_by_now_is_dropped() -> None:
     (asked,) = play.say(VerdictKind.COMPUTE_SLOW, 1, throughput=0.4).meanwhile
     assert play.say(VerdictKind.RECOVERED, 1, throughput=1.0).meanwhile == ()
     play.solved(asked)
-    assert (play.job.plan, play.step.meanwhile) == (None, ())
+    assert (play.known.flight, play.step.meanwhile) == (None, ())
 
 
 def test_a_later_process_that_hangs_is_told_to_leave() -> None:
@@ -102,11 +101,11 @@ def test_a_plan_that_counts_on_one_who_died_is_aborted_or_overtaken_and_is_told_
         play.agreed()
     late = play.plan
     play.say(VerdictKind.FAIL_STOP, 6)
-    ended = [*play.plan_states[late.flight.plan_id]]
-    assert (PlanState.ABORTED in ended, play.job.overtaken == (late.flight.plan_id,)) == (not is_decided, is_decided)
+    ended = [*play.plan_states[late.record.plan_id]]
+    assert (PlanState.ABORTED in ended, play.job.overtaken == (late.record.plan_id,)) == (not is_decided, is_decided)
     play.solved()
-    assert play.plan.flight.epoch == late.flight.epoch + 1
-    for event in (events.Applied(late.flight.plan_id, 7), events.Failed(late.flight.plan_id, RankAwayError("away"))):
+    assert play.plan.record.epoch == late.record.epoch + 1
+    for event in (events.Applied(late.record.plan_id, 7), events.Failed(late.record.plan_id, RankAwayError("away"))):
         before = play.job
         step = play.on(event)
         assert (step.job, step.save, step.then) == (before, (), ())
@@ -125,7 +124,7 @@ def test_a_recovery_that_counts_on_nobody_who_died_goes_on() -> None:
     plan = play.plan
     play.on(events.RanksRegistered((registration(3, 1),)))
     play.say(VerdictKind.FAIL_STOP, 3, incarnation=1)
-    assert play.job.plan is plan
+    assert play.known.flight is plan
 
 
 def test_a_slow_rank_waits_for_the_profile_and_a_death_does_not() -> None:
@@ -154,7 +153,7 @@ def test_after_a_failure_it_is_tried_again_beyond_all_epochs_that_were_heard_of(
     assert [one for one in step.then if isinstance(one, steps.SetTimer)] == [steps.SetTimer(Timer.AGAIN, seconds)]
     play.fire(Timer.AGAIN)
     play.solved()
-    assert (play.plan.flight.epoch, play.plan.flight.mode) == (epoch, mode)
+    assert (play.plan.record.epoch, play.plan.record.mode) == (epoch, mode)
 
 
 def test_a_loop_that_turns_out_not_to_be_reshaped_gets_advice_from_then_on() -> None:
@@ -164,7 +163,7 @@ def test_a_loop_that_turns_out_not_to_be_reshaped_gets_advice_from_then_on() -> 
     play.failed(CannotReshapeError(1, "no"))
     play.fire(Timer.AGAIN)
     play.solved()
-    assert play.job.plan is None
+    assert play.known.flight is None
     assert [states[-1] for states in play.plan_states.values()] == [PlanState.ABORTED, PlanState.ADVISED]
 
 
@@ -245,18 +244,18 @@ class AnyStory(RuleBasedStateMachine):
         self.play.solved(self.questions.pop(data.draw(st.integers(0, len(self.questions) - 1))))
         self._ask()
 
-    @precondition(lambda self: self.play.job.plan and self.play.plan.decision is None)
+    @precondition(lambda self: self.play.known.flight and self.play.plan.decision is None)
     @rule()
     def agree(self) -> None:
         self.play.agreed()
 
-    @precondition(lambda self: self.play.job.plan and self.play.plan.decision is not None)
+    @precondition(lambda self: self.play.known.flight and self.play.plan.decision is not None)
     @rule()
     def apply(self) -> None:
         self.play.applied()
         self._ask()
 
-    @precondition(lambda self: self.play.job.plan)
+    @precondition(lambda self: self.play.known.flight)
     @rule(error=st.sampled_from([RankAwayError("away"), StaleBallotError(Ballot(0, 9), ""), NothingLeftError("")]))
     def fails(self, error: Exception) -> None:
         self.play.failed(error)
@@ -275,13 +274,12 @@ class AnyStory(RuleBasedStateMachine):
     @invariant()
     def its_parts_agree(self) -> None:
         job = self.play.job
-        assert (job.plan.flight if job.plan else None) == job.known.flight
         assert job.said is job.known.state
 
     @invariant()
     def whoever_is_lost_is_seen_to(self) -> None:
         job = self.play.job
-        waits = job.plan or job.question or job.known.stuck or job.timers & {Timer.AGAIN, Timer.REGISTRATIONS}
+        waits = job.known.flight or job.question or job.known.stuck or job.timers & {Timer.AGAIN, Timer.REGISTRATIONS}
         assert not job.known.lost or waits
 
 
