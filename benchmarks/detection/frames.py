@@ -11,7 +11,7 @@ import numpy as np
 
 from benchmarks.detection.traces import Trace
 from evenkeel.services.detector.domain.frames.observation import FrameObservation
-from evenkeel.simulator.hardware import shard_work
+from evenkeel.simulator.job.hardware import shard_work
 
 STARTED_AT_UNIX_SECONDS = 1_700_000_000.0
 DEVICES_PER_NODE = 8

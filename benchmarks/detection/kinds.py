@@ -1,6 +1,6 @@
 """Every kind of finding beside slow devices and links: ``python -m benchmarks.detection.kinds --traces 200``.
 
-A trace is a run of 4 x 2 x 2 ranks with one affliction (see ``simulator/afflictions.py``): whom, when and how bad are
+A trace is a run of 4 x 2 x 2 ranks with one affliction (``simulator/job/afflictions.py``): whom, when and how bad are
 drawn afresh. Found: the wanted verdict comes after the onset and names whom it concerns. Anything else that is said
 of a healthy device, or of the job, is false; so is everything said of healthy runs and of planned pauses. Lines go to
 ``out/benchmarks/detection/kinds.jsonl`` as they are known.
@@ -21,9 +21,9 @@ from benchmarks.detection.simulated_run import HARDWARE, OPERATION_NOISE_SIGMA, 
 from benchmarks.detection.traces import Trace
 from evenkeel.services.detector.domain.findings.verdict import Verdict, VerdictKind
 from evenkeel.services.detector.domain.job import JobDetector
-from evenkeel.simulator.afflictions import Afflicted, Affliction, afflict
-from evenkeel.simulator.noise import rank_noise, resampled_factors
-from evenkeel.simulator.pipeline_run import run_pipeline
+from evenkeel.simulator.job.afflictions import Afflicted, Affliction, afflict
+from evenkeel.simulator.job.noise import rank_noise, resampled_factors
+from evenkeel.simulator.job.pipeline_run import run_pipeline
 
 LINES = Path("out/benchmarks/detection/kinds.jsonl")
 ITERATIONS = 400

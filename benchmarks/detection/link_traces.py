@@ -8,10 +8,10 @@ import numpy as np
 from benchmarks.detection.simulated_run import HARDWARE, OPERATION_NOISE_SIGMA, SimulatedRun, job_of_shape
 from benchmarks.detection.traces import SMALLEST_DISTANCE
 from evenkeel.layouts.layout import Layout
-from evenkeel.simulator.links import LinkConditions, SlowLinks
-from evenkeel.simulator.noise import rank_noise, resampled_factors
-from evenkeel.simulator.observations import NodeClock
-from evenkeel.simulator.pipeline_run import run_pipeline
+from evenkeel.simulator.job.links import LinkConditions, SlowLinks
+from evenkeel.simulator.job.noise import rank_noise, resampled_factors
+from evenkeel.simulator.job.observations import NodeClock
+from evenkeel.simulator.job.pipeline_run import run_pipeline
 
 CLOCK_OFFSET_SECONDS = 5e-3
 CLOCK_SKEW = 2e-5

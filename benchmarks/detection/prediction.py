@@ -21,7 +21,7 @@ from benchmarks.detection.traces import Trace, make_trace
 from evenkeel.layouts.programs.schedules import program_of
 from evenkeel.services.detector.domain.expectation.workload import WorkExpectation
 from evenkeel.services.detector.domain.frames.table import table_of
-from evenkeel.simulator.hardware import shard_work
+from evenkeel.simulator.job.hardware import shard_work
 
 LINES = Path("out/benchmarks/detection/prediction.jsonl")
 _WARM_UP = 20

@@ -11,10 +11,10 @@ from evenkeel.layouts.layout import Layout, uniform_layout
 from evenkeel.layouts.model import BlockCost, ModelSpec
 from evenkeel.services.detector.adapters.frame_reader import observations_of
 from evenkeel.services.detector.domain.frames.observation import FrameObservation
-from evenkeel.simulator.hardware import Hardware
-from evenkeel.simulator.observations import NodeClock, frames
-from evenkeel.simulator.pipeline_run import RankTimes
-from evenkeel.simulator.workload import Workload, packed_workload
+from evenkeel.simulator.job.hardware import Hardware
+from evenkeel.simulator.job.observations import NodeClock, frames
+from evenkeel.simulator.job.pipeline_run import RankTimes
+from evenkeel.simulator.job.workload import Workload, packed_workload
 
 SHAPES = {"4x2x2": (4, 2, 2), "4x2x4": (4, 2, 4), "4x2x8": (4, 2, 8), "4x4x16": (4, 4, 16)}
 """(TP, DP, PP) by name, as in ResiHP's evaluation."""

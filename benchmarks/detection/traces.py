@@ -7,9 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.detection.simulated_run import HARDWARE, OPERATION_NOISE_SIGMA, SimulatedRun, job_of_shape
-from evenkeel.simulator.noise import rank_noise, resampled_factors
-from evenkeel.simulator.pipeline_run import run_pipeline
-from evenkeel.simulator.signals import Signals
+from evenkeel.simulator.job.noise import rank_noise, resampled_factors
+from evenkeel.simulator.job.pipeline_run import run_pipeline
+from evenkeel.simulator.job.signals import Signals
 
 SMALLEST_DISTANCE = 50
 """Iterations between a persistent fault's onset and either end of the trace, as in ResiHP's protocol."""

@@ -25,7 +25,7 @@ from evenkeel.scheduler.v1 import scheduler_pb2 as pb
 from evenkeel.scheduler.v1 import scheduler_pb2_grpc
 from evenkeel.simulator.fleet.faults.faults import Fault, Truth
 from evenkeel.simulator.fleet.scenario.scenario import Scenario
-from evenkeel.simulator.hardware import Hardware
+from evenkeel.simulator.job.hardware import Hardware
 from evenkeel.simulator.live.simulated_job import Documents, Iteration, SimulatedJob
 from evenkeel.simulator.live.simulated_rank import SimulatedRank
 from evenkeel.telemetry.v2 import batch_pb2

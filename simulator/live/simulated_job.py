@@ -15,13 +15,13 @@ import numpy as np
 from evenkeel.layouts.layout import Layout
 from evenkeel.layouts.model import ModelSpec
 from evenkeel.layouts.rank_state import RankPhase
-from evenkeel.simulator.hardware import Hardware
+from evenkeel.simulator.job.hardware import Hardware
+from evenkeel.simulator.job.noise import rank_noise
+from evenkeel.simulator.job.observations import frames
+from evenkeel.simulator.job.pipeline_run import RankTimes, run_pipeline
+from evenkeel.simulator.job.workload import Workload, length_histogram, packed_workload
 from evenkeel.simulator.live.rank_batches import add_news, batch_of, empty_batch
 from evenkeel.simulator.live.simulated_rank import SimulatedRank
-from evenkeel.simulator.noise import rank_noise
-from evenkeel.simulator.observations import frames
-from evenkeel.simulator.pipeline_run import RankTimes, run_pipeline
-from evenkeel.simulator.workload import Workload, length_histogram, packed_workload
 from evenkeel.telemetry.v2 import batch_pb2, process_pb2
 
 

@@ -17,7 +17,7 @@ from benchmarks.detection.change_points import BayesianChangePoints
 from benchmarks.detection.finding import Finding
 from benchmarks.detection.traces import Trace
 from benchmarks.detection.validation import Validation
-from evenkeel.simulator.pipeline_run import run_pipeline
+from evenkeel.simulator.job.pipeline_run import run_pipeline
 
 _MOST_POINTS = 16
 """Points of a segment that are told as a change at most: the detector settles after a few."""

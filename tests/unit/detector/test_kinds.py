@@ -9,7 +9,7 @@ from evenkeel.services.detector.adapters.snapshot import dump, load
 from evenkeel.services.detector.domain.findings.verdict import REPORT_ONLY, Verdict, VerdictKind
 from evenkeel.services.detector.domain.job import JobDetector
 from evenkeel.services.detector.domain.kinds.board import known_kinds
-from evenkeel.simulator.afflictions import Affliction
+from evenkeel.simulator.job.afflictions import Affliction
 from tests.unit.detector.synthetic import SyntheticJob, cube, slow_from, verdicts_of
 
 SEEDS = range(2)

@@ -22,7 +22,7 @@ from evenkeel.layouts.programs.timeline import timeline_of
 from evenkeel.offline.errors import RecordingError
 from evenkeel.offline.operations.measured import operations_of, slowest_shards
 from evenkeel.offline.samples.job_shape import JobShape
-from evenkeel.simulator.afflictions import Affliction
+from evenkeel.simulator.job.afflictions import Affliction
 from tests.unit.layouts.strategies import ordered_replicas
 
 COUNT = 12

@@ -10,12 +10,12 @@ from evenkeel.layouts.layout import Layout, Replica, Stage, uniform_layout
 from evenkeel.layouts.model import BlockCost, ModelSpec
 from evenkeel.layouts.programs.interleaved import interleaved_orders
 from evenkeel.layouts.programs.routes import Route
-from evenkeel.simulator.hardware import Hardware
-from evenkeel.simulator.links import LinkConditions
-from evenkeel.simulator.noise import real_series, resampled_factors
-from evenkeel.simulator.observations import frames
-from evenkeel.simulator.pipeline_run import run_pipeline
-from evenkeel.simulator.workload import Workload, draw_lengths, length_histogram, packed_workload
+from evenkeel.simulator.job.hardware import Hardware
+from evenkeel.simulator.job.links import LinkConditions
+from evenkeel.simulator.job.noise import real_series, resampled_factors
+from evenkeel.simulator.job.observations import frames
+from evenkeel.simulator.job.pipeline_run import run_pipeline
+from evenkeel.simulator.job.workload import Workload, draw_lengths, length_histogram, packed_workload
 from tests.unit.layouts.strategies import layouts
 
 BLOCK = BlockCost(forward_flops_per_token=1.0, forward_flops_per_squared_length=0.0, max_width=12)

@@ -8,7 +8,7 @@ from evenkeel.layouts.layout import uniform_layout
 from evenkeel.layouts.rank_state import RankPhase
 from evenkeel.planning.repair import repaired
 from evenkeel.simulator.fleet.scenario.models import TransformerShape
-from evenkeel.simulator.hardware import Hardware
+from evenkeel.simulator.job.hardware import Hardware
 from evenkeel.simulator.live.simulated_job import Documents, SimulatedJob
 from evenkeel.trainer_sdk.control.state import ApplyMode, Commit, Reshape
 

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from evenkeel.layouts.layout import Layout
 from evenkeel.layouts.model import ModelSpec
-from evenkeel.simulator.signals import Signals, healthy_signals
-from evenkeel.simulator.workload import Workload
+from evenkeel.simulator.job.signals import Signals, healthy_signals
+from evenkeel.simulator.job.workload import Workload
 
 Floats = NDArray[np.float64]
 

@@ -14,7 +14,7 @@ Floats = NDArray[np.float64]
 @cache
 def length_histogram() -> tuple[NDArray[np.int64], Floats]:
     """Lengths in tokens and their probabilities (SQuAD 1.1; source in ``simulator/data/README.md``)."""
-    with files("simulator").joinpath("data/squad_1_1_histogram.csv").open() as lines:
+    with files("evenkeel.simulator").joinpath("data/squad_1_1_histogram.csv").open() as lines:
         rows = [(int(row["length_tokens"]), float(row["count"])) for row in csv.DictReader(lines)]
     lengths = np.array([length for length, count in rows if count > 0])
     counts = np.array([count for _, count in rows if count > 0])

@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from evenkeel.simulator.noise import rank_noise
+from evenkeel.simulator.job.noise import rank_noise
 
 Floats = NDArray[np.float64]
 

@@ -18,7 +18,7 @@ def real_series() -> tuple[Floats, ...]:
     """Step time over the run's median, one array a run (source in ``simulator/data/README.md``)."""
     runs: dict[tuple[str, str], list[float]] = {}
     for name in SERIES_FILES:
-        with files("simulator").joinpath(f"data/{name}").open("rb") as raw, gzip.open(raw, "rt") as lines:
+        with files("evenkeel.simulator").joinpath(f"data/{name}").open("rb") as raw, gzip.open(raw, "rt") as lines:
             for row in csv.DictReader(lines):
                 if row["step_s"]:
                     runs.setdefault((name, row["run"]), []).append(float(row["step_s"]))

@@ -18,9 +18,9 @@ from evenkeel.layouts.programs.execution import COMPUTES, RECEIVES, walk
 from evenkeel.layouts.programs.instructions import BACKWARD_PART, Instruction, Op
 from evenkeel.layouts.programs.schedules import program_of
 from evenkeel.layouts.ranks.traffic import group_number
-from evenkeel.simulator.hardware import Hardware, ShardWork, shard_work
-from evenkeel.simulator.links import ChannelTimes, ChannelUse, LinkConditions, TrafficRecorder
-from evenkeel.simulator.workload import Workload
+from evenkeel.simulator.job.hardware import Hardware, ShardWork, shard_work
+from evenkeel.simulator.job.links import ChannelTimes, ChannelUse, LinkConditions, TrafficRecorder
+from evenkeel.simulator.job.workload import Workload
 
 Floats = NDArray[np.float64]
 

@@ -10,10 +10,10 @@ from evenkeel.contracts.frames import Frames, Members, frames_of, members_of
 from evenkeel.layouts.layout import Layout
 from evenkeel.layouts.model import ModelSpec
 from evenkeel.layouts.ranks.traffic import stamped_indices
-from evenkeel.simulator.hardware import Hardware, shard_work
-from evenkeel.simulator.links import ChannelTimes, ChannelUse, Floats
-from evenkeel.simulator.pipeline_run import RankTimes
-from evenkeel.simulator.workload import Workload
+from evenkeel.simulator.job.hardware import Hardware, shard_work
+from evenkeel.simulator.job.links import ChannelTimes, ChannelUse, Floats
+from evenkeel.simulator.job.pipeline_run import RankTimes
+from evenkeel.simulator.job.workload import Workload
 from evenkeel.telemetry.v2 import batch_pb2 as pb
 
 _KINDS = {

@@ -1,0 +1,1 @@
+"""One job that does not exist, operation by operation: what each of its ranks would measure."""
