@@ -14,7 +14,6 @@ from evenkeel.contracts.measured_arrays import (
     Texts,
     check_lists,
     read_column,
-    write_columns,
 )
 
 _MESSAGES = {"num_progress": "progress", "num_events": "events"}
@@ -47,14 +46,6 @@ class Batches(MeasuredArrays):
     num_readings: Ints
     num_progress: Ints
     num_events: Ints
-    reading_at_unix_seconds: Floats
-    throttled_seconds: Floats
-    cpu_pressure_seconds: Floats
-    memory_pressure_seconds: Floats
-    io_pressure_seconds: Floats
-    gpu_clock_mhz: Ints
-    gpu_max_clock_mhz: Ints
-    gpu_throttle_reasons: Ints
     process_of: Ints
     reading_process_of: Ints
 
@@ -95,8 +86,3 @@ def read_batches(message: Any) -> Batches:
         process_of=np.repeat(owners, arrays["num_iterations"]),
         reading_process_of=np.repeat(owners, arrays["num_readings"]),
     )
-
-
-def write_batches(message: Any, batches: Batches) -> None:
-    """Puts all columns into an empty ``Batch`` message; progress and events are the caller's."""
-    write_columns(message, batches, (*PROCESS, *COLUMNS, *READING))

@@ -18,13 +18,11 @@ class Column:
         name: Of the message's field, the array and the record's attribute.
         unit: What it counts; empty where a name says it all.
         wire: Protobuf type of one value.
-        since: Version of the contract that brought it.
     """
 
     name: str
     unit: str
     wire: str
-    since: int = 1
 
     @property
     def dtype(self) -> str:
@@ -162,8 +160,6 @@ HAS_DEVICE = 128
 """Flag: it measured ``device_seconds``."""
 HAS_USAGE = 256
 """Flag: it measured ``process_cpu_seconds``, ``involuntary_switches`` and ``major_faults``."""
-ALL_FLAGS = 2 * HAS_USAGE - 1
-"""Every flag that there is."""
 
 
 def tell_process(batch: Any, **told: Any) -> None:

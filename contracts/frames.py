@@ -78,14 +78,6 @@ class Frames(MeasuredArrays):
     closed_at_unix_seconds: Floats
     last_heard_at_unix_seconds: Floats
     reading_of: Ints
-    reading_at_unix_seconds: Floats
-    throttled_seconds: Floats
-    cpu_pressure_seconds: Floats
-    memory_pressure_seconds: Floats
-    io_pressure_seconds: Floats
-    gpu_clock_mhz: Ints
-    gpu_max_clock_mhz: Ints
-    gpu_throttle_reasons: Ints
 
     def __len__(self) -> int:
         return len(self.iteration)

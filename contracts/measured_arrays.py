@@ -20,7 +20,7 @@ LISTS = (("num_listed", LISTED), ("num_operations", OPERATION), ("num_channels",
 """Lists of an iteration: the column that tells their lengths, and theirs. A channel has its list of stamps in turn."""
 
 COLUMNS = (*ITERATION, *chain.from_iterable(group for _, group in LISTS), *STAMP)
-"""All columns of :class:`MeasuredArrays`."""
+"""All columns of :class:`MeasuredArrays` but for readings of hosts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -28,7 +28,7 @@ class MeasuredArrays:
     """The columns of :mod:`evenkeel.contracts.columns` by their names and in their units, 64 bits a number; read only.
 
     Those of iterations have one shape: [N] in batches, one behind the other; [T, R] in frames, but for ``iteration``,
-    which is [T] there. Those of lists are flat, of one iteration and rank after the other.
+    which is [T] there. Those of lists and of readings of hosts are flat, of one iteration and rank after the other.
     """
 
     iteration: Ints
@@ -80,9 +80,17 @@ class MeasuredArrays:
     stamp_entered_microseconds: Ints
     stamp_took_microseconds: Ints
     stamp_bytes: Ints
+    reading_at_unix_seconds: Floats
+    throttled_seconds: Floats
+    cpu_pressure_seconds: Floats
+    memory_pressure_seconds: Floats
+    io_pressure_seconds: Floats
+    gpu_clock_mhz: Ints
+    gpu_max_clock_mhz: Ints
+    gpu_throttle_reasons: Ints
 
     def arrays(self) -> Arrays:
-        """All of these columns by name."""
+        """All columns of iterations and their lists by name."""
         return {column.name: getattr(self, column.name) for column in COLUMNS}
 
 

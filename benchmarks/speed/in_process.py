@@ -45,12 +45,7 @@ class _Kept:
         self.records.extend(records)
 
     async def read_back(
-        self,
-        partitions: Collection[Partition],
-        *,
-        enough: Callable[[ConsumedRecord], bool],
-        least: int = 256,
-        most: int = 20_000,
+        self, partitions: Collection[Partition], *, enough: Callable[[ConsumedRecord], bool]
     ) -> Mapping[Partition, Sequence[ConsumedRecord]]:
         return {}
 

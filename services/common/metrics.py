@@ -23,19 +23,6 @@ def create_registry() -> CollectorRegistry:
 class KafkaMetrics:
     """What the Kafka loop and its producer count."""
 
-    __slots__ = (
-        "commit_failures",
-        "dead_letters",
-        "handle_seconds",
-        "lag_records",
-        "produce_retries",
-        "produced",
-        "rebalances",
-        "record_age_seconds",
-        "records",
-        "unreachable",
-    )
-
     def __init__(self, registry: CollectorRegistry) -> None:
         self.records = Counter(
             "evenkeel_kafka_records", "Records consumed, by outcome", ("topic", "outcome"), registry=registry

@@ -8,18 +8,6 @@ _LAG_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0)
 class DetectorMetrics:
     """Metrics of one detector process; made once, passed down."""
 
-    __slots__ = (
-        "failures",
-        "jobs",
-        "lag_seconds",
-        "profiles",
-        "rank_samples",
-        "snapshot_bytes",
-        "snapshot_failures",
-        "suspicions",
-        "verdicts",
-    )
-
     def __init__(self, registry: CollectorRegistry) -> None:
         self.verdicts = Counter("evenkeel_detector_verdicts", "Verdicts published", ("kind",), registry=registry)
         self.profiles = Counter("evenkeel_detector_profiles", "Profiles published", registry=registry)

@@ -11,7 +11,7 @@ from evenkeel.services.common.database import DATABASE_AWAY, create_engine
 from evenkeel.services.common.health import Health, health_server, ready_file
 from evenkeel.services.common.kafka import ConsumeLoop, DeadLetters, KafkaClientConfig, KafkaProducer
 from evenkeel.services.common.kafka.assigned_consumer import AssignedConsumer
-from evenkeel.services.common.kafka.handler import LoopConfig
+from evenkeel.services.common.kafka.pace import LoopConfig
 from evenkeel.services.common.lifecycle import run_service
 from evenkeel.services.common.metrics import KafkaMetrics, create_registry
 from evenkeel.services.common.settings import load_settings

@@ -14,7 +14,6 @@ from evenkeel.contracts.frames import Frames
 from evenkeel.contracts.topics import BATCHES
 from evenkeel.services.common.kafka import Batch, OutgoingRecord, Partition, Rejection
 from evenkeel.services.common.kafka.ports import Producer
-from evenkeel.services.common.kafka.tail import Tail
 from evenkeel.services.common.worker import Worker
 from evenkeel.services.telemetry.adapters.batch_reader import ArrivedJob, read_fetch
 from evenkeel.services.telemetry.adapters.job_keys import JobKeys
@@ -22,15 +21,15 @@ from evenkeel.services.telemetry.adapters.observation_writer import observation_
 from evenkeel.services.telemetry.adapters.recovery import remember
 from evenkeel.services.telemetry.adapters.registered import Registered
 from evenkeel.services.telemetry.adapters.rollup_writer import RollupWriter
+from evenkeel.services.telemetry.adapters.tail import Tail
 from evenkeel.services.telemetry.domain.observed import Picture
-from evenkeel.services.telemetry.domain.rollups import FinishedWindow, RollupHold
+from evenkeel.services.telemetry.domain.rollups import FinishedWindow
 from evenkeel.services.telemetry.job_runner import JobRunner, Told
 from evenkeel.services.telemetry.metrics import TelemetryMetrics
 from evenkeel.services.telemetry.shard import Shard
 
-# A restart makes an unwritten rollup again if it is not older than this, or begins within so many newest records of its
-# partition. That bounds what is read again: 30 s of many ranks, or a second or two of work for windows of slow jobs.
-ROLLUP_HOLD_SECONDS = 30.0
+# A restart makes an unwritten rollup again if it begins within so many newest records of its partition: what is read
+# again is a second of work, however many ranks tell of however long iterations.
 ROLLUP_HOLD_RECORDS = 50_000
 _HOUSEKEEPING_SECONDS = 5.0
 _log = structlog.get_logger(__name__)
@@ -138,18 +137,16 @@ class TelemetryHandler:
 
     async def checkpoint(self, positions: Mapping[Partition, int]) -> Mapping[Partition, int]:
         """Nothing to write; what may be committed is what no open frame and no unwritten rollup needs."""
-        since_seconds = self._clock() - ROLLUP_HOLD_SECONDS
         allowed = {}
         for partition, position in positions.items():
             shard = self._shards.get(partition.number)
             if shard is None:
                 continue
-            hold = RollupHold(opened_after_seconds=since_seconds, from_offset=position - ROLLUP_HOLD_RECORDS)
-            offsets = [position, self._rollup_writer.oldest_offset(shard.jobs, hold)]
-            for job in shard.jobs.values():
-                offsets.append(job.stream.frames.oldest_offset)
-                offsets.append(job.rollups.oldest_offset(hold))
-            allowed[partition] = min(offset for offset in offsets if offset is not None)
+            of_rollups = self._rollup_writer.first_offsets(shard.jobs)
+            of_rollups += [each for job in shard.jobs.values() for each in job.rollups.first_offsets]
+            of_frames = [job.stream.frames.oldest_offset for job in shard.jobs.values()]
+            needed = [each for each in of_rollups if each >= position - ROLLUP_HOLD_RECORDS]
+            allowed[partition] = min([position, *needed, *(each for each in of_frames if each is not None)])
         return allowed
 
     async def revoked(self, partitions: Collection[Partition]) -> None:

@@ -14,7 +14,6 @@ from evenkeel.services.common.kafka import (
     KafkaProducer,
     LoopConfig,
 )
-from evenkeel.services.common.kafka.tail import KafkaTail
 from evenkeel.services.common.lifecycle import run_service
 from evenkeel.services.common.metrics import KafkaMetrics, create_registry
 from evenkeel.services.common.settings import load_settings
@@ -23,6 +22,7 @@ from evenkeel.services.common.worker import Worker
 from evenkeel.services.telemetry.adapters.job_keys import JobKeys, tokens_in
 from evenkeel.services.telemetry.adapters.registered import Registered, processes_in
 from evenkeel.services.telemetry.adapters.rollup_writer import RollupWriter
+from evenkeel.services.telemetry.adapters.tail import KafkaTail
 from evenkeel.services.telemetry.handler import TelemetryHandler
 from evenkeel.services.telemetry.metrics import TelemetryMetrics
 from evenkeel.services.telemetry.settings import TelemetrySettings

@@ -8,21 +8,6 @@ from evenkeel.services.common.metrics import SHORT_SECONDS_BUCKETS
 class TelemetryMetrics:
     """Made once, in the composition root, and passed down."""
 
-    __slots__ = (
-        "dropped_by_ranks",
-        "failures",
-        "frame_seconds",
-        "frames",
-        "jobs",
-        "lost_records",
-        "missing_entries",
-        "observations",
-        "ranks_behind",
-        "rollups",
-        "rollups_waiting",
-        "samples",
-    )
-
     def __init__(self, registry: CollectorRegistry) -> None:
         self.jobs = Gauge("evenkeel_telemetry_jobs", "Jobs that are being watched", registry=registry)
         self.samples = Counter("evenkeel_telemetry_samples", "Samples taken in", ("outcome",), registry=registry)

@@ -7,8 +7,9 @@ A service needs :class:`KafkaClientConfig`, :class:`KafkaProducer`, :class:`Kafk
 from evenkeel.services.common.kafka.client import KafkaClientConfig
 from evenkeel.services.common.kafka.consumer import KafkaConsumer
 from evenkeel.services.common.kafka.dead_letters import DeadLetters
-from evenkeel.services.common.kafka.handler import Handler, LoopConfig
 from evenkeel.services.common.kafka.loop import ConsumeLoop
+from evenkeel.services.common.kafka.pace import LoopConfig
+from evenkeel.services.common.kafka.ports import Handler
 from evenkeel.services.common.kafka.producer import KafkaProducer
 from evenkeel.services.common.kafka.records import (
     Batch,

@@ -1,4 +1,4 @@
-"""Which offsets were handled since the last commit, and when the next one is due. Pure: time is passed in."""
+"""Which partitions are ours, how far each was handled, and when the next commit is due. Pure: time is passed in."""
 
 from collections.abc import Collection, Mapping
 
@@ -6,7 +6,7 @@ from evenkeel.services.common.kafka.records import Partition
 
 
 class Checkpoint:
-    """Handled offsets per partition. They only grow, until a partition is dropped or set anew.
+    """Handled offsets of the partitions that are ours. They only grow, until a partition is dropped or all begin anew.
 
     The order around a commit is fixed: effects (produced records, rows) first, then the handler's snapshot, then the
     offsets that the snapshot allows. So what is committed never runs ahead of what is durable.
@@ -26,12 +26,9 @@ class Checkpoint:
         self._num_pending = 0
         self._pending_since_seconds: float | None = None
 
-    def begin(self, partition: Partition, offset: int | None) -> None:
-        """A partition was assigned; ``offset`` is where reading starts if that is known."""
-        self.drop([partition])
-        if offset is not None:
-            self._handled[partition] = offset
-            self._committed[partition] = offset
+    def begin(self, starts: Mapping[Partition, int]) -> None:
+        """These partitions are ours, and no others; each is read from its offset on."""
+        self._handled, self._committed = dict(starts), dict(starts)
 
     def drop(self, partitions: Collection[Partition]) -> None:
         """Partitions were taken away: whatever was not committed is the next owner's."""
@@ -45,7 +42,7 @@ class Checkpoint:
         Raises:
             ValueError: ``next_offset`` goes backwards; the caller has mixed up partitions or generations.
         """
-        if next_offset < self._handled.get(partition, 0):
+        if next_offset < self._handled[partition]:
             raise ValueError(f"{partition} went backwards: {self._handled[partition]} to {next_offset}")
         self._handled[partition] = next_offset
         self._num_pending += num_records
@@ -61,8 +58,8 @@ class Checkpoint:
 
     @property
     def positions(self) -> Mapping[Partition, int]:
-        """Next offset of every partition of which something was handled."""
-        return dict(self._handled)
+        """The first offset of each that was not handled yet."""
+        return self._handled
 
     def to_commit(self, allowed: Mapping[Partition, int]) -> dict[Partition, int]:
         """What a commit should carry: the allowed offsets that are news."""

@@ -21,9 +21,8 @@ import structlog
 
 from evenkeel.services.common.kafka.checkpoint import Checkpoint
 from evenkeel.services.common.kafka.dead_letters import DeadLetters
-from evenkeel.services.common.kafka.handler import Decoder, Handler, LoopConfig
-from evenkeel.services.common.kafka.pace import BatchPace
-from evenkeel.services.common.kafka.ports import Consumer
+from evenkeel.services.common.kafka.pace import BatchPace, LoopConfig
+from evenkeel.services.common.kafka.ports import Consumer, Decoder, Handler
 from evenkeel.services.common.kafka.records import (
     Batch,
     ConsumedRecord,
@@ -90,8 +89,6 @@ class ConsumeLoop(Generic[M]):
         self._waiting: dict[Partition, Sequence[ConsumedRecord]] = {}
         # Assigned, and not loaded yet.
         self._to_load: Collection[Partition] | None = None
-        # Next offset to take of each partition that is ours.
-        self._owned: dict[Partition, int] = {}
         self._generation = 0
         # Guards handler and checkpoint between the loop's task and the client's rebalance task.
         self._lock = asyncio.Lock()
@@ -135,8 +132,6 @@ class ConsumeLoop(Generic[M]):
             except TimeoutError:
                 _log.warning("no time to commit before partitions were taken away; they will be read again")
             await self._handler.revoked(partitions)
-            for partition in partitions:
-                self._owned.pop(partition, None)
             self._checkpoint.drop(partitions)
 
     async def _turns(self) -> None:
@@ -169,11 +164,9 @@ class ConsumeLoop(Generic[M]):
         starts = await self._handler.assigned(partitions)
         unsaid = [each for each in partitions if each not in starts]
         starts = {**starts, **(await self._consumer.start_offsets(unsaid) if unsaid else {})}
-        self._owned = {}
         for partition, start in starts.items():
             self._consumer.seek(partition, start)
-            self._checkpoint.begin(partition, start)
-            self._owned[partition] = start
+        self._checkpoint.begin(starts)
         self._last_delivery_seconds = self._clock()
         _log.info("partitions assigned", partitions=[f"{each.topic}/{each.number}" for each in partitions])
         if self._on_assigned:
@@ -195,9 +188,8 @@ class ConsumeLoop(Generic[M]):
                 self._waiting.update({partition: records for partition, records in fetched.items() if records})
                 await self._take_what_waits()
             else:  # fetched before a rebalance moved us: the right places are where we said
-                for partition in fetched:
-                    if partition in self._owned:
-                        self._consumer.seek(partition, self._owned[partition])
+                for partition in fetched.keys() & self._checkpoint.positions.keys():
+                    self._consumer.seek(partition, self._checkpoint.positions[partition])
             now_seconds = self._clock()
             await self._handler.tick(now_seconds)
             if self._checkpoint.due(now_seconds):
@@ -220,9 +212,9 @@ class ConsumeLoop(Generic[M]):
             self._pace.took(num_taken, time.monotonic() - began_seconds)
 
     async def _take(self, partition: Partition, records: Sequence[ConsumedRecord]) -> None:
-        if partition not in self._owned:
+        expected = self._checkpoint.positions.get(partition)
+        if expected is None:
             return
-        expected = self._owned[partition]
         if records[0].offset < expected:
             records = [each for each in records if each.offset >= expected]
             if not records:
@@ -238,7 +230,6 @@ class ConsumeLoop(Generic[M]):
         num_rejected = len(rejections) + len(more)
         self._metrics.records.labels(topic, "rejected").inc(num_rejected)
         self._metrics.records.labels(topic, "handled").inc(len(records) - num_rejected)
-        self._owned[partition] = batch.next_offset
         self._checkpoint.handled(partition, batch.next_offset, num_records=len(records), now_seconds=self._clock())
 
     def _decode(
@@ -257,7 +248,7 @@ class ConsumeLoop(Generic[M]):
 
     async def _commit(self) -> None:
         """Snapshot, then offsets; a failed commit is tried again later."""
-        allowed = await self._handler.checkpoint(self._checkpoint.positions)
+        allowed = await self._handler.checkpoint(dict(self._checkpoint.positions))
         offsets = self._checkpoint.to_commit(allowed)
         if await self._consumer.commit(offsets):
             self._checkpoint.committed(offsets, self._clock())

@@ -1,8 +1,35 @@
-"""How many records to take at once: as many as are worked off in a moment, however fast or slow that goes just now."""
+"""The loop's limits, and how many records it takes at once: as many as are worked off in a moment."""
+
+from dataclasses import dataclass
 
 TARGET_SECONDS = 0.2
 FEWEST_RECORDS = 16
 MOST_RECORDS = 20_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopConfig:
+    """The loop's own limits.
+
+    Attributes:
+        tick_seconds: Longest time between two calls of ``Handler.tick``.
+        max_records: Most records taken at once; how many, the time decides that they take.
+        turn_seconds: After so long in a turn what else was fetched waits for the next.
+        checkpoint_seconds: Longest time from a record handled to its commit.
+        checkpoint_records: Most records handled between two commits.
+        revoke_timeout_seconds: One deadline for all that is done when partitions are taken away or the loop ends.
+        lag_seconds: Time between two looks at the lag, which also notice that Kafka is away.
+        stall_seconds: A consumer that has unread records and delivers none for so long is broken: the loop ends.
+    """
+
+    tick_seconds: float = 0.05
+    max_records: int = MOST_RECORDS
+    turn_seconds: float = 0.25
+    checkpoint_seconds: float = 0.5
+    checkpoint_records: int = 20_000
+    revoke_timeout_seconds: float = 5.0
+    lag_seconds: float = 2.0
+    stall_seconds: float = 30.0
 
 
 class BatchPace:

@@ -1,13 +1,18 @@
-"""What the rest of the code knows of Kafka: two small protocols, so that a client library is one file to swap.
+"""What the rest of the code knows of Kafka, in small protocols: of a client library, and of whoever handles records.
 
 ``tests/fakes/kafka.py`` implements them in memory; one set of tests runs against both. All methods belong to the event
 loop's thread.
 """
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Protocol, TypeVar
 
-from evenkeel.services.common.kafka.records import ConsumedRecord, OutgoingRecord, Partition
+from evenkeel.services.common.kafka.records import Batch, ConsumedRecord, OutgoingRecord, Partition, Rejection
+
+M = TypeVar("M")
+M_contra = TypeVar("M_contra", contravariant=True)
+Decoder = Callable[[ConsumedRecord], M]
+"""Makes a message of a record, or raises :class:`RejectedRecordError` (or any ValueError) if it is poison."""
 
 
 class Producer(Protocol):
@@ -66,4 +71,50 @@ class Consumer(Protocol):
 
     async def stop(self) -> None:
         """Leaves; does not wait for a broker that is away. A static member keeps its partitions for a restart."""
+        ...
+
+
+class Handler(Protocol[M_contra]):
+    """What a service does with its records. Never called concurrently.
+
+    All methods belong to the loop's thread and take no longer than a moment of it: work goes to the :class:`Worker`.
+    """
+
+    async def assigned(self, partitions: Collection[Partition]) -> Mapping[Partition, int]:
+        """Loads the state of partitions that are now ours, and only these.
+
+        Returns:
+            Where to start reading, for the partitions of which a snapshot says so; it wins over the committed offset.
+        """
+        ...
+
+    async def handle(self, batch: Batch[M_contra]) -> Sequence[Rejection]:
+        """Takes in one batch. Returns when its effects are durable or part of the state that a snapshot will cover.
+
+        An exception ends the process: state may be half changed, and a restart rebuilds it. A handler of many jobs
+        lets nothing through here that only one of them trips over: a restart would read the same records again.
+
+        Returns:
+            Records that turned out to be poison.
+        """
+        ...
+
+    async def tick(self, now_seconds: float) -> None:
+        """Called several times a second (``LoopConfig.tick_seconds``), also when no record comes; Unix seconds."""
+        ...
+
+    async def checkpoint(self, positions: Mapping[Partition, int]) -> Mapping[Partition, int]:
+        """Makes the state durable; called before each commit and before partitions are given away.
+
+        Args:
+            positions: Next offset of every partition of which something was handled.
+
+        Returns:
+            What may be committed: for each partition the first offset that a restart must read; not above
+            ``positions``. A partition left out is not committed now.
+        """
+        ...
+
+    async def revoked(self, partitions: Collection[Partition]) -> None:
+        """Forgets the state of partitions; a checkpoint came just before."""
         ...

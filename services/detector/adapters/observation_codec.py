@@ -22,12 +22,7 @@ from evenkeel.telemetry.v2 import frames_pb2 as pb
 from evenkeel.telemetry.v2 import process_pb2
 
 _EVENT_KINDS = {
-    process_pb2.PROCESS_EVENT_KIND_STARTED: ProcessEventKind.STARTED,
-    process_pb2.PROCESS_EVENT_KIND_DIED: ProcessEventKind.DIED,
-    process_pb2.PROCESS_EVENT_KIND_FINISHED: ProcessEventKind.FINISHED,
-    process_pb2.PROCESS_EVENT_KIND_STREAM_BROKEN: ProcessEventKind.STREAM_BROKEN,
-    process_pb2.PROCESS_EVENT_KIND_CONNECTION_LOST: ProcessEventKind.CONNECTION_LOST,
-    process_pb2.PROCESS_EVENT_KIND_PROBED: ProcessEventKind.PROBED,
+    process_pb2.ProcessEventKind.Value(f"PROCESS_EVENT_KIND_{kind.name}"): kind for kind in ProcessEventKind
 }
 _LARGEST_INT64 = (1 << 63) - 1
 

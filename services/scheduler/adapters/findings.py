@@ -12,7 +12,7 @@ from evenkeel.history.records import VerdictRecord
 from evenkeel.planning.costs.cost_model import Workload
 from evenkeel.planning.costs.measured.recent import RecentIteration
 from evenkeel.services.common.kafka import ConsumedRecord, RejectedRecordError
-from evenkeel.services.common.kafka.handler import Decoder
+from evenkeel.services.common.kafka.ports import Decoder
 from evenkeel.services.scheduler.adapters.api.codec import verdict_from_proto
 from evenkeel.services.scheduler.domain.profiles import JobEnded, JobProfile
 from evenkeel.services.scheduler.domain.suspicion import SuspectedLink, Suspicion

@@ -27,13 +27,10 @@ from evenkeel.telemetry.v2 import batch_pb2, process_pb2
 
 _EXPECTED_HEADERS = {"content-type": b"application/protobuf", "ce_type": batch_pb2.Batch.DESCRIPTOR.full_name.encode()}
 _KINDS = {
-    process_pb2.PROCESS_EVENT_KIND_STARTED: EventKind.STARTED,
-    process_pb2.PROCESS_EVENT_KIND_DIED: EventKind.DIED,
-    process_pb2.PROCESS_EVENT_KIND_FINISHED: EventKind.FINISHED,
-    process_pb2.PROCESS_EVENT_KIND_STREAM_BROKEN: EventKind.STREAM_BROKEN,
-    process_pb2.PROCESS_EVENT_KIND_CONNECTION_LOST: EventKind.CONNECTION_LOST,
+    process_pb2.ProcessEventKind.Value(f"PROCESS_EVENT_KIND_{kind.name}"): kind
+    for kind in EventKind
+    if kind is not EventKind.OTHER
 }
-
 
 Believe = Callable[[bytes, bytes], bytes]
 """From a record's key and value to the bytes of its batch alone; raises SignatureError where it is not believed."""

@@ -12,9 +12,9 @@ from google.protobuf.message import DecodeError
 from evenkeel.contracts.frames import Frames, read_frames
 from evenkeel.contracts.topics import FRAMES
 from evenkeel.services.common.kafka import ConsumedRecord, Partition
-from evenkeel.services.common.kafka.tail import Tail
 from evenkeel.services.telemetry.adapters.batch_reader import event_from_proto
 from evenkeel.services.telemetry.adapters.observation_writer import input_offset_of
+from evenkeel.services.telemetry.adapters.tail import Tail
 from evenkeel.services.telemetry.domain.observed import ArrivedEvent
 from evenkeel.telemetry.v2 import frames_pb2 as pb
 

@@ -15,7 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from evenkeel.history.writes import insert_rollups
 from evenkeel.services.common.backoff import Backoff, Reachability
 from evenkeel.services.common.database import DATABASE_AWAY, is_database_away
-from evenkeel.services.telemetry.domain.rollups import FinishedWindow, RollupHold
+from evenkeel.services.telemetry.domain.rollups import FinishedWindow
 from evenkeel.services.telemetry.metrics import TelemetryMetrics
 
 _BATCH_ROWS = 1000
@@ -65,16 +65,10 @@ class RollupWriter:
             self._news.set()
         self._metrics.rollups_waiting.set(len(self._waiting))
 
-    def oldest_offset(self, job_ids: Iterable[str], hold: RollupHold) -> int | None:
-        """Offset of the oldest record in a row of these jobs that is not written and that a restart makes again."""
+    def first_offsets(self, job_ids: Iterable[str]) -> list[int]:
+        """Offset of the oldest record in each row of these jobs that is not written."""
         wanted = set(job_ids)
-        offsets = [
-            each.first_offset
-            for each in self._waiting
-            if (each.opened_at_seconds > hold.opened_after_seconds or each.first_offset >= hold.from_offset)
-            and each.record.job_id in wanted
-        ]
-        return min(offsets, default=None)
+        return [each.first_offset for each in self._waiting if each.record.job_id in wanted]
 
     async def run(self) -> None:
         """Writes until cancelled; then tries once more to write what is left."""

@@ -82,11 +82,6 @@ class ProgressWatcher:
         """Whether all of at least one rank are known to have ended."""
         return bool(self._ended) and not len(self._rank)
 
-    @property
-    def disturbed(self) -> bool:
-        """Whether pictures are being taken."""
-        return self._disturbed_since_seconds is not None
-
     def known_until_seconds(self, now_seconds: float) -> float:
         """Up to when the reports say anything: without any lately, time alone proves nothing."""
         newest_seconds = self._newest_heard_seconds()

@@ -7,7 +7,6 @@ What comes is cut into runs, one a process and window; a run goes into the windo
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import repeat
 from typing import Any, NamedTuple
@@ -39,9 +38,9 @@ _SECONDS = {
 _SUMS = (
     *_SECONDS,
     *("sum_of_squares", "loss", "wall_seconds_min", "wall_seconds_max", "peak_memory_bytes"),
-    *("started_at", "opened_at_seconds", "updated_at_seconds"),
+    *("started_at", "updated_at_seconds"),
 )
-_SQUARES, _LOSS, _MIN, _MAX, _PEAK, _STARTED_AT, _OPENED_AT, _UPDATED_AT = range(len(_SECONDS), len(_SUMS))
+_SQUARES, _LOSS, _MIN, _MAX, _PEAK, _STARTED_AT, _UPDATED_AT = range(len(_SECONDS), len(_SUMS))
 
 
 class FinishedWindow(NamedTuple):
@@ -50,25 +49,10 @@ class FinishedWindow(NamedTuple):
     Attributes:
         record: The row.
         first_offset: Offset of the oldest record that went in.
-        opened_at_seconds: When that record came, Unix seconds.
     """
 
     record: RollupRecord
     first_offset: int
-    opened_at_seconds: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RollupHold:
-    """Which rows a restart makes again: those that are young, and those that begin late, whatever their age.
-
-    Attributes:
-        opened_after_seconds: A row is young whose first record came after this, Unix seconds.
-        from_offset: A row begins late whose first record has this offset or a later one.
-    """
-
-    opened_after_seconds: float
-    from_offset: int
 
 
 class RollupAggregator:
@@ -132,12 +116,11 @@ class RollupAggregator:
         """Ends all windows: the job is over, or its partition goes elsewhere."""
         return self._end(np.flatnonzero(self._is_open))
 
-    def oldest_offset(self, hold: RollupHold) -> int | None:
-        """Offset of the oldest record in an open window that a restart makes again; None if there is none."""
-        first_offsets = self._whole[:, _OFFSET]
-        young = self._sums[:, _OPENED_AT] > hold.opened_after_seconds
-        offsets = first_offsets[self._is_open & (young | (first_offsets >= hold.from_offset))]
-        return int(offsets.min()) if len(offsets) else None
+    @property
+    def first_offsets(self) -> list[int]:
+        """Offset of the oldest record in each open window."""
+        offsets: list[int] = self._whole[self._is_open, _OFFSET].tolist()
+        return offsets
 
     def _row(self, rank: int, incarnation: int) -> int:
         row = self._rows.setdefault((rank, incarnation), len(self._rows))
@@ -176,7 +159,7 @@ class RollupAggregator:
         sums[:, _MAX] = np.maximum.reduceat(batches.wall_seconds[rows], first)
         sums[:, _PEAK] = np.maximum.reduceat(batches.peak_memory_bytes[rows], first)
         sums[:, _STARTED_AT] = batches.started_at_unix_seconds[rows][first]
-        sums[:, [_OPENED_AT, _UPDATED_AT]] = now_seconds
+        sums[:, _UPDATED_AT] = now_seconds
         ends = np.append(first[1:], len(rows))
         whole[:, _FIRST], whole[:, _NEWEST] = batches.iteration[rows][first], batches.iteration[rows][ends - 1]
         whole[:, _COUNT], whole[:, _OFFSET] = ends - first, offsets[of][first]
@@ -203,7 +186,7 @@ class RollupAggregator:
         merged[:, :_MIN] += old[:, :_MIN]
         merged[:, _MIN] = np.minimum(merged[:, _MIN], old[:, _MIN])
         merged[:, [_MAX, _PEAK]] = np.maximum(merged[:, [_MAX, _PEAK]], old[:, [_MAX, _PEAK]])
-        merged[:, [_STARTED_AT, _OPENED_AT]] = old[:, [_STARTED_AT, _OPENED_AT]]
+        merged[:, _STARTED_AT] = old[:, _STARTED_AT]
         sums[goes_on] = merged
         for column in (_FIRST, _OFFSET, _PLACE):
             whole[goes_on, column] = self._whole[into, column]
@@ -243,4 +226,4 @@ class RollupAggregator:
             "peak_memory_bytes": sums[:, _PEAK].astype(np.int64).tolist(),
         }
         records = map(RollupRecord._make, zip(*(columns[name] for name in RollupRecord._fields), strict=False))
-        return list(map(FinishedWindow, records, whole[:, _OFFSET].tolist(), sums[:, _OPENED_AT].tolist()))
+        return list(map(FinishedWindow, records, whole[:, _OFFSET].tolist()))

@@ -34,7 +34,7 @@ async def write(engine: AsyncEngine, rows: Sequence[RollupRecord]) -> dict[str, 
     """Writes rows, and how many had which outcome."""
     registry = CollectorRegistry()
     writer = RollupWriter(engine, TelemetryMetrics(registry), max_rows=10_000)
-    writer.put(FinishedWindow(record=row, first_offset=0, opened_at_seconds=0.0) for row in rows)
+    writer.put(FinishedWindow(record=row, first_offset=0) for row in rows)
     running = asyncio.create_task(writer.run())
     async with asyncio.timeout(DEADLINE_SECONDS):
         while registry.get_sample_value("evenkeel_telemetry_rollups_waiting"):  # noqa: ASYNC110

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenkeel.contracts.batches import Batches, read_batches, write_batches
+from evenkeel.contracts.batches import Batches, read_batches
 from evenkeel.contracts.columns import PROCESS, READING
-from evenkeel.contracts.measured_arrays import COLUMNS
+from evenkeel.contracts.measured_arrays import COLUMNS, write_columns
 from evenkeel.telemetry.v2 import batch_pb2 as pb
 from tests.unit.contracts.measured import batch_messages
 
@@ -22,7 +22,7 @@ def _values(batches: Batches) -> dict[str, list[object]]:
 def test_reading_and_writing_keep_every_value(message: pb.Batch) -> None:
     batches = read_batches(message)
     written = pb.Batch(progress=message.progress, events=message.events)
-    write_batches(written, batches)
+    write_columns(written, batches, _ALL)
     assert written == message
     assert all(getattr(batches, column.name).dtype == column.dtype for column in COLUMNS)
 

@@ -12,7 +12,7 @@ from evenkeel.services.common.kafka import Batch, ConsumedRecord, OutgoingRecord
 from evenkeel.services.common.worker import Worker
 from evenkeel.services.telemetry.adapters.job_keys import JobKeys
 from evenkeel.services.telemetry.adapters.registered import Registered
-from evenkeel.services.telemetry.domain.rollups import FinishedWindow, RollupHold
+from evenkeel.services.telemetry.domain.rollups import FinishedWindow
 from evenkeel.services.telemetry.handler import TelemetryHandler
 from evenkeel.services.telemetry.metrics import TelemetryMetrics
 from evenkeel.telemetry.v2 import batch_pb2, frames_pb2
@@ -41,12 +41,7 @@ class Said:
         )
 
     async def read_back(
-        self,
-        partitions: Collection[Partition],
-        *,
-        enough: Callable[[ConsumedRecord], bool],
-        least: int = 256,
-        most: int = 20_000,
+        self, partitions: Collection[Partition], *, enough: Callable[[ConsumedRecord], bool]
     ) -> Mapping[Partition, Sequence[ConsumedRecord]]:
         return dict.fromkeys(partitions, self.records)
 
@@ -60,8 +55,8 @@ class Rollups:
     def put(self, rows: Iterable[FinishedWindow]) -> None:
         self.rows.extend(rows)
 
-    def oldest_offset(self, jobs: Collection[str], hold: RollupHold) -> int | None:
-        return None
+    def first_offsets(self, jobs: Collection[str]) -> list[int]:
+        return []
 
 
 class Tokens:

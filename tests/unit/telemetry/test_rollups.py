@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evenkeel.services.telemetry.domain.rollups import FinishedWindow, RollupAggregator, RollupHold
+from evenkeel.services.telemetry.domain.rollups import FinishedWindow, RollupAggregator
 from evenkeel.services.telemetry.domain.sequences import BatchSequences
 from tests.unit.telemetry.samples import Sample, batches_of
 
@@ -105,13 +105,13 @@ def test_what_a_process_sent_before_its_end_does_not_wait_long_when_it_arrives_a
     assert (late.record.first_iteration, late.record.num_iterations) == (2, 1)
 
 
-def test_the_oldest_offset_is_what_a_restart_must_read_again() -> None:
+def test_an_open_window_says_where_a_restart_must_begin_to_read() -> None:
     aggregator = RollupAggregator("job", window_iterations=4)
-    feed(aggregator, [0, 1, 2], now_seconds=100.0)
-    assert aggregator.oldest_offset(RollupHold(opened_after_seconds=99.0, from_offset=9)) == 0
-    feed(aggregator, [3, 4, 5], now_seconds=100.0)
-    assert aggregator.oldest_offset(RollupHold(opened_after_seconds=99.0, from_offset=9)) == 4
-    assert aggregator.oldest_offset(RollupHold(opened_after_seconds=100.0, from_offset=5)) is None
+    assert aggregator.first_offsets == []
+    feed(aggregator, [0, 1, 2])
+    assert aggregator.first_offsets == [0]
+    feed(aggregator, [3, 4, 5])
+    assert aggregator.first_offsets == [4]
 
 
 def numbered(process: tuple[int, int], sequence: int, num_dropped: int) -> Sample:

@@ -44,11 +44,6 @@ class HangWatch:
                 found.append(hang)
         return found
 
-    @property
-    def is_anybody_hung(self) -> bool:
-        """Somebody was found to hang and has not moved since."""
-        return bool(self._hung)
-
     def moving_again(self, frame: FrameObservation) -> list[tuple[int, int, int]]:
         """Hung ranks that finished an iteration after all; later incarnations only end the complaint.
 

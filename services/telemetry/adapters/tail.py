@@ -12,26 +12,21 @@ from evenkeel.services.common.kafka.client import KAFKA_AWAY, KafkaClientConfig,
 from evenkeel.services.common.kafka.records import ConsumedRecord, Partition
 
 _TIMEOUT_SECONDS = 15.0
+# Looked at together at least, and how far back at most.
+_LEAST_RECORDS, _MOST_RECORDS = 256, 20_000
 
 
 class Tail(Protocol):
     """The end of partitions."""
 
     async def read_back(
-        self,
-        partitions: Collection[Partition],
-        *,
-        enough: Callable[[ConsumedRecord], bool],
-        least: int = 256,
-        most: int = 20_000,
+        self, partitions: Collection[Partition], *, enough: Callable[[ConsumedRecord], bool]
     ) -> Mapping[Partition, Sequence[ConsumedRecord]]:
         """The newest records of partitions that have any, oldest first; waits for as long as the broker is away.
 
         Args:
             partitions: Which.
             enough: Whether to go back no further than this record; it is part of the answer.
-            least: Look at so many at once, at least.
-            most: Go back no further than so many offsets.
         """
         ...
 
@@ -47,12 +42,7 @@ class KafkaTail:
         self._lock = asyncio.Lock()
 
     async def read_back(
-        self,
-        partitions: Collection[Partition],
-        *,
-        enough: Callable[[ConsumedRecord], bool],
-        least: int = 256,
-        most: int = 20_000,
+        self, partitions: Collection[Partition], *, enough: Callable[[ConsumedRecord], bool]
     ) -> Mapping[Partition, Sequence[ConsumedRecord]]:
         """See :class:`Tail`."""
         found: dict[Partition, list[ConsumedRecord]] = {}
@@ -64,9 +54,7 @@ class KafkaTail:
                 for each, (first, end) in ranges.items():
                     if each not in found:
                         async with asyncio.timeout(_TIMEOUT_SECONDS):
-                            found[each] = await _read_back(
-                                await self._connected(), each, first, end, enough, least, most
-                            )
+                            found[each] = await _read_back(await self._connected(), each, first, end, enough)
                 return found
             except BaseException:
                 await self._disconnect()
@@ -103,26 +91,20 @@ async def _ranges(client: AIOKafkaConsumer, partitions: Collection[Partition]) -
 
 
 async def _read_back(
-    client: AIOKafkaConsumer,
-    partition: Partition,
-    first: int,
-    end: int,
-    enough: Callable[[ConsumedRecord], bool],
-    least: int,
-    most: int,
+    client: AIOKafkaConsumer, partition: Partition, first: int, end: int, enough: Callable[[ConsumedRecord], bool]
 ) -> list[ConsumedRecord]:
     topic_partition = TopicPartition(*partition)
     client.assign([topic_partition])
-    wanted = least
+    wanted = _LEAST_RECORDS
     while True:
         start = max(first, end - wanted)
         records = await _read_range(client, topic_partition, start, end)
-        if start == first or wanted >= most or (records and enough(records[0])):
+        if start == first or wanted >= _MOST_RECORDS or (records and enough(records[0])):
             for index in range(len(records) - 1, -1, -1):
-                if enough(records[index]) and len(records) - index >= least:
+                if enough(records[index]) and len(records) - index >= _LEAST_RECORDS:
                     return records[index:]
             return records
-        wanted = min(wanted * 4, most)
+        wanted = min(wanted * 4, _MOST_RECORDS)
 
 
 async def _read_range(
