@@ -1,6 +1,8 @@
 """How a tensor axis is cut over unequal shards: the one rounding rule that engine and planner share."""
 
 from collections.abc import Sequence
+from functools import lru_cache
+from itertools import pairwise
 
 
 def cut(size: int, granule: int, shares: Sequence[int]) -> tuple[int, ...]:
@@ -37,3 +39,21 @@ def cut(size: int, granule: int, shares: Sequence[int]) -> tuple[int, ...]:
         running += share
         borders.append((2 * running * num_granules + total) // (2 * total) * granule)
     return tuple(borders)
+
+
+@lru_cache(maxsize=65536)
+def shard_parts(max_width: int, shares: tuple[int, ...]) -> tuple[float, ...]:
+    """The part of a block that each shard holds and computes; all of it where the block is not sharded.
+
+    Args:
+        max_width: Granules of the block; 1 = it is not sharded.
+        shares: Relative widths.
+
+    >>> shard_parts(12, (2, 1, 1))
+    (0.5, 0.25, 0.25)
+    >>> shard_parts(1, (2, 1, 1))
+    (1.0, 1.0, 1.0)
+    """
+    if max_width <= 1:
+        return (1.0,) * len(shares)
+    return tuple([(stop - first) / max_width for first, stop in pairwise(cut(max_width, 1, shares))])

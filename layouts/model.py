@@ -38,6 +38,10 @@ class BlockCost:
         whole = self.forward_flops(tokens, sum_of_squares) * self.backward_multiple
         return min(self.forward_flops_per_token * tokens, whole)
 
+    def held_bytes(self, micro_batches: float) -> float:
+        """Bytes of weights, gradients as large, optimizer state, and the activations of so many micro-batches."""
+        return 2 * self.parameter_bytes + self.optimizer_bytes + micro_batches * self.activation_bytes
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSpec:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from evenkeel.layouts.layout import Layout, Replica, Stage
-from evenkeel.planning.costs.cost_model import SHORT_WAY, CostModel, replica_makespan, slowest_seconds
+from evenkeel.planning.costs.cost_model import BY_ORDERS, SHORT_WAY, CostModel, replica_makespan
 from evenkeel.planning.costs.healthy import healthy_seconds
 from evenkeel.planning.costs.links import SlowLink, border_factors
 from evenkeel.planning.costs.looks import Looks
@@ -19,10 +19,8 @@ from evenkeel.planning.costs.price import Price, Prices, TransitionCosts
 from evenkeel.planning.costs.usual_shape import usual_shape
 from evenkeel.planning.pipelined.makespan import near, pipeline_makespans
 from evenkeel.planning.pipelined.pipeline_bound import pipeline_bound
-from evenkeel.planning.pipelined.routed import slowest_routed
 from evenkeel.planning.pipelined.virtual import bare, has_orders, ordered_makespan, programs_of
 
-_BY_ORDERS = "zb-h1"  # orders have both parts of a backward, as this schedule has
 _ROUNDED = 1.0 - 1e-9
 _Floats = npt.NDArray[np.float64]
 
@@ -206,16 +204,19 @@ class Situation:
 
     def seconds(self, layout: Layout, schedule: str | None = None) -> float:
         """Predicted seconds per iteration of a layout of live ranks, under another schedule if one is given."""
-        name = schedule or layout.schedule
-        exchanged = self.cost.gradients.seconds([replica.stages for replica in layout.replicas])
-        if layout.routes:
-            routed = self._routed_seconds(layout if schedule is None else replace(layout, schedule=name))
-            return self.cost.total(routed, exchanged)
-        seconds = [
-            self.ordered_seconds(r) if r.orders else self.makespan(r.stages, r.num_micro_batches, name)
-            for r in layout.replicas
-        ]
-        return self.cost.total(slowest_seconds(layout, seconds), exchanged)
+        if schedule is not None and layout.routes:
+            layout = replace(layout, schedule=schedule)
+        replicas, name = layout.replicas, schedule or layout.schedule
+        return self.cost.layout_seconds(
+            layout,
+            lambda d: self.parts(replicas[d].stages, name).tolist(),
+            lambda d: self._replica_seconds(replicas[d], name),
+        )
+
+    def _replica_seconds(self, replica: Replica, schedule: str) -> float:
+        if replica.orders:
+            return self.ordered_seconds(replica)
+        return self.makespan(replica.stages, replica.num_micro_batches, schedule)
 
     def ordered_seconds(self, replica: Replica) -> float:
         """Seconds of the pipeline of a replica with orders, whatever the schedule; links as they are."""
@@ -223,17 +224,8 @@ class Situation:
         programs = programs_of(replica.orders, cells, replica.num_micro_batches)
         factors = border_factors(self.links, stages) if self.links else ()
         transfer = self.cost.workload.transfer_seconds
-        parts = self.parts(stages, _BY_ORDERS).tolist()
+        parts = self.parts(stages, BY_ORDERS).tolist()
         return ordered_makespan(programs, cells, parts, transfer, factors)
-
-    def _routed_seconds(self, layout: Layout) -> float:
-        replicas, name = layout.replicas, layout.schedule
-        return slowest_routed(
-            layout,
-            lambda d: self.parts(replicas[d].stages, name).tolist(),
-            lambda d: self.makespan(replicas[d].stages, replicas[d].num_micro_batches, name),
-            self.cost.workload.transfer_seconds,
-        )
 
     def replay(self) -> Replay | None:
         """The job's recent iterations; None where they are not known, or where slow links make them others."""

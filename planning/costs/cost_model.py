@@ -9,7 +9,7 @@ alike here; :mod:`evenkeel.planning.costs.measured.replay` takes them as they we
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from itertools import accumulate
@@ -17,7 +17,7 @@ from itertools import accumulate
 import numpy as np
 import numpy.typing as npt
 
-from evenkeel.layouts.cut import cut
+from evenkeel.layouts.cut import shard_parts
 from evenkeel.layouts.layout import Layout, Replica, Stage
 from evenkeel.layouts.model import ModelSpec
 from evenkeel.layouts.programs.schedules import SCHEDULES, SPLIT_BACKWARD
@@ -26,12 +26,15 @@ from evenkeel.planning.costs.gradients import GradientExchange
 from evenkeel.planning.costs.measured.recent import RecentIteration
 from evenkeel.planning.costs.usual_shape import UsualShape
 from evenkeel.planning.pipelined.makespan import pipeline_makespan
-from evenkeel.planning.pipelined.routed import slowest_routed
+from evenkeel.planning.pipelined.routed import slowest_replica
 from evenkeel.planning.pipelined.virtual import ordered_makespan, programs_of
 
 _MAX_PREFIXES = 16384
 SHORT_WAY = frozenset(("1f1b", "zb-h1"))
 """Schedules that :mod:`evenkeel.planning.pipelined.makespan` knows."""
+
+BY_ORDERS = "zb-h1"
+"""Orders have both parts of a backward, as this schedule has."""
 
 _Floats = npt.NDArray[np.float64]
 
@@ -92,10 +95,7 @@ def block_slowness(max_width: int, shares: tuple[int, ...], speeds: tuple[float,
 
     A block of ``max_width`` 1 is not sharded: every shard computes all of it.
     """
-    if max_width <= 1:
-        return 1.0 / min(speeds)
-    borders = cut(max_width, 1, shares)
-    return max((borders[t + 1] - borders[t]) / max_width / speed for t, speed in enumerate(speeds))
+    return max([part / speed for part, speed in zip(shard_parts(max_width, shares), speeds, strict=True)])
 
 
 def replica_makespan(parts: _Floats, num_micro_batches: int, border_seconds: _Floats, schedule: str) -> float:
@@ -136,8 +136,7 @@ class CostModel:
     workload: Workload
     correction: float = 1.0
     usual: UsualShape | None = None
-    _sums: dict[int, tuple[list[float], list[float]]] = field(init=False, repr=False)
-    _weights: dict[int, list[float]] = field(init=False, repr=False)
+    _sums: dict[int, tuple[list[float], list[float], list[float]]] = field(init=False, repr=False)
     _blocks: dict[int, tuple[_Floats, _Floats]] = field(init=False, repr=False)
     _prefixes: dict[tuple[tuple[int, ...], tuple[float, ...]], _Floats] = field(init=False, repr=False)
     _exchange: list[float] = field(init=False, repr=False)
@@ -147,25 +146,25 @@ class CostModel:
     _wary: dict[UsualShape, "CostModel"] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        # Running (forward, backward) seconds over the blocks of each max_width: a stage is then a few subtractions.
-        sums: dict[int, tuple[list[float], list[float]]] = {}
+        # Running seconds over the blocks of each max_width: forward, backward, and its part that is for weights. So a
+        # stage is a few subtractions.
+        sums: dict[int, tuple[list[float], list[float], list[float]]] = {}
         for max_width in {block.max_width for block in self.model.blocks}:
-            forward, backward = [0.0], [0.0]
-            for block, cost in enumerate(self.model.blocks):
-                seconds = self.block_seconds(block) if cost.max_width == max_width else (0.0, 0.0)
-                forward.append(forward[-1] + seconds[0])
-                backward.append(backward[-1] + seconds[1])
-            sums[max_width] = forward, backward
+            rows = [
+                (*self.block_seconds(b), self.weight_seconds(b)) if cost.max_width == max_width else (0.0, 0.0, 0.0)
+                for b, cost in enumerate(self.model.blocks)
+            ]
+            ahead, back, weights = (list(accumulate(column, initial=0.0)) for column in zip(*rows, strict=True))
+            sums[max_width] = ahead, back, weights
         object.__setattr__(self, "_sums", sums)
-        object.__setattr__(self, "_weights", {})
         # Of the blocks of each max_width: seconds both ways, and those of their tensor collectives; 0 for the others.
         whole = np.array([sum(self.block_seconds(b)) for b in range(len(self.model.blocks))])
         places = {width: np.array([cost.max_width == width for cost in self.model.blocks]) for width in sums}
         exchange = {width: self.workload.exchange_seconds if width > 1 else 0.0 for width in sums}
         blocks = {width: (whole * place, exchange[width] * place) for width, place in places.items()}
         object.__setattr__(self, "_blocks", blocks)
-        ahead, back = (sum([pair[way][-1] for pair in sums.values()]) for way in (0, 1))
-        object.__setattr__(self, "forward_part", ahead / (ahead + back))
+        forward, backward = (sum([each[way][-1] for each in sums.values()]) for way in (0, 1))
+        object.__setattr__(self, "forward_part", forward / (forward + backward))
         parts = {1.0 / (1.0 + cost.backward_multiple) for cost in self.model.blocks}
         if self.workload.exchange_seconds:
             parts.add(0.5)
@@ -204,20 +203,9 @@ class CostModel:
         load = self.workload
         return self.model.blocks[block].weight_flops(load.tokens, load.sum_of_squares) * load.seconds_per_flop
 
-    def stage_seconds(self, stage: Stage, throughputs: Mapping[int, float]) -> tuple[float, float]:
-        """(forward, backward) seconds of one micro-batch of a stage.
-
-        Raises:
-            ValueError: A rank of the stage is dead.
-        """
-        speeds = tuple([throughputs.get(rank, 0.0) for rank in stage.ranks])
-        if min(speeds) <= 0.0:
-            raise ValueError(f"stage of ranks {stage.ranks} has speeds {speeds}: leave dead ranks out")
-        return self.range_seconds(stage.first_block, stage.stop_block, stage.shares, speeds)
-
     def healthy_seconds(self, first_block: int, stop_block: int) -> float:
         """Seconds of one micro-batch of blocks on one healthy device, forward and backward together."""
-        return sum([sums[stop_block] - sums[first_block] for pair in self._sums.values() for sums in pair])
+        return sum([sums[stop_block] - sums[first_block] for each in self._sums.values() for sums in each[:2]])
 
     def exchange_seconds(self, stage: Stage) -> float:
         """Seconds of a stage's tensor collectives per micro-batch, forward and backward together."""
@@ -225,36 +213,20 @@ class CostModel:
 
     def range_seconds(
         self, first_block: int, stop_block: int, shares: tuple[int, ...], speeds: tuple[float, ...]
-    ) -> tuple[float, float]:
-        """(forward, backward) seconds of one micro-batch of blocks cut over shards of these speeds, each above 0."""
+    ) -> tuple[float, float, float]:
+        """Seconds of one micro-batch of blocks cut over shards of these speeds, each above 0.
+
+        Forward, backward, and the part of the backward that is for weights.
+        """
         exchange = ring_part(len(shares)) * (self._exchange[stop_block] - self._exchange[first_block])
         forward = backward = 0.5 * exchange
-        slowdown = self.slowdown(len(shares))
-        for max_width, (forwards, backwards) in self._sums.items():
+        weight, slowdown = 0.0, self.slowdown(len(shares))
+        for max_width, (forwards, backwards, weights) in self._sums.items():
             slowness = block_slowness(max_width, shares, speeds) * slowdown
             forward += (forwards[stop_block] - forwards[first_block]) * slowness
             backward += (backwards[stop_block] - backwards[first_block]) * slowness
-        return forward, backward
-
-    def split_seconds(self, stage: Stage, throughputs: Mapping[int, float]) -> tuple[float, float, float]:
-        """(forward, backward of the input, backward of the weights) seconds of one micro-batch of a stage.
-
-        Raises:
-            ValueError: A rank of the stage is dead.
-        """
-        speeds = tuple([throughputs.get(rank, 0.0) for rank in stage.ranks])
-        if min(speeds) <= 0.0:
-            raise ValueError(f"stage of ranks {stage.ranks} has speeds {speeds}: leave dead ranks out")
-        first, stop, weight_sums = stage.first_block, stage.stop_block, self._weight_sums()
-        forward = backward = 0.5 * self.exchange_seconds(stage)
-        weight, slowdown = 0.0, self.slowdown(len(stage.shares))
-        for max_width, (forwards, backwards) in self._sums.items():
-            slowness = block_slowness(max_width, stage.shares, speeds) * slowdown
-            weights = weight_sums[max_width]
-            forward += (forwards[stop] - forwards[first]) * slowness
-            backward += (backwards[stop] - backwards[first]) * slowness
-            weight += (weights[stop] - weights[first]) * slowness
-        return forward, backward - weight, weight
+            weight += (weights[stop_block] - weights[first_block]) * slowness
+        return forward, backward, weight
 
     def parts(self, stage: Stage, throughputs: Mapping[int, float], schedule: str) -> tuple[float, float, float]:
         """Seconds of one micro-batch of a stage: forward, and its backward in two parts where the schedule has two.
@@ -262,20 +234,11 @@ class CostModel:
         Raises:
             ValueError: A rank of the stage is dead.
         """
-        if schedule in SPLIT_BACKWARD:
-            return self.split_seconds(stage, throughputs)
-        return *self.stage_seconds(stage, throughputs), 0.0
-
-    def _weight_sums(self) -> dict[int, list[float]]:
-        """Running seconds of the weights' gradients, as ``_sums``; only jobs with a split backward ask for them."""
-        if not self._weights:
-            for max_width in self._sums:
-                each = [
-                    self.weight_seconds(block) if cost.max_width == max_width else 0.0
-                    for block, cost in enumerate(self.model.blocks)
-                ]
-                self._weights[max_width] = list(accumulate(each, initial=0.0))
-        return self._weights
+        speeds = tuple([throughputs.get(rank, 0.0) for rank in stage.ranks])
+        if min(speeds) <= 0.0:
+            raise ValueError(f"stage of ranks {stage.ranks} has speeds {speeds}: leave dead ranks out")
+        forward, backward, weight = self.range_seconds(stage.first_block, stage.stop_block, stage.shares, speeds)
+        return (forward, backward - weight, weight) if schedule in SPLIT_BACKWARD else (forward, backward, 0.0)
 
     def seconds_to_block(self, shares: tuple[int, ...], speeds: tuple[float, ...]) -> _Floats:
         """``[b]``: seconds of one micro-batch of blocks 0 to b - 1, both ways, cut over shards of these speeds.
@@ -316,37 +279,32 @@ class CostModel:
         Raises:
             ValueError: A rank of the layout is dead.
         """
-        exchanged = self.gradients.seconds([replica.stages for replica in layout.replicas])
-        if layout.routes:
-            return self.total(self._routed_seconds(layout, throughputs), exchanged)
-        seconds = [self._replica_seconds(replica, throughputs, layout.schedule) for replica in layout.replicas]
-        return self.total(slowest_seconds(layout, seconds), exchanged)
+        replicas, name = layout.replicas, layout.schedule
+        return self.layout_seconds(
+            layout,
+            lambda d: [self.parts(stage, throughputs, name) for stage in replicas[d].stages],
+            lambda d: self._replica_seconds(replicas[d], throughputs, name),
+        )
+
+    def layout_seconds(
+        self,
+        layout: Layout,
+        parts_of: Callable[[int], Sequence[Sequence[float]]],
+        seconds_of: Callable[[int], float],
+    ) -> float:
+        """Seconds per iteration of a layout whose replicas are known.
+
+        Args:
+            layout: Layout.
+            parts_of: Seconds of the stages of a replica; asked of those that run stages of one another.
+            seconds_of: Seconds of the pipeline of a replica alone.
+        """
+        slowest = slowest_replica(layout, parts_of, seconds_of, self.workload.transfer_seconds)
+        return self.total(slowest, self.gradients.seconds([replica.stages for replica in layout.replicas]))
 
     def _replica_seconds(self, replica: Replica, throughputs: Mapping[int, float], schedule: str) -> float:
         if replica.orders:
-            parts = [self.split_seconds(stage, throughputs) for stage in replica.stages]
+            parts = [self.parts(stage, throughputs, BY_ORDERS) for stage in replica.stages]
             programs = programs_of(replica.orders, replica.cells, replica.num_micro_batches)
             return ordered_makespan(programs, replica.cells, parts, self.workload.transfer_seconds)
         return self.makespan(replica.stages, replica.num_micro_batches, throughputs, schedule)
-
-    def _routed_seconds(self, layout: Layout, throughputs: Mapping[int, float]) -> float:
-        replicas, name = layout.replicas, layout.schedule
-        return slowest_routed(
-            layout,
-            lambda d: [self.parts(stage, throughputs, name) for stage in replicas[d].stages],
-            lambda d: self.makespan(replicas[d].stages, replicas[d].num_micro_batches, throughputs, name),
-            self.workload.transfer_seconds,
-        )
-
-
-def slowest_seconds(layout: Layout, seconds: Sequence[float]) -> float:
-    """Seconds of the slowest replica.
-
-    Args:
-        layout: Its mix makes micro-batches of replicas larger or smaller.
-        seconds: Of each replica, with micro-batches of mean size.
-    """
-    if layout.mix is None:
-        return max(seconds)
-    scales = layout.mix.scales([replica.num_micro_batches for replica in layout.replicas])
-    return max([each * scale for each, scale in zip(seconds, scales, strict=True)])

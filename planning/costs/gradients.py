@@ -2,9 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 
-from evenkeel.layouts.cut import cut
+from evenkeel.layouts.cut import shard_parts
 from evenkeel.layouts.layout import Stage
 from evenkeel.layouts.model import ModelSpec
 from evenkeel.layouts.ranks.traffic import ring_part
@@ -65,14 +64,8 @@ class GradientExchange:
         found = self._held.get(key)
         if found is None:
             blocks = self.model.blocks
-            parts = {width: _largest_part(width, stage.shares) for width in {block.max_width for block in blocks}}
+            widths = {block.max_width for block in blocks}
+            parts = {width: max(shard_parts(width, stage.shares)) if width > 1 else 0.0 for width in widths}
             here = range(stage.first_block, stage.stop_block)
             found = self._held[key] = sum([self._sizes[b] * parts[blocks[b].max_width] for b in here])
         return found
-
-
-def _largest_part(max_width: int, shares: tuple[int, ...]) -> float:
-    """The part of a block that its largest shard is; 0 of one that is not sharded."""
-    if max_width <= 1:
-        return 0.0
-    return max([stop - first for first, stop in pairwise(cut(max_width, 1, shares))]) / max_width

@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from evenkeel.layouts.cut import cut
+from evenkeel.layouts.cut import shard_parts
 from evenkeel.layouts.layout import Layout, Replica, Stage
 from evenkeel.layouts.model import ModelSpec
 from evenkeel.layouts.programs.instructions import Op
@@ -46,12 +46,10 @@ def replica_peaks(
         held = [0.0] * len(stage.ranks)
         sizes: dict[int, float] = {}
         for cost in model.blocks[stage.first_block : stage.stop_block]:
-            own = 2 * cost.parameter_bytes + cost.optimizer_bytes + live * cost.activation_bytes
-            sizes[cost.max_width] = sizes.get(cost.max_width, 0.0) + own
+            sizes[cost.max_width] = sizes.get(cost.max_width, 0.0) + cost.held_bytes(live)
         for width, size in sizes.items():
-            borders = cut(width, 1, stage.shares) if width > 1 else ()
-            for t in range(len(held)):
-                held[t] += size * ((borders[t + 1] - borders[t]) / width if borders else 1.0)
+            for t, part in enumerate(shard_parts(width, stage.shares)):
+                held[t] += size * part
         peaks.append(max(held))
     return tuple(peaks)
 
@@ -92,10 +90,8 @@ def _cell_peak(model: ModelSpec, stages: Sequence[Stage], moments: Collection[tu
     each = [[0.0] * len(shares) for _ in stages]  # activations of one micro-batch
     for activations, stage in zip(each, stages, strict=True):
         for cost in model.blocks[stage.first_block : stage.stop_block]:
-            borders = cut(cost.max_width, 1, shares) if cost.max_width > 1 else ()
-            for t in range(len(shares)):
-                part = (borders[t + 1] - borders[t]) / cost.max_width if borders else 1.0
-                always[t] += part * (2 * cost.parameter_bytes + cost.optimizer_bytes)
+            for t, part in enumerate(shard_parts(cost.max_width, shares)):
+                always[t] += part * cost.held_bytes(0)
                 activations[t] += part * cost.activation_bytes * scale
     return max(
         always[t] + max([sum(n * row[t] for n, row in zip(live, each, strict=True)) for live in moments], default=0.0)

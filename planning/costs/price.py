@@ -40,7 +40,7 @@ class Price:
     num_changed: int
 
 
-_Holding = tuple[tuple[tuple[int, int, tuple[int, ...]], ...], int]
+Holding = tuple[tuple[tuple[int, int, tuple[int, ...]], ...], int]
 """(First block, one past the last, shares) of the stages of which a rank holds a shard, and which one."""
 
 
@@ -56,7 +56,8 @@ def _held(layout: Layout, without: Collection[int]) -> dict[tuple[Stage, ...], N
     return {held: None for r in layout.replicas if id(r.stages) not in without for held in _cells(r)}
 
 
-def _holdings(together: Iterable[tuple[Stage, ...]]) -> dict[int, _Holding]:
+def holdings_of(together: Iterable[tuple[Stage, ...]]) -> dict[int, Holding]:
+    """What each rank holds of stages of which those of a tuple are held by the same ranks."""
     holdings = {}
     for held in together:
         shape = tuple([(stage.first_block, stage.stop_block, stage.shares) for stage in held])
@@ -73,11 +74,11 @@ def _interval(max_width: int, shares: tuple[int, ...], t: int) -> tuple[float, f
     return borders[t] / max_width, borders[t + 1] / max_width
 
 
-class _Sizes:
+class Sizes:
     """Bytes of any range of blocks, by the width in which they are cut; what was asked once is known."""
 
     def __init__(self, model: ModelSpec) -> None:
-        self._known: dict[tuple[_Holding, _Holding | None], int] = {}
+        self._known: dict[tuple[Holding, Holding | None], int] = {}
         self._running = {
             width: list(
                 accumulate(
@@ -87,14 +88,14 @@ class _Sizes:
             for width in {block.max_width for block in model.blocks}
         }
 
-    def missing_bytes(self, new: _Holding, old: _Holding | None) -> int:
+    def missing_bytes(self, new: Holding, old: Holding | None) -> int:
         """Bytes that a rank needs under ``new`` and does not hold under ``old``."""
         found = self._known.get((new, old))
         if found is None:
             found = self._known[new, old] = round(self._missing(new, old))
         return found
 
-    def _missing(self, new: _Holding, old: _Holding | None) -> float:
+    def _missing(self, new: Holding, old: Holding | None) -> float:
         missing = 0.0
         old_stages, old_shard = old or ((), 0)
         for first, stop, shares in new[0]:
@@ -122,7 +123,7 @@ class Prices:
     def __init__(
         self, model: ModelSpec, old: Layout, live: Collection[int], costs: TransitionCosts | None = None
     ) -> None:
-        self._old, self._costs, self._sizes = old, costs or TransitionCosts(), _Sizes(model)
+        self._old, self._costs, self._sizes = old, costs or TransitionCosts(), Sizes(model)
         self._lost = set(old.ranks).difference(live)
         self._known: dict[int, tuple[Layout, Price]] = {}
 
@@ -141,7 +142,7 @@ class Prices:
         sound = {id(r.stages) for r in old.replicas if id(r.stages) in kept and lost.isdisjoint(r.ranks)}
         held, holds = _held(old, sound), _held(new, sound)
         same = {each for each in holds if each in held and lost.isdisjoint(each[0].ranks)}
-        before, after = (_holdings([each for each in some if each not in same]) for some in (held, holds))
+        before, after = (holdings_of([each for each in some if each not in same]) for some in (held, holds))
         moved = largest = changed = 0
         for rank, holding in after.items():
             old_holding = before.get(rank) if rank not in lost else None

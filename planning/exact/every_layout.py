@@ -276,13 +276,7 @@ def _held(situation: Situation, deepest: int, crowding: float) -> tuple[Floats, 
     if situation.device_bytes is None:
         return np.ones((1, situation.home.num_blocks)), (most_blocks(situation) + crowding) * _SLACK
     blocks, scale = situation.cost.model.blocks, situation.largest_scale
-    held = np.array(
-        [
-            [2 * b.parameter_bytes + b.optimizer_bytes + live * scale * b.activation_bytes for b in blocks]
-            for live in range(1, deepest + 1)
-        ],
-        dtype=float,
-    )
+    held = np.array([[b.held_bytes(live * scale) for b in blocks] for live in range(1, deepest + 1)], dtype=float)
     if held[-1].sum() <= situation.device_bytes:
         return held[:1], math.inf
     return held, situation.device_bytes

@@ -8,6 +8,7 @@ from evenkeel.pipelines.layout import replica_of
 from evenkeel.pipelines.plan import Plan
 from evenkeel.pipelines.search.budget import Budget
 from evenkeel.pipelines.search.generate import generate
+from evenkeel.planning.costs.cost_model import BY_ORDERS
 from evenkeel.planning.situation import Situation
 
 _BUDGET = 800
@@ -63,7 +64,7 @@ def _case(situation: Situation, replica: Replica, limit: float | None) -> Case:
     layers = []
     for block, sizes in enumerate(cost.model.blocks):
         alone = Stage(first_block=block, stop_block=block + 1, ranks=(0,), shares=(1,))
-        forward, of_input, of_weights = cost.split_seconds(alone, {0: 1.0})
+        forward, of_input, of_weights = cost.parts(alone, {0: 1.0}, BY_ORDERS)
         layers.append(
             Layer(
                 forward=forward,

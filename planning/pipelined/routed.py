@@ -87,29 +87,29 @@ def together(layout: Layout) -> list[tuple[int, ...]]:
     return [tuple(sorted(group)) for group in groups]
 
 
-def slowest_routed(
+def slowest_replica(
     layout: Layout,
     parts_of: Callable[[int], _StageParts],
-    makespan_of: Callable[[int], float],
+    seconds_of: Callable[[int], float],
     transfer_seconds: float,
 ) -> float:
-    """Seconds of the slowest replica of a layout with routes.
+    """Seconds of the slowest replica of a layout, those that routes tie together taken together.
 
     Args:
         layout: Layout; its mix makes micro-batches of replicas larger or smaller.
         parts_of: Seconds of a replica's stages, as in :class:`JointRun`.
-        makespan_of: Seconds of a replica alone, with micro-batches of mean size.
+        seconds_of: Seconds of a replica alone, with micro-batches of mean size.
         transfer_seconds: Per transfer between stages.
     """
     scales = sizes_of(layout)
     hosts = {(route.micro_batch, route.stage): route.replica for route in layout.routes}
     seconds: list[float] = []
     seen: set[int] = set()
-    for group in together(layout):
+    for group in together(layout) if layout.routes else ():
         seen.update(group)
         run = JointRun(layout, group, {d: parts_of(d) for d in group}, transfer_seconds, scales)
         seconds.append(run.seconds(hosts))
-    seconds += [makespan_of(d) * scales[d] for d in range(len(layout.replicas)) if d not in seen]
+    seconds += [seconds_of(d) * scales[d] for d in range(len(layout.replicas)) if d not in seen]
     return max(seconds)
 
 

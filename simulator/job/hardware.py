@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from evenkeel.layouts.cut import cut
+from evenkeel.layouts.cut import shard_parts
 from evenkeel.layouts.layout import Layout
 from evenkeel.layouts.model import ModelSpec
 
@@ -40,10 +40,7 @@ def shard_work(model: ModelSpec, layout: Layout, replica: int, stage: int, shard
     held = layout.replicas[replica].stages[stage]
     per_token = per_square = backward = 0.0
     for block in model.blocks[held.first_block : held.stop_block]:
-        fraction = 1.0
-        if block.max_width > 1:
-            borders = cut(block.max_width, 1, held.shares)
-            fraction = (borders[shard + 1] - borders[shard]) / block.max_width
+        fraction = shard_parts(block.max_width, held.shares)[shard]
         per_token += block.forward_flops_per_token * fraction
         per_square += block.forward_flops_per_squared_length * fraction
         backward += block.backward_multiple * (block.forward_flops_per_token * fraction)

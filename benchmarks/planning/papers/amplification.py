@@ -16,7 +16,7 @@ from typing import Any
 
 from benchmarks.planning.solver.cases import Case, resihp_cases
 from benchmarks.planning.tables import table, write_json
-from evenkeel.layouts.cut import cut
+from evenkeel.layouts.cut import shard_parts
 from evenkeel.simulator.baselines import STRATEGIES
 from evenkeel.simulator.fleet.faults.topology import Topology
 from evenkeel.simulator.fleet.operation.operation import Operation, operation_of, operation_seconds
@@ -58,8 +58,7 @@ def busy_seconds(case: Case, operation: Operation, throughputs: Mapping[int, flo
             seconds = 0.0
             for block in range(stage.first_block, stage.stop_block):
                 width = case.cost.model.blocks[block].max_width
-                borders = cut(width, 1, stage.shares)
-                seconds += sum(case.cost.block_seconds(block)) * (borders[t + 1] - borders[t]) / width
+                seconds += sum(case.cost.block_seconds(block)) * shard_parts(width, stage.shares)[t]
             busy[rank] = count * seconds / throughputs[rank]
     return busy
 

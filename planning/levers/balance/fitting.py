@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from itertools import pairwise
 
-from evenkeel.layouts.cut import cut
+from evenkeel.layouts.cut import shard_parts
 from evenkeel.layouts.layout import Stage
 from evenkeel.layouts.model import ModelSpec
 
@@ -50,24 +50,12 @@ def stages_within(
 
 def _sizes(model: ModelSpec, cells: Sequence[_Cell], scale: float) -> list[list[float]]:
     """``[s][b]``: bytes of block b on the fullest device of stage s."""
-    fractions: dict[tuple[int, tuple[int, ...]], float] = {}
-    sizes = []
+    widths, sizes = {block.max_width for block in model.blocks}, []
     for s, (_, shares) in enumerate(cells):
-        live, row = (len(cells) - s) * scale, []
-        for cost in model.blocks:
-            key = cost.max_width, shares
-            if key not in fractions:
-                fractions[key] = _largest_part(*key)
-            own = 2 * cost.parameter_bytes + cost.optimizer_bytes + live * cost.activation_bytes
-            row.append(own * fractions[key])
-        sizes.append(row)
+        live = (len(cells) - s) * scale
+        parts = {width: max(shard_parts(width, shares)) for width in widths}
+        sizes.append([block.held_bytes(live) * parts[block.max_width] for block in model.blocks])
     return sizes
-
-
-def _largest_part(max_width: int, shares: tuple[int, ...]) -> float:
-    if max_width <= 1:
-        return 1.0
-    return max([right - left for left, right in pairwise(cut(max_width, 1, shares))]) / max_width
 
 
 def _greedy(sizes: list[list[float]], limit: float) -> list[int] | None:

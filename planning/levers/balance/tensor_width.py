@@ -74,7 +74,7 @@ def _best_cut(
 ) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
     """Which shards of a stage to keep, and their shares; None when they are best as they are."""
     main_width, best = cost.main_width, None
-    best_seconds = sum(cost.range_seconds(first_block, stop_block, shares, speeds))
+    best_seconds = sum(cost.range_seconds(first_block, stop_block, shares, speeds)[:2])
     whole = cost.healthy_seconds(first_block, stop_block)
     for count in range(len(speeds), 0, -1):
         if whole >= best_seconds * sum([speeds[t] for t in fastest_first[:count]]):
@@ -84,7 +84,7 @@ def _best_cut(
         kept = tuple([t for t, width in zip(chosen, widths, strict=True) if width])
         divisor = math.gcd(*widths)
         cut = tuple([width // divisor for width in widths if width])
-        seconds = sum(cost.range_seconds(first_block, stop_block, cut, tuple([speeds[t] for t in kept])))
+        seconds = sum(cost.range_seconds(first_block, stop_block, cut, tuple([speeds[t] for t in kept]))[:2])
         if seconds < best_seconds * (1.0 - 1e-9):
             best, best_seconds = (kept, cut), seconds
     return best

@@ -16,7 +16,7 @@ from itertools import combinations, pairwise
 import numpy as np
 import numpy.typing as npt
 
-from evenkeel.layouts.cut import cut
+from evenkeel.layouts.cut import shard_parts
 from evenkeel.layouts.layout import Replica, Stage
 from evenkeel.layouts.model import ModelSpec
 from evenkeel.layouts.programs.schedules import live_activations
@@ -127,9 +127,8 @@ def _cuts(stage: Stage, speeds: tuple[float, ...], granules: int) -> Iterator[_C
 
 def _sizes(model: ModelSpec, live: float) -> dict[int, _Floats]:
     """Of the blocks of each width, bytes of blocks 0 to b - 1 as ``[b]``; as in ``memory.replica_peaks``."""
-    own = [2 * b.parameter_bytes + b.optimizer_bytes + live * b.activation_bytes for b in model.blocks]
     return {
-        width: np.cumsum([0.0, *[o * (b.max_width == width) for o, b in zip(own, model.blocks, strict=True)]])
+        width: np.cumsum([0.0, *[b.held_bytes(live) * (b.max_width == width) for b in model.blocks]])
         for width in {block.max_width for block in model.blocks}
     }
 
@@ -138,9 +137,7 @@ def _most_held(sizes: dict[int, _Floats], shares: tuple[int, ...]) -> _Floats:
     """Bytes of the fullest shard of each range of blocks, ``[first][stop]``."""
     rows = np.zeros((len(shares), len(next(iter(sizes.values())))))
     for width, to in sizes.items():
-        borders = cut(width, 1, shares) if width > 1 else ()
-        parts = np.diff(borders) / width if borders else np.ones(len(shares))
-        rows += parts[:, None] * to[None, :]
+        rows += np.array(shard_parts(width, shares))[:, None] * to[None, :]
     held: _Floats = (rows[:, None, :] - rows[:, :, None]).max(axis=0)
     return held
 

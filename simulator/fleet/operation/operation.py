@@ -108,7 +108,7 @@ def _stage_seconds(
     cost: CostModel, stage: Stage, throughputs: Mapping[int, float], conditions: Conditions
 ) -> tuple[float, float]:
     """(forward, backward) seconds of a micro-batch of a stage: a ring of shards is as slow as its slowest link."""
-    forward, backward = cost.stage_seconds(stage, throughputs)
+    forward, backward, _ = cost.parts(stage, throughputs, "1f1b")
     more = 0.5 * (conditions.group_factor(stage) - 1.0) * cost.exchange_seconds(stage)
     return forward + more, backward + more
 

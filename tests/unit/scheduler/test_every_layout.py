@@ -61,7 +61,7 @@ def test_the_table_has_the_seconds_of_the_widths_that_it_names_and_these_fit(spe
             shares = best_widths(max(cost.main_width, len(own)), own, int(allowed[0, 0, first, stop]))
             assert min(shares) > 0
             stage = Stage(first_block=first, stop_block=stop, ranks=tuple(range(len(own))), shares=shares)
-            expected = cost.split_seconds(stage, dict(enumerate(own)))
+            expected = cost.parts(stage, dict(enumerate(own)), "zb-h1")
             assert found[:, 0, 0, first, stop] == pytest.approx(expected)
             peak = replica_peaks(model, Replica(stages=(stage,), num_micro_batches=1))[0]
             assert peak <= limit * (1.0 + 1e-9)

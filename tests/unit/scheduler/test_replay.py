@@ -133,7 +133,7 @@ def test_a_routed_stage_is_played_where_it_runs() -> None:
     layout = replace(HOME, routes=(Route(micro_batch=6, stage=1, replica=0), Route(micro_batch=7, stage=1, replica=0)))
 
     def seconds_of(replica: int, stage: int, instruction: Instruction) -> float:
-        forward, backward = cost.stage_seconds(layout.replicas[replica].stages[stage], SPEEDS)
+        forward, backward, _ = cost.parts(layout.replicas[replica].stages[stage], SPEEDS, "1f1b")
         return forward if instruction.op is Op.FORWARD else backward
 
     played = timeline_of(layout, seconds_of, PLAIN.transfer_seconds).iteration_seconds

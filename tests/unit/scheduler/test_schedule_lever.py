@@ -116,10 +116,10 @@ def test_the_prediction_is_the_longest_path_with_the_cost_of_each_part() -> None
     situation = situation_of(job(schedule="zb-h1"), speeds={1: 0.5, 6: 0.8})
     cost, layout = situation.cost, situation.layout
     places = {Op.FORWARD: 0, Op.BACKWARD_INPUT: 1, Op.BACKWARD_WEIGHT: 2}
-    parts = [[cost.split_seconds(s, situation.throughputs) for s in replica.stages] for replica in layout.replicas]
+    parts = [[cost.parts(s, situation.throughputs, "zb-h1") for s in replica.stages] for replica in layout.replicas]
     for replica, row in zip(layout.replicas, parts, strict=True):
         for stage, seconds in zip(replica.stages, row, strict=True):
-            forward, backward = cost.stage_seconds(stage, situation.throughputs)
+            forward, backward, _ = cost.parts(stage, situation.throughputs, "1f1b")
             assert seconds[0] == forward
             assert seconds[1] + seconds[2] == pytest.approx(backward)
             assert seconds[1] > seconds[2] > 0.0, "attention has no weights"

@@ -29,7 +29,7 @@ def stage(*ranks, blocks=4):
 @pytest.mark.parametrize(("width", "part"), [(1, 0.0), (2, 1.0), (3, 4 / 3), (4, 1.5)])
 def test_collectives_take_what_a_ring_of_the_shards_sends(width, part):
     held, speeds = stage(*range(width)), dict.fromkeys(range(width), 1.0)
-    more = sum(COST.stage_seconds(held, speeds)) - sum(BARE.stage_seconds(held, speeds))
+    more = sum(COST.parts(held, speeds, "1f1b")) - sum(BARE.parts(held, speeds, "1f1b"))
     # Four all-reduces of 1,000 bytes a block, over 1,000 bytes a second: 4 s between two, by hand.
     assert more == pytest.approx(4 * 4.0 * part)
 
