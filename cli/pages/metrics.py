@@ -60,10 +60,10 @@ def page() -> str:
 
 
 def _metrics(counts: Callable[[CollectorRegistry], Any]) -> Iterator[MetricWrapperBase]:
-    """What an object counts, in the order of its attributes."""
-    counting = counts(CollectorRegistry())
-    for name in counting.__slots__:
-        yield getattr(counting, name)
+    """What an object counts, in the order of its attributes' names."""
+    for _, metric in sorted(vars(counts(CollectorRegistry())).items()):
+        if isinstance(metric, MetricWrapperBase):
+            yield metric
 
 
 def _row(metric: MetricWrapperBase) -> str:

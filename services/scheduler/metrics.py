@@ -8,20 +8,6 @@ _SECONDS_BUCKETS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0
 class SchedulerMetrics:
     """Counters of one process; labels take few values."""
 
-    __slots__ = (
-        "decisions",
-        "failures",
-        "jobs",
-        "jobs_in_state",
-        "phase_seconds",
-        "planner_failures",
-        "plans",
-        "probe_seconds",
-        "probes",
-        "solve_seconds",
-        "verdicts",
-    )
-
     def __init__(self, registry: CollectorRegistry) -> None:
         self.failures = Counter(
             "evenkeel_scheduler_failures",

@@ -29,8 +29,6 @@ _log = structlog.get_logger(__name__)
 class FleetApiMetrics:
     """What the fleet API counts."""
 
-    __slots__ = ("calls", "seconds", "streams")
-
     def __init__(self, registry: CollectorRegistry) -> None:
         self.calls = Counter(
             "evenkeel_fleet_api_calls", "Calls that ended, by status code", ("method", "code"), registry=registry
