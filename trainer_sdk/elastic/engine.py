@@ -40,6 +40,7 @@ from evenkeel.trainer_sdk.emit.emitter import Emitter
 from evenkeel.trainer_sdk.groups.building.builder import GroupBuilder
 from evenkeel.trainer_sdk.groups.errors import Interrupted, PeerLost
 from evenkeel.trainer_sdk.groups.group import Group
+from evenkeel.trainer_sdk.groups.peer_lines import PeerLines
 from evenkeel.trainer_sdk.groups.store.rendezvous import Rendezvous
 from evenkeel.trainer_sdk.groups.waiting import Waiter
 from evenkeel.trainer_sdk.launcher.processes.context import JOB_FINISHED
@@ -105,8 +106,9 @@ class Engine:
         self._dataset = Dataset(config, self._torch_device)
         self._clock = Clock(device, emitter.progress)
         self._probe = MatrixProbe(device, config.device)
-        self._waiter = Waiter(mailbox.interrupted)
         self._rendezvous = Rendezvous(store_address, config.job_id)
+        self._lines = PeerLines(rank, self._rendezvous, node_of)
+        self._waiter = Waiter(mailbox.interrupted, self._lines.lost)
         self._traffic = Traffic(rank, links or (None if self._rendezvous.loopback else RealLinks()))
         self._builder = GroupBuilder(
             rank,
@@ -357,6 +359,7 @@ class Engine:
         self._clock.take_compute()
         self._clock.take_waiting()
         self._traffic.attach(self._layout, self._groups)
+        self._lines.enter(epoch, self._groups.values())
         self._link_probes.enter(epoch, self._groups)
         self._safekeeping.enter(self._layout, epoch, self._groups, state)
         self._publish()
@@ -402,6 +405,7 @@ class Engine:
 
     def _abandon_groups(self) -> None:
         groups, self._groups = self._groups, {}
+        self._lines.leave()
         self._link_probes.leave()
         self._safekeeping.give_up_round()
         self._builder.abandon(groups)

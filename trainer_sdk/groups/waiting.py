@@ -39,20 +39,25 @@ class Waiter:
 
     Args:
         interrupted: Checked between slices; True ends the wait. Must be cheap.
+        lost: Likewise; why a peer is gone, if the transport does not notice it.
     """
 
-    def __init__(self, interrupted: Callable[[], bool]) -> None:
+    def __init__(self, interrupted: Callable[[], bool], lost: Callable[[], str] = str) -> None:
         self.interrupted = interrupted
+        self._lost = lost
         self._slice = timedelta(seconds=SLICE_SECONDS)
 
     def check(self) -> None:
-        """End here if the rank is interrupted.
+        """End here if the rank is interrupted, or has lost a peer.
 
         Raises:
             Interrupted: It is.
+            PeerLost: It has.
         """
         if self.interrupted():
             raise Interrupted
+        if why := self._lost():
+            raise PeerLost(why)
 
     def collective(self, work: Work) -> None:
         """Wait for a collective of a CPU backend.

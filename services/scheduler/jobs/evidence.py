@@ -79,7 +79,7 @@ def waited(draft: Draft, key: TimerKey) -> None:
         if not _counts(known, key):
             _trust(draft, key)
         elif _parked(draft, beside=key[0]):
-            draft.then.append(Ask(key, _WITNESS_STATUS_SECONDS, (key,)))
+            draft.then.append(Ask(key, _WITNESS_STATUS_SECONDS, _suspects_beside(draft, key)))
         else:
             draft.set_timer(key, _AGAIN_SECONDS)
 
@@ -102,15 +102,17 @@ def nobody_there(draft: Draft, answers: Answers) -> bool:
 
 
 def verdict_on(draft: Draft, process: Process, answers: Answers) -> VerdictRecord | None:
-    """What a suspect's silence amounts to; None where it is there, or is none of the job's any more."""
+    """What the silence of a suspect, and of others of its node, comes to; None where it is there or does not count."""
     known, detail = draft.known, draft.job.suspects.get(process)
     parked = _parked(draft, beside=process[0])
+    gone = [one for one in _suspects_beside(draft, process) if answers.get(one) is Silence.AWAY]
     _trust(draft, process)
     is_away = answers.get(process, Silence.AWAY) is Silence.AWAY
     if detail is None or not is_away or not parked or not _counts(known, process):
         return None
     rank, incarnation = process
-    info = known.ranks[rank]
+    for one in gone:
+        _trust(draft, one)
     iteration = max(draft.moment.states[one].iteration for one in parked)
     text = (
         f"the scheduler saw it itself: the stream broke ({detail}), the controller does not answer, "
@@ -121,7 +123,10 @@ def verdict_on(draft: Draft, process: Process, answers: Answers) -> VerdictRecor
         verdict_id=verdict_id(known.job_id, VerdictKind.FAIL_STOP, rank, incarnation),
         job_id=known.job_id,
         kind=VerdictKind.FAIL_STOP,
-        culprits=(CulpritRecord(rank=rank, incarnation=incarnation, node=info.node, device=info.device),),
+        culprits=tuple(
+            CulpritRecord(rank=one, incarnation=which, node=known.ranks[one].node, device=known.ranks[one].device)
+            for one, which in sorted({process, *gone})
+        ),
         throughput=0.0,
         throughput_margin=0.0,
         confidence=_CONFIDENCE,
@@ -130,6 +135,13 @@ def verdict_on(draft: Draft, process: Process, answers: Answers) -> VerdictRecor
         decided_at=draft.moment.at,
         evidence=(EvidenceRecord(name="process", value=1.0, unit="", text=text),),
     )
+
+
+def _suspects_beside(draft: Draft, process: Process) -> tuple[Process, ...]:
+    """A suspect, and after it those of its node: what ends them all at once is one incident."""
+    known = draft.known
+    others = [one for one in draft.job.suspects if one != process and _counts(known, one)]
+    return (process, *[one for one in others if known.ranks[one[0]].node == known.ranks[process[0]].node])
 
 
 def _trust(draft: Draft, process: Process) -> None:

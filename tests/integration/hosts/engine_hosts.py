@@ -17,7 +17,7 @@ from tests.integration.hosts.network import Network
 from tests.integration.replicas.torchruns import ROOT, Output, children_of
 from tests.integration.scheduler.test_service import FLEET_TOKEN, metadata
 
-PATIENCE_SECONDS = 200.0
+PATIENCE_SECONDS = 400.0
 
 
 class EngineHosts(Output):

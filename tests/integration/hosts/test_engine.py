@@ -1,7 +1,10 @@
-"""``evenkeel launch JOB.json``: the engine's ranks on two hosts beside a real scheduler; a host dies, then an agent."""
+"""``evenkeel launch JOB.json``: the engine's ranks on two hosts beside a real scheduler; hosts die, agents, cables."""
 
+import asyncio
 import json
 import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import grpc
@@ -17,7 +20,7 @@ from tests.integration.scheduler.test_service import FLEET_TOKEN, death, send, s
 pytestmark = [
     pytest.mark.integration,
     pytest.mark.asyncio,
-    pytest.mark.timeout(900),
+    pytest.mark.timeout(1800),
     pytest.mark.skipif(bool(why_not()), reason=why_not()),
 ]
 
@@ -32,24 +35,23 @@ def job_file(folder: Path, job_id: str) -> Path:
     return path
 
 
-def verdict(job_id: str, *ranks: int, rejoined: bool = False) -> detector_pb2.Verdict:
-    """As the detector, which is not here, says it: of first processes that are dead, of second ones that are there."""
+def rejoined(job_id: str, *ranks: int, incarnation: int) -> detector_pb2.Verdict:
+    """As the detector, which is not here, says it of processes that it hears of, or hears again."""
     said = death(job_id, ranks[0])
     said.culprits.extend(death(job_id, rank).culprits[0] for rank in ranks[1:])
-    if rejoined:
-        said.kind = detector_pb2.VERDICT_KIND_REJOINED
-        for culprit in said.culprits:
-            culprit.incarnation = 1
+    said.kind = detector_pb2.VERDICT_KIND_REJOINED
+    for culprit in said.culprits:
+        culprit.incarnation = incarnation
     return said
 
 
-async def test_an_engine_over_two_hosts_outlives_a_host_and_an_agent(
-    kafka_bootstrap: str, fresh_database_url: str, tmp_path: Path
-) -> None:
+@asynccontextmanager
+async def two_hosts(kafka: str, database_url: str, folder: Path) -> AsyncIterator[tuple[EngineHosts, Watch]]:
+    """Both, and what the scheduler says of their job, which runs when this begins."""
     job_id, network = f"hosts-{uuid.uuid4().hex[:8]}", Network(2)
     here = network.join()
     async with (
-        service(kafka_bootstrap, fresh_database_url, tmp_path, EVENKEEL_FLEET_ADDRESS="0.0.0.0:0") as (_, port),
+        service(kafka, database_url, folder, EVENKEEL_FLEET_ADDRESS="0.0.0.0:0") as (_, port),
         grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel,
     ):
         settings = {
@@ -57,29 +59,54 @@ async def test_an_engine_over_two_hosts_outlives_a_host_and_an_agent(
             "EVENKEEL_FLEET_TOKEN": FLEET_TOKEN,
             "EVENKEEL_JOB_TOKEN": "a-token-of-this-job",
         }
-        hosts = EngineHosts(network, job_file(tmp_path, job_id), settings)
-        watch = Watch(channel, job_id, hosts)
+        hosts = EngineHosts(network, job_file(folder, job_id), settings)
         try:
-            job = await watch.until_training(0, 1, 2, 3)
-            addresses = {rank.rank: rank.address.rpartition(":")[0] for rank in job.ranks}
-            assert addresses == {rank: network.address(rank // 2) for rank in range(4)}
-            hosts.kill_host(1)
-            # Nothing tells its peers, who wait; the detector finds that nobody hears of its ranks.
-            await send(kafka_bootstrap, VERDICTS.name, job_id, verdict(job_id, 2, 3))
-            job = await watch.until_training(0, 1, beyond=job.epoch)
-            assert await watch.incidents() == [[2, 3]]
-            network.plug(1)
-            hosts.start(1)
-            await watch.until_joining(2, 3)
-            await send(kafka_bootstrap, VERDICTS.name, job_id, verdict(job_id, 2, 3, rejoined=True))
-            job = await watch.until_training(0, 1, 2, 3, beyond=job.epoch)
-            hosts.kill_agent(0)
-            job = await watch.until_training(2, 3, beyond=job.epoch)
-            hosts.start(0)
-            await watch.until_joining(0, 1)
-            await send(kafka_bootstrap, VERDICTS.name, job_id, verdict(job_id, 0, 1, rejoined=True))
-            job = await watch.until_training(0, 1, 2, 3, beyond=job.epoch)
-            assert {(rank.rank, rank.incarnation) for rank in job.ranks} == {(rank, 1) for rank in range(4)}
+            yield hosts, Watch(channel, job_id, hosts)
         finally:
             hosts.close()
             network.close()
+
+
+async def test_an_engine_over_two_hosts_outlives_a_host_and_an_agent(
+    kafka_bootstrap: str, fresh_database_url: str, tmp_path: Path
+) -> None:
+    async with two_hosts(kafka_bootstrap, fresh_database_url, tmp_path) as (hosts, watch):
+        job = await watch.until_training(0, 1, 2, 3)
+        addresses = {rank.rank: rank.address.rpartition(":")[0] for rank in job.ranks}
+        assert addresses == {rank: hosts.network.address(rank // 2) for rank in range(4)}
+        hosts.kill_host(1)
+        # No detector is there: its peers' lines to it end, they park, and the scheduler's own streams break.
+        job = await watch.until_training(0, 1, beyond=job.epoch)
+        assert sorted(rank for incident in await watch.incidents() for rank in incident) == [2, 3]
+        hosts.network.plug(1)
+        hosts.start(1)
+        await watch.until_joining(2, 3)
+        await send(kafka_bootstrap, VERDICTS.name, job.job_id, rejoined(job.job_id, 2, 3, incarnation=1))
+        job = await watch.until_training(0, 1, 2, 3, beyond=job.epoch)
+        hosts.kill_agent(0)
+        job = await watch.until_training(2, 3, beyond=job.epoch)
+        hosts.start(0)
+        await watch.until_joining(0, 1)
+        await send(kafka_bootstrap, VERDICTS.name, job.job_id, rejoined(job.job_id, 0, 1, incarnation=1))
+        job = await watch.until_training(0, 1, 2, 3, beyond=job.epoch)
+        assert {(rank.rank, rank.incarnation) for rank in job.ranks} == {(rank, 1) for rank in range(4)}
+
+
+async def test_a_host_whose_cable_is_cut_is_left_behind_and_its_ranks_wait_as_they_are_to_be_taken_back_in(
+    kafka_bootstrap: str, fresh_database_url: str, tmp_path: Path
+) -> None:
+    async with two_hosts(kafka_bootstrap, fresh_database_url, tmp_path) as (hosts, watch):
+        job = await watch.until_training(0, 1, 2, 3)
+        hosts.network.unplug(1)
+        await asyncio.sleep(1.0)
+        hosts.network.plug(1)
+        assert (await watch.until_training(0, 1, 2, 3)).epoch == job.epoch
+        hosts.network.unplug(1)
+        job = await watch.until_training(0, 1, beyond=job.epoch)
+        assert sorted(rank for incident in await watch.incidents() for rank in incident) == [2, 3]
+        hosts.network.plug(1)
+        await asyncio.sleep(1.0)
+        assert list((await watch.job()).standing.training) == [0, 1]
+        await send(kafka_bootstrap, VERDICTS.name, job.job_id, rejoined(job.job_id, 2, 3, incarnation=0))
+        job = await watch.until_joining(2, 3)
+        assert {(rank.rank, rank.incarnation) for rank in job.ranks} == {(rank, 0) for rank in range(4)}

@@ -1,7 +1,9 @@
 """How long a rank waits for its groups, and that it can always build further ones."""
 
 import threading
+import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -18,14 +20,21 @@ SPECS = [GroupSpec(name=name, ranks=(0, 1)) for name in ("world", "ranks/0,1", "
 class ScriptedStore(Rendezvous):
     """Opens connections that lead nowhere."""
 
-    def __init__(self) -> None:
+    def __init__(self, said: set[str] | None = None) -> None:
         self.closed = False
+        self.said = set[str]() if said is None else said
 
     def another(self) -> "ScriptedStore":
-        return ScriptedStore()
+        return ScriptedStore(self.said)
 
     def close(self) -> None:
         self.closed = True
+
+    def announce(self, name: str, value: Any) -> None:
+        self.said.add(name)
+
+    def heard(self, name: str) -> bool:
+        return name in self.said
 
 
 class TimedWaiter(Waiter):
@@ -89,3 +98,22 @@ def test_a_build_that_was_interrupted_keeps_its_connection_to_itself() -> None:
     assert builder.used[1].closed
     assert builder.used[3] is not builder.used[1]
     assert not builder.used[3].closed
+
+
+def test_who_waits_for_one_that_could_not_connect_leaves_off_at_once() -> None:
+    store, go, never = ScriptedStore(), threading.Semaphore(0), threading.Semaphore(0)
+    waits = ScriptedBuilder(store, Waiter(lambda: False), never)
+    fails = ScriptedBuilder(store, TimedWaiter(go), go)
+    with pytest.raises(PeerLost, match="connection refused"):
+        fails.add(4, [GroupSpec(name="dead", ranks=(0, 1))])
+    begun = time.monotonic()
+    with pytest.raises(PeerLost, match="another rank"):
+        waits.add(4, SPECS)
+    assert time.monotonic() - begun < CONNECT_TIMEOUT_SECONDS / 4
+
+
+def test_a_rank_that_is_interrupted_while_it_builds_says_nothing_of_its_peers() -> None:
+    store, go = ScriptedStore(), threading.Semaphore(0)
+    with pytest.raises(Interrupted):
+        ScriptedBuilder(store, TimedWaiter(go, lambda: True), go).add(5, SPECS)
+    assert not store.said

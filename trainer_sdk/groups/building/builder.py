@@ -5,6 +5,7 @@ that was interrupted is left to its thread, which frees what it built.
 """
 
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -32,6 +33,9 @@ OPERATION_TIMEOUT_SECONDS = 600.0
 SIDE_GROUP_TIMEOUT_SECONDS = 30.0
 """How long a member of a group beside the work waits for the others, who may be an iteration behind, and each
 operation for its end."""
+
+_LOOK_SECONDS = 0.25
+"""Between looks into the store while groups are built: most are built by then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,16 +144,27 @@ class GroupBuilder:
             for number, spec in enumerate(mine, start=1):
                 what = f"group {spec.name} of epoch {epoch}"
                 self._waiter.until(partial(build.has, number), CONNECT_TIMEOUT_SECONDS, what)
-            self._waiter.until(build.done.is_set, CONNECT_TIMEOUT_SECONDS, f"groups of epoch {epoch}")
-        except (Interrupted, PeerLost):
+            self._waiter.until(partial(build.has, len(mine) + 1), CONNECT_TIMEOUT_SECONDS, f"groups of epoch {epoch}")
+        except (Interrupted, PeerLost) as error:
             build.give_up()
             self._spare.close()
             self._spare = self._rendezvous.another()  # the build may hold the other one for minutes
+            if isinstance(error, PeerLost):
+                self._tell_broken(epoch)
             raise
         if build.error is not None:
             self.abandon(build.groups)
+            self._tell_broken(epoch)
             raise PeerLost(f"groups of epoch {epoch}: {build.error}") from build.error
         return build.groups
+
+    def is_broken(self, epoch: int) -> bool:
+        """Whether a member of an epoch that is being built could not reach another."""
+        return self._rendezvous.heard(_broken(epoch))
+
+    def _tell_broken(self, epoch: int) -> None:
+        """Those that still wait for this rank's connections leave off too."""
+        self._rendezvous.announce(_broken(epoch), True)
 
     def begin(self, epoch: int, spec: GroupSpec, *, is_over: Callable[[], bool]) -> SideGroup:
         """Begin to build a further group of an epoch in the background; returns at once.
@@ -199,6 +214,10 @@ class GroupBuilder:
         )
 
 
+def _broken(epoch: int) -> str:
+    return f"epoch/{epoch}/broken"
+
+
 class _Build(threading.Thread):
     """Builds groups in their global order, which every rank shares: so nobody waits in a circle."""
 
@@ -209,6 +228,7 @@ class _Build(threading.Thread):
         self._epoch = epoch
         self._specs = specs
         self._given_up = False
+        self._look_at_seconds = time.monotonic() + _LOOK_SECONDS
         self._lock = threading.Lock()
         self.groups: dict[str, Group] = {}
         self.error: RuntimeError | None = None
@@ -228,8 +248,18 @@ class _Build(threading.Thread):
                 self._builder.abandon(self.groups)
 
     def has(self, number: int) -> bool:
-        """Whether so many groups are built, or no more will be."""
-        return self.done.is_set() or len(self.groups) >= number
+        """Whether so many groups are built, or no more will be. Training thread.
+
+        Raises:
+            PeerLost: Another member has left off.
+        """
+        if self.done.is_set() or len(self.groups) >= number:
+            return True
+        if time.monotonic() > self._look_at_seconds:
+            self._look_at_seconds = time.monotonic() + _LOOK_SECONDS
+            if self._builder.is_broken(self._epoch):
+                raise PeerLost(f"groups of epoch {self._epoch}: another rank could not build its own")
+        return False
 
     def give_up(self) -> None:
         """The training thread does not want the groups any more."""

@@ -11,10 +11,10 @@ import threading
 import time
 from collections.abc import Callable
 
+from evenkeel.trainer_sdk.groups.lifelines import Lifelines
 from evenkeel.trainer_sdk.groups.store.ledger import Ledger
 from evenkeel.trainer_sdk.groups.store.rendezvous import Rendezvous
 from evenkeel.trainer_sdk.replicas.membership.director import EXIT_EVICTED, Evicted, JobFinished
-from evenkeel.trainer_sdk.replicas.membership.lifelines import Lifelines
 from evenkeel.trainer_sdk.replicas.membership.passage import Passage
 from evenkeel.trainer_sdk.replicas.membership.roster import (
     Again,

@@ -39,6 +39,22 @@ def test_a_death_that_nobody_tells_is_decided_with_the_detector_s_id() -> None:
     assert (len(play.known.incidents), again.then) == (1, ())
 
 
+@pytest.mark.parametrize(("answer", "gone"), [(Silence.AWAY, [2, 3]), (Silence.REFUSED, [3])])
+def test_the_suspects_of_a_node_that_are_gone_are_one_incident(answer: Silence, gone: list[int]) -> None:
+    play, other = Play(), (2, 0)
+    play.on(events.StreamBroken(other, "reset"))
+    play.on(events.StreamBroken(_SUSPECT, "reset"))
+    play.park(*(rank for rank in _OTHERS if rank != 2))
+    assert steps.Ask(_SUSPECT, 0.5, (_SUSPECT, other)) in play.fire(_SUSPECT).then
+    step = play.on(events.Answered(_SUSPECT, {_SUSPECT: Silence.AWAY, other: answer}))
+    (verdict,) = [one for one in step.save if isinstance(one, VerdictRecord)]
+    assert [one.rank for one in verdict.culprits] == gone
+    assert play.job.suspects == ({} if len(gone) == 2 else {other: "reset"})
+    # The detector names each process by itself: those that are known to be gone are not counted again.
+    play.say(VerdictKind.FAIL_STOP, gone[0])
+    assert len(play.known.incidents) == 1
+
+
 @pytest.mark.parametrize("answer", [Silence.REFUSED, state_of(3, RankPhase.TRAINING)])
 def test_a_suspect_that_is_there_is_left_alone(answer: Silence | RankState) -> None:
     play = Play()
