@@ -19,7 +19,6 @@ from evenkeel.services.telemetry.adapters.batch_reader import ArrivedJob, read_f
 from evenkeel.services.telemetry.adapters.job_keys import JobKeys
 from evenkeel.services.telemetry.adapters.observation_writer import observation_records
 from evenkeel.services.telemetry.adapters.recovery import remember
-from evenkeel.services.telemetry.adapters.registered import Registered
 from evenkeel.services.telemetry.adapters.rollup_writer import RollupWriter
 from evenkeel.services.telemetry.adapters.tail import Tail
 from evenkeel.services.telemetry.domain.observed import Picture
@@ -58,7 +57,6 @@ class TelemetryHandler:
         nothing_more_until: NothingMoreUntil,
         rollup_writer: RollupWriter,
         job_keys: JobKeys,
-        registered: Registered,
         metrics: TelemetryMetrics,
         *,
         worker: Worker,
@@ -75,8 +73,7 @@ class TelemetryHandler:
             nothing_more_until: Up to when the broker has said that a partition has nothing from an offset on, by our
                 clock; None if it has.
             rollup_writer: Takes the rollups.
-            job_keys: Says which records are believed.
-            registered: Says whose end is believed.
+            job_keys: Says which records are believed, and whose end.
             metrics: Counts.
             worker: Does all that takes the CPU longer than a moment.
             rollup_iterations: Length of a rollup's window.
@@ -89,7 +86,6 @@ class TelemetryHandler:
         self._nothing_more_until = nothing_more_until
         self._rollup_writer = rollup_writer
         self._job_keys = job_keys
-        self._registered = registered
         self._metrics = metrics
         self._worker = worker
         self._rollup_iterations = rollup_iterations
@@ -112,7 +108,7 @@ class TelemetryHandler:
         """Takes in records; returns when Kafka has acknowledged what follows from them."""
         await self._job_keys.learn({record.key or b"" for record in batch.records})
         arrived, rejections = await self._worker.run(read_fetch, batch.records, self._job_keys.believed)
-        strangers = await self._registered.refused(arrived)
+        strangers = await self._job_keys.strangers(arrived)
         if strangers:
             rejections += strangers
             refused = {each.record.offset for each in rejections}

@@ -47,10 +47,12 @@ class KafkaConsumer(ReadingConsumer):
 
         async def ask() -> dict[Partition, int]:
             async with asyncio.timeout(REQUEST_TIMEOUT_SECONDS):
-                committed = dict(zip(asked, await asyncio.gather(*map(client.committed, asked)), strict=True))
-                unknown = [each for each, offset in committed.items() if offset is None]
+                # The library's own way asks for each partition by itself.
+                told = await client._coordinator.fetch_committed_offsets(asked)
+                committed = {each: said.offset for each, said in told.items() if said.offset >= 0}
+                unknown = [each for each in asked if each not in committed]
                 firsts = await client.beginning_offsets(unknown) if unknown else {}
-            return {Partition(*each): offset for each, offset in {**committed, **firsts}.items() if offset is not None}
+            return {Partition(*each): offset for each, offset in {**committed, **firsts}.items()}
 
         return await persist(ask, transient=KAFKA_AWAY, reachability=self._reachability)
 
