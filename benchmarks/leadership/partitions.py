@@ -55,7 +55,8 @@ def _kill(services: Services, killed: str) -> None:
 async def measure(at: Servers, options: argparse.Namespace) -> list[dict[str, Any]]:
     """All rows."""
     rows = []
-    for killed in _PLACES:
+    print("".join(f"{column:>14}" for column in COLUMNS), flush=True)
+    for killed in options.killed:
         runs = []
         for _ in range(options.runs):
             with tempfile.TemporaryDirectory(prefix="partitions-") as folder:
@@ -69,6 +70,7 @@ async def measure(at: Servers, options: argparse.Namespace) -> list[dict[str, An
                 "max_seconds": round(max(map(max, runs)), 2),
             }
         )
+        print("".join(f"{rows[-1][column]:>14}" for column in COLUMNS), flush=True)
     return rows
 
 
@@ -78,12 +80,10 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--jobs", type=int, default=16)
     parser.add_argument("--session-seconds", type=float, default=2.0)
+    parser.add_argument("--killed", nargs="+", choices=_PLACES, default=list(_PLACES))
     options = parser.parse_args()
     with servers() as at:
         rows = asyncio.run(measure(at, options))
-    print("".join(f"{column:>14}" for column in COLUMNS))
-    for row in rows:
-        print("".join(f"{row[column]:>14}" for column in COLUMNS))
     print(json.dumps({"rows": rows, "session_seconds": options.session_seconds, "load": os.getloadavg()}))
 
 

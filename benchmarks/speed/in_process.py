@@ -130,7 +130,7 @@ async def _through_telemetry(records: Sequence[ConsumedRecord]) -> tuple[list[Ou
         kept,
         kept,
         from_the_start,
-        lambda partition, next_offset: time.time(),
+        lambda partition, next_offset: 0.0,
         RollupWriter(engine, metrics, max_rows=100_000),
         job_keys,
         metrics,

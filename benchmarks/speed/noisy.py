@@ -120,6 +120,7 @@ async def _register(at: Servers, fleet: Fleet) -> None:
 async def measure(at: Servers, options: argparse.Namespace) -> list[dict[str, Any]]:
     """All rows."""
     rows = []
+    print("".join(f"{column:>14}" for column in COLUMNS), flush=True)
     async with contextlib.AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="noisy-")))
         services = await stack.enter_async_context(running_services(at, folder))
@@ -147,6 +148,9 @@ async def measure(at: Servers, options: argparse.Namespace) -> list[dict[str, An
             buried = await services.counted(0, "evenkeel_kafka_dead_letters_total") - buried_before
             values = (name, num_sent, round(buried), len(delays), median(delays), max(delays), num_wrong)
             rows.append(dict(zip(COLUMNS, values, strict=True)))
+            print(
+                "".join(f"{each:>14.2f}" if isinstance(each, float) else f"{each:>14}" for each in values), flush=True
+            )
     return rows
 
 
@@ -159,9 +163,6 @@ def main() -> None:
     options = parser.parse_args()
     with servers() as at:
         rows = asyncio.run(measure(at, options))
-    print("".join(f"{column:>14}" for column in COLUMNS))
-    for row in rows:
-        print("".join(f"{value:>14.2f}" if isinstance(value, float) else f"{value:>14}" for value in row.values()))
     print(json.dumps({"noisy": rows, "load": os.getloadavg()}))
 
 

@@ -80,7 +80,7 @@ async def serve(settings: TelemetrySettings) -> None:
             producer,
             tail,
             consumer.start_offsets,
-            consumer.nothing_more_until,
+            consumer.nothing_more_since,
             rollup_writer,
             job_keys,
             metrics,

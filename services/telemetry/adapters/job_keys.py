@@ -82,6 +82,7 @@ class JobKeys:
         self._allow_unsigned = allow_unsigned
         self._reachability = Reachability("postgres", on_change)
         self._monotonic = monotonic
+        self._lock = asyncio.Lock()
         # The one heard last is at the end. Of jobs that are not registered: None, and when that was so.
         self._known: OrderedDict[str, tuple[JobKey | None, float]] = OrderedDict()
 
@@ -164,9 +165,9 @@ class JobKeys:
         ]
 
     async def _asked(self, asking: Awaitable[T]) -> T | None:
-        """The database's answer; None if it is away, or has none in time."""
+        """The database's answer; None if it is away, or has none in time. Connections are few: one asks at a time."""
         try:
-            async with asyncio.timeout(_LONGEST_WAIT_SECONDS):
+            async with self._lock, asyncio.timeout(_LONGEST_WAIT_SECONDS):
                 answer = await asking
         except UNREADABLE as error:
             self._reachability.down(error)

@@ -110,7 +110,7 @@ class Service:
             self,
             self.said,
             first_offsets,
-            lambda partition, next_offset: None if self.kafka_is_away or self.read_at_seconds else self.now,
+            lambda partition, next_offset: None if self.kafka_is_away or self.read_at_seconds else 0.0,
             self.rollups,  # type: ignore[arg-type]
             self.job_keys,
             TelemetryMetrics(self.registry),
