@@ -20,7 +20,6 @@ from evenkeel.services.detector.adapters.observation_codec import decode_observa
 from evenkeel.services.detector.domain.job import JobDetector
 from evenkeel.services.detector.warm_up import warm_up as warm_up_detector
 from evenkeel.services.telemetry.adapters.job_keys import JobKeys
-from evenkeel.services.telemetry.adapters.registered import Registered
 from evenkeel.services.telemetry.adapters.rollup_writer import RollupWriter
 from evenkeel.services.telemetry.handler import TelemetryHandler
 from evenkeel.services.telemetry.metrics import TelemetryMetrics
@@ -125,16 +124,15 @@ async def _through_telemetry(records: Sequence[ConsumedRecord]) -> tuple[list[Ou
     async def none_registered(_: Sequence[tuple[str, int, int]]) -> Collection[tuple[str, int, int]]:
         return ()
 
-    job_keys = JobKeys(tokens, allow_unsigned=False)
+    job_keys = JobKeys(tokens, none_registered, allow_unsigned=False)
     await job_keys.load()
     handler = TelemetryHandler(
         kept,
         kept,
         from_the_start,
-        lambda partition, next_offset: time.time(),
+        lambda partition, next_offset: 0.0,
         RollupWriter(engine, metrics, max_rows=100_000),
         job_keys,
-        Registered(none_registered, job_keys.has_key),
         metrics,
         worker=Worker(),
         rollup_iterations=16,

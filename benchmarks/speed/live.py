@@ -239,7 +239,7 @@ async def _send(at: Servers, job_id: str, records: Sequence[bytes]) -> None:
 
 
 async def _ready(process: asyncio.subprocess.Process, ready_file: Path) -> int:
-    async with asyncio.timeout(120):
+    async with asyncio.timeout(600):
         while True:
             if process.returncode is not None:
                 raise RuntimeError(f"a service ended with {process.returncode}; its log is above")

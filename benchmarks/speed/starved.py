@@ -22,7 +22,6 @@ from evenkeel.contracts.headers import record_headers
 from evenkeel.contracts.topics import BATCHES, FRAMES, VERDICTS
 from evenkeel.detector.v1 import detector_pb2
 
-_SESSION_SECONDS = 10.0
 _LONGEST_CATCH_UP_SECONDS = 300.0
 _OF_JOBS_ILL = 10
 _ILL_RANK = 3
@@ -35,6 +34,7 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=8)
     parser.add_argument("--minutes", type=float, default=5.0)
     parser.add_argument("--cores", type=float, default=0.2)
+    parser.add_argument("--session-seconds", type=float, default=2.0)
     options = parser.parse_args()
     with servers() as at, tempfile.TemporaryDirectory() as folder:
         row = asyncio.run(_run(at, Path(folder), options))
@@ -45,7 +45,7 @@ def main() -> None:
 
 async def _run(at: Servers, folder: Path, options: argparse.Namespace) -> dict[str, object]:
     num_iterations = round(options.minutes * 60)
-    async with running_services(at, folder, _SESSION_SECONDS) as services:
+    async with running_services(at, folder, options.session_seconds) as services:
         with cores([process.pid for process in services.processes], options.cores):
             num_sent = await _feed(at, options.jobs, options.ranks, num_iterations)
             behind = num_sent - await services.num_judged()
@@ -65,6 +65,7 @@ async def _run(at: Servers, folder: Path, options: argparse.Namespace) -> dict[s
     return {
         "jobs x ranks": f"{options.jobs} x {options.ranks}",
         "iterations": num_iterations,
+        "cores, then all; session seconds": f"{options.cores}; {options.session_seconds:g}",
         "rank-samples behind when starved": behind,
         "caught up after seconds": round(caught_up_seconds, 1),
         "rank-samples judged, of": f"{judged}, {target}",

@@ -19,7 +19,6 @@ from evenkeel.services.telemetry.adapters.batch_reader import ArrivedJob, read_f
 from evenkeel.services.telemetry.adapters.job_keys import JobKeys
 from evenkeel.services.telemetry.adapters.observation_writer import observation_records
 from evenkeel.services.telemetry.adapters.recovery import remember
-from evenkeel.services.telemetry.adapters.registered import Registered
 from evenkeel.services.telemetry.adapters.rollup_writer import RollupWriter
 from evenkeel.services.telemetry.adapters.tail import Tail
 from evenkeel.services.telemetry.domain.observed import Picture
@@ -34,7 +33,7 @@ ROLLUP_HOLD_RECORDS = 50_000
 _HOUSEKEEPING_SECONDS = 5.0
 _log = structlog.get_logger(__name__)
 
-NothingMoreUntil = Callable[[Partition, int], float | None]
+NothingMoreSince = Callable[[Partition, int], float | None]
 StartOffsets = Callable[[Collection[Partition]], Awaitable[Mapping[Partition, int]]]
 
 
@@ -55,10 +54,9 @@ class TelemetryHandler:
         producer: Producer,
         tail: Tail,
         start_offsets: StartOffsets,
-        nothing_more_until: NothingMoreUntil,
+        nothing_more_since: NothingMoreSince,
         rollup_writer: RollupWriter,
         job_keys: JobKeys,
-        registered: Registered,
         metrics: TelemetryMetrics,
         *,
         worker: Worker,
@@ -72,11 +70,10 @@ class TelemetryHandler:
             producer: Sends the observations.
             tail: Reads back what was said.
             start_offsets: Where reading of input partitions starts.
-            nothing_more_until: Up to when the broker has said that a partition has nothing from an offset on, by our
-                clock; None if it has.
+            nothing_more_since: How many seconds ago the broker said that a partition has nothing from an offset on;
+                None if it has.
             rollup_writer: Takes the rollups.
-            job_keys: Says which records are believed.
-            registered: Says whose end is believed.
+            job_keys: Says which records are believed, and whose end.
             metrics: Counts.
             worker: Does all that takes the CPU longer than a moment.
             rollup_iterations: Length of a rollup's window.
@@ -86,10 +83,9 @@ class TelemetryHandler:
         self._producer = producer
         self._tail = tail
         self._start_offsets = start_offsets
-        self._nothing_more_until = nothing_more_until
+        self._nothing_more_since = nothing_more_since
         self._rollup_writer = rollup_writer
         self._job_keys = job_keys
-        self._registered = registered
         self._metrics = metrics
         self._worker = worker
         self._rollup_iterations = rollup_iterations
@@ -112,7 +108,7 @@ class TelemetryHandler:
         """Takes in records; returns when Kafka has acknowledged what follows from them."""
         await self._job_keys.learn({record.key or b"" for record in batch.records})
         arrived, rejections = await self._worker.run(read_fetch, batch.records, self._job_keys.believed)
-        strangers = await self._registered.refused(arrived)
+        strangers = await self._job_keys.strangers(arrived)
         if strangers:
             rejections += strangers
             refused = {each.record.offset for each in rejections}
@@ -128,11 +124,11 @@ class TelemetryHandler:
         keep_house = now_seconds - self._housekept_at_seconds > _HOUSEKEEPING_SECONDS
         if keep_house:
             self._housekept_at_seconds = now_seconds
-        untils = {
-            number: self._nothing_more_until(Partition(BATCHES.name, number), shard.newest_offset + 1)
-            for number, shard in self._shards.items()
-            if shard.jobs
-        }
+        untils: dict[int, float] = {}
+        for number, shard in self._shards.items():
+            since = self._nothing_more_since(Partition(BATCHES.name, number), shard.newest_offset + 1)
+            if shard.jobs and since is not None:
+                untils[number] = now_seconds - since
         await self._send(await self._worker.run(self._pass_time, untils, keep_house))
 
     async def checkpoint(self, positions: Mapping[Partition, int]) -> Mapping[Partition, int]:
@@ -166,11 +162,11 @@ class TelemetryHandler:
         self._count_jobs()
         return rejections
 
-    def _pass_time(self, untils: Mapping[int, float | None], keep_house: bool) -> _Outgoing:
+    def _pass_time(self, untils: Mapping[int, float], keep_house: bool) -> _Outgoing:
         """What the passing of time alone leads to. The worker's thread.
 
         Args:
-            untils: Up to when there is nothing more in a partition, by its number; None: there is more to be read.
+            untils: Up to when there is nothing more in a partition, by its number, where that is known.
             keep_house: Whether it is time for that.
         """
         outgoing = _Outgoing()

@@ -19,8 +19,7 @@ from evenkeel.services.common.metrics import KafkaMetrics, create_registry
 from evenkeel.services.common.settings import load_settings
 from evenkeel.services.common.steady_clock import SteadyClock
 from evenkeel.services.common.worker import Worker
-from evenkeel.services.telemetry.adapters.job_keys import JobKeys, tokens_in
-from evenkeel.services.telemetry.adapters.registered import Registered, processes_in
+from evenkeel.services.telemetry.adapters.job_keys import JobKeys, processes_in, tokens_in
 from evenkeel.services.telemetry.adapters.rollup_writer import RollupWriter
 from evenkeel.services.telemetry.adapters.tail import KafkaTail
 from evenkeel.services.telemetry.handler import TelemetryHandler
@@ -72,6 +71,7 @@ async def serve(settings: TelemetrySettings) -> None:
         )
         job_keys = JobKeys(
             tokens_in(engine),
+            processes_in(engine),
             allow_unsigned=settings.allow_unsigned,
             on_change=lambda up, problem: health.report("keys", ready=True, detail="" if up else f"away: {problem}"),
         )
@@ -80,10 +80,9 @@ async def serve(settings: TelemetrySettings) -> None:
             producer,
             tail,
             consumer.start_offsets,
-            consumer.nothing_more_until,
+            consumer.nothing_more_since,
             rollup_writer,
             job_keys,
-            Registered(processes_in(engine), job_keys.has_key),
             metrics,
             worker=worker,
             rollup_iterations=settings.rollup_iterations,

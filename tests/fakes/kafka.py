@@ -101,15 +101,17 @@ class FakeConsumer:
         await self.broker.reachable.wait()
         await self.broker.join(self)
 
-    async def poll(self, *, timeout_seconds: float, max_records: int) -> Mapping[Partition, Sequence[ConsumedRecord]]:
-        found = self._fetch(max_records)
+    async def poll(
+        self, *, timeout_seconds: float, max_records: int, without: Collection[Partition] = ()
+    ) -> Mapping[Partition, Sequence[ConsumedRecord]]:
+        found = self._fetch(max_records, without)
         if not found:
             try:
                 async with asyncio.timeout(timeout_seconds), self.broker.appended:
                     await self.broker.appended.wait_for(self._has_unread)
             except TimeoutError:
                 return {}
-            found = self._fetch(max_records)
+            found = self._fetch(max_records, without)
         return found
 
     def seek(self, partition: Partition, offset: int) -> None:
@@ -139,11 +141,13 @@ class FakeConsumer:
             len(self.broker.logs[each]) > position for each, position in self.positions.items()
         )
 
-    def _fetch(self, max_records: int) -> dict[Partition, list[ConsumedRecord]]:
+    def _fetch(self, max_records: int, without: Collection[Partition]) -> dict[Partition, list[ConsumedRecord]]:
         if not self._has_unread():
             return {}
         found: dict[Partition, list[ConsumedRecord]] = {}
         for partition, position in self.positions.items():
+            if partition in without:
+                continue
             records = self.broker.logs[partition][position : position + max_records]
             if records:
                 found[partition] = records

@@ -98,7 +98,6 @@ async def reading(
     instance: str = "one",
     consumer: Consumer | None = None,
     worker: Worker | None = None,
-    turn_seconds: float = 0.25,
     max_records: int = 20_000,
 ) -> AsyncIterator[asyncio.Task[None]]:
     metrics = KafkaMetrics(CollectorRegistry())
@@ -109,9 +108,7 @@ async def reading(
         dead_letters=DeadLetters(producer, metrics, group=GROUP),
         metrics=metrics,
         worker=worker or Worker(),
-        config=LoopConfig(
-            checkpoint_seconds=0.05, tick_seconds=0.02, turn_seconds=turn_seconds, max_records=max_records
-        ),
+        config=LoopConfig(checkpoint_seconds=0.05, tick_seconds=0.02, max_records=max_records),
     )
     task = asyncio.create_task(loop.run())
     try:
@@ -234,9 +231,9 @@ class KafkaContract:
         async with harness.producer() as producer:
             for index in range(60):
                 await write(harness, producer, numbers(index), key=str(index).encode())
-            async with reading(harness, first, producer, turn_seconds=0.0, max_records=50):
+            async with reading(harness, first, producer, max_records=50):
                 await first.until(lambda: len(first.numbers) >= 7)
-                async with reading(harness, second, producer, instance="two", turn_seconds=0.0, max_records=50):
+                async with reading(harness, second, producer, instance="two", max_records=50):
                     await second.until(lambda: bool(second.assignments and second.assignments[-1]))
                     await second.until(lambda: set(first.numbers) | set(second.numbers) == set(range(60)))
         assert sorted(first.numbers + second.numbers) == list(range(60))

@@ -1,6 +1,7 @@
 """The consumer port on aiokafka: a static group member that commits by hand."""
 
 import asyncio
+import time
 from collections.abc import Callable, Collection, Coroutine, Mapping
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
@@ -32,7 +33,7 @@ class KafkaConsumer(ReadingConsumer):
     ) -> None:
         super().__init__(config, topics=topics, on_change=on_change)
         self._group = group
-        # When the broker answered the last two times.
+        # When the broker answered the last two times, by the machine's clock, as the library notes it.
         self._answers: dict[Partition, tuple[float | None, float | None]] = {}
 
     def _new_client(self) -> AIOKafkaConsumer:
@@ -47,18 +48,20 @@ class KafkaConsumer(ReadingConsumer):
 
         async def ask() -> dict[Partition, int]:
             async with asyncio.timeout(REQUEST_TIMEOUT_SECONDS):
-                committed = dict(zip(asked, await asyncio.gather(*map(client.committed, asked)), strict=True))
-                unknown = [each for each, offset in committed.items() if offset is None]
+                # The library's own way asks for each partition by itself.
+                told = await client._coordinator.fetch_committed_offsets(asked)
+                committed = {each: said.offset for each, said in told.items() if said.offset >= 0}
+                unknown = [each for each in asked if each not in committed]
                 firsts = await client.beginning_offsets(unknown) if unknown else {}
-            return {Partition(*each): offset for each, offset in {**committed, **firsts}.items() if offset is not None}
+            return {Partition(*each): offset for each, offset in {**committed, **firsts}.items()}
 
         return await persist(ask, transient=KAFKA_AWAY, reachability=self._reachability)
 
-    def nothing_more_until(self, partition: Partition, next_offset: int) -> float | None:
-        """Up to when the broker has said that a partition has no record from an offset on; None if it has, or is away.
+    def nothing_more_since(self, partition: Partition, next_offset: int) -> float | None:
+        """How many seconds ago the broker said that a partition has no record from an offset on; None if it has one.
 
-        Unix seconds of this machine. What a broker says is true of the moment at which it was asked, which is when it
-        had answered the time before: how late its answer is looked at does not matter.
+        None, too, if it is away. What a broker says is true of the moment at which it was asked, which is when it had
+        answered the time before: how late its answer is looked at does not matter.
         """
         client, asked = self._client, TopicPartition(*partition)
         if client is None or asked not in client.assignment():
@@ -70,7 +73,7 @@ class KafkaConsumer(ReadingConsumer):
         if at_milliseconds / 1000 != newest:
             before, newest = newest, at_milliseconds / 1000
             self._answers[partition] = before, newest
-        return before
+        return None if before is None else max(0.0, time.time() - before)
 
     async def commit(self, offsets: Mapping[Partition, int]) -> bool:
         """See :class:`~evenkeel.services.common.kafka.ports.Consumer`."""

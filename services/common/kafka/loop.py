@@ -1,14 +1,16 @@
 """The consume loop: poll, decode, handle, checkpoint; poison aside; rebalances in order.
 
 Model: one task polls and handles; the client calls ``assigned`` and ``revoked`` from its own task, which waits until
-the batch in hand is finished. A handler is never entered twice at a time. Delivery is at least once: after a crash a
-handler sees again what it had not allowed to be committed, so its effects must be idempotent.
+the batches in hand are finished. A turn takes a batch of each partition that has records, side by side: each gets its
+part of what a turn may take, and what is left of a noisy one waits without keeping the others from being read.
+Delivery is at least once: after a crash a handler sees again what it had not allowed to be committed, so its effects
+must be idempotent.
 
 Decoding runs on a worker thread, as the work of a handler does, so that the client's heartbeats and the service's
 answers go on beside it; and batches are as large as a fraction of a second allows. So a starved service takes smaller
 bites, and never so long over one that it loses its place in the group.
 
-Not covered: parallel handling of partitions (run more instances), retries of single records (a handler waits and tries
+Not covered: work on several cores (run more instances), retries of single records (a handler waits and tries
 again itself while something that it needs is away: that holds the stream, which is what we want).
 """
 
@@ -87,6 +89,8 @@ class ConsumeLoop(Generic[M]):
         self._pace = BatchPace(most=self._config.max_records)
         # Fetched and not yet taken, in the order of fetching.
         self._waiting: dict[Partition, Sequence[ConsumedRecord]] = {}
+        # With whose records the last poll was full: a client gives one partition's before it comes to another's.
+        self._filled: set[Partition] = set()
         # Assigned, and not loaded yet.
         self._to_load: Collection[Partition] | None = None
         self._generation = 0
@@ -177,12 +181,14 @@ class ConsumeLoop(Generic[M]):
             if self._to_load is not None:
                 await self._load()
         generation = self._generation
-        if not self._waiting:
-            fetched = await self._consumer.poll(
-                timeout_seconds=self._config.tick_seconds, max_records=self._pace.max_records
-            )
-        else:
-            fetched = {}
+        without = self._waiting.keys() | self._filled
+        fetched = await self._consumer.poll(
+            timeout_seconds=0.0 if without else self._config.tick_seconds,
+            max_records=self._pace.max_records,
+            without=without,
+        )
+        is_full = sum(map(len, fetched.values())) >= self._pace.max_records
+        self._filled = set(fetched) if is_full else set()
         async with self._lock:
             if generation == self._generation:
                 self._waiting.update({partition: records for partition, records in fetched.items() if records})
@@ -196,20 +202,21 @@ class ConsumeLoop(Generic[M]):
                 await self._commit()
 
     async def _take_what_waits(self) -> None:
-        """As much of it as one batch may be, and no more once the turn is over; the rest stays for the next turn."""
-        began_seconds, num_taken = time.monotonic(), 0
-        while self._waiting and num_taken < self._pace.max_records:
-            partition, records = next(iter(self._waiting.items()))
-            now, rest = records[: self._pace.max_records - num_taken], records[self._pace.max_records - num_taken :]
-            del self._waiting[partition]
+        """A batch of each partition, all together as much as a turn may take; the rest goes to the end of the queue."""
+        began_seconds, room, batches = time.monotonic(), self._pace.max_records, {}
+        for num_before, (partition, records) in enumerate(list(self._waiting.items())):
+            num_taken = min(len(records), max(1, room // (len(self._waiting) - num_before)), room)
+            batches[partition], room = records[:num_taken], room - num_taken
+        for partition, taken in batches.items():
+            rest = self._waiting.pop(partition)[len(taken) :]
             if len(rest):
                 self._waiting[partition] = rest
-            await self._take(partition, now)
-            num_taken += len(now)
-            if time.monotonic() - began_seconds > self._config.turn_seconds:
-                break
-        if num_taken:
-            self._pace.took(num_taken, time.monotonic() - began_seconds)
+        takes = [self._take(partition, taken) for partition, taken in batches.items() if len(taken)]
+        for outcome in await asyncio.gather(*takes, return_exceptions=True):
+            if isinstance(outcome, BaseException):
+                raise outcome
+        if takes:
+            self._pace.took(self._pace.max_records - room, time.monotonic() - began_seconds)
 
     async def _take(self, partition: Partition, records: Sequence[ConsumedRecord]) -> None:
         expected = self._checkpoint.positions.get(partition)
@@ -224,27 +231,21 @@ class ConsumeLoop(Generic[M]):
         topic = partition.topic
         self._metrics.record_age_seconds.labels(topic).observe(max(0.0, now_seconds - records[-1].timestamp_seconds))
         with self._metrics.handle_seconds.labels(topic).time():
-            batch, rejections = await self._worker.run(self._decode, partition, records, now_seconds)
+            decode = self._decoders[topic]
+            messages, rejections = ([], []) if decode is None else await self._worker.run(_decode_each, decode, records)
+            batch = Batch(
+                partition=partition,
+                records=records,
+                messages=messages,
+                next_offset=records[-1].offset + 1,
+                received_at_seconds=now_seconds,
+            )
             more = await self._handler.handle(batch)
             await self._dead_letters.bury([*rejections, *more])
         num_rejected = len(rejections) + len(more)
         self._metrics.records.labels(topic, "rejected").inc(num_rejected)
         self._metrics.records.labels(topic, "handled").inc(len(records) - num_rejected)
         self._checkpoint.handled(partition, batch.next_offset, num_records=len(records), now_seconds=self._clock())
-
-    def _decode(
-        self, partition: Partition, records: Sequence[ConsumedRecord], now_seconds: float
-    ) -> tuple[Batch[M], list[Rejection]]:
-        decode = self._decoders[partition.topic]
-        messages, rejections = ([], []) if decode is None else _decode_each(decode, records)
-        batch = Batch(
-            partition=partition,
-            records=records,
-            messages=messages,
-            next_offset=records[-1].offset + 1,
-            received_at_seconds=now_seconds,
-        )
-        return batch, rejections
 
     async def _commit(self) -> None:
         """Snapshot, then offsets; a failed commit is tried again later."""

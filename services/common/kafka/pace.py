@@ -14,7 +14,6 @@ class LoopConfig:
     Attributes:
         tick_seconds: Longest time between two calls of ``Handler.tick``.
         max_records: Most records taken at once; how many, the time decides that they take.
-        turn_seconds: After so long in a turn what else was fetched waits for the next.
         checkpoint_seconds: Longest time from a record handled to its commit.
         checkpoint_records: Most records handled between two commits.
         revoke_timeout_seconds: One deadline for all that is done when partitions are taken away or the loop ends.
@@ -24,7 +23,6 @@ class LoopConfig:
 
     tick_seconds: float = 0.05
     max_records: int = MOST_RECORDS
-    turn_seconds: float = 0.25
     checkpoint_seconds: float = 0.5
     checkpoint_records: int = 20_000
     revoke_timeout_seconds: float = 5.0

@@ -45,8 +45,10 @@ class Consumer(Protocol):
         """Joins the group; waits for as long as the broker is away."""
         ...
 
-    async def poll(self, *, timeout_seconds: float, max_records: int) -> Mapping[Partition, Sequence[ConsumedRecord]]:
-        """The next records of every partition that has some; empty when none came in time."""
+    async def poll(
+        self, *, timeout_seconds: float, max_records: int, without: Collection[Partition] = ()
+    ) -> Mapping[Partition, Sequence[ConsumedRecord]]:
+        """The next records of every partition that has some, but for some; empty when none came in time."""
         ...
 
     def seek(self, partition: Partition, offset: int) -> None:
@@ -75,7 +77,7 @@ class Consumer(Protocol):
 
 
 class Handler(Protocol[M_contra]):
-    """What a service does with its records. Never called concurrently.
+    """What a service does with its records. Only ``handle`` is called concurrently: for several partitions at a time.
 
     All methods belong to the loop's thread and take no longer than a moment of it: work goes to the :class:`Worker`.
     """

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from aiokafka import AIOKafkaProducer
 
-from evenkeel.services.common.backoff import Backoff, Reachability
+from evenkeel.services.common.backoff import Backoff, Reachability, persist
 from evenkeel.services.common.kafka.client import KAFKA_AWAY, KAFKA_REFUSES, KafkaClientConfig, KafkaError
 from evenkeel.services.common.kafka.records import OutgoingRecord
 from evenkeel.services.common.metrics import KafkaMetrics
@@ -46,16 +46,7 @@ class KafkaProducer:
 
     async def start(self) -> None:
         """Returns when connected; waits for as long as Kafka is away."""
-        backoff = Backoff()
-        while True:
-            try:
-                await self._connected()
-            except KAFKA_AWAY as error:
-                self._reachability.down(error)
-                await asyncio.sleep(backoff.next_seconds())
-            else:
-                self._reachability.up()
-                return
+        await persist(self._connected, transient=KAFKA_AWAY, reachability=self._reachability)
 
     async def send_all(self, records: Sequence[OutgoingRecord]) -> None:
         """See :class:`~evenkeel.services.common.kafka.ports.Producer`.

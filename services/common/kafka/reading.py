@@ -72,11 +72,16 @@ class ReadingConsumer(abc.ABC):
     async def _begin(self, client: AIOKafkaConsumer) -> None:
         await client.start()
 
-    async def poll(self, *, timeout_seconds: float, max_records: int) -> Mapping[Partition, Sequence[ConsumedRecord]]:
+    async def poll(
+        self, *, timeout_seconds: float, max_records: int, without: Collection[Partition] = ()
+    ) -> Mapping[Partition, Sequence[ConsumedRecord]]:
         """See :class:`~evenkeel.services.common.kafka.ports.Consumer`."""
+        client, timeout_milliseconds = self._started(), round(timeout_seconds * 1000)
+        asked = [each for each in client.assignment() if each not in without] if without else []
         fetched: Mapping[TopicPartition, Sequence[object]] = {}
         try:
-            fetched = await self._started().getmany(timeout_ms=round(timeout_seconds * 1000), max_records=max_records)
+            if asked or not without:
+                fetched = await client.getmany(*asked, timeout_ms=timeout_milliseconds, max_records=max_records)
         except KAFKA_REFUSES:
             raise
         except KafkaError as error:

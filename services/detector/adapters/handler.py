@@ -109,7 +109,7 @@ class DetectorHandler:
 
         What a job's detector fails at concerns no other job, see :class:`GuardedDetector`.
         """
-        of_jobs = await self._worker.run(by_job, batch.messages)
+        of_jobs = by_job(batch.messages)
         # A snapshot may be written beside the work: what it lacks is noted before, and on the loop's thread alone.
         watched = [self._begin_batch(batch, job_id, messages) for job_id, messages in of_jobs.items()]
         observed = await self._worker.run(observe, [each.detector for each in watched], list(of_jobs.values()))

@@ -1,4 +1,4 @@
-"""The keys by which jobs sign their batches, from the history; what no key can vouch for is not believed.
+"""Who is believed, by what the history knows: jobs by their keys, and ends of processes that have registered.
 
 What is known of a job stays in memory: while the database is away batches of the jobs that are known go on.
 """
@@ -6,19 +6,28 @@ What is known of a job stays in memory: while the database is away batches of th
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from typing import TypeVar
 
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from evenkeel.contracts.mac import JobKey, SignatureError, job_key, verified, without_signature
-from evenkeel.history.reads import job_tokens
+from evenkeel.history.reads import job_tokens, registered_processes
 from evenkeel.services.common.backoff import Reachability, persist
 from evenkeel.services.common.database import DATABASE_AWAY
+from evenkeel.services.common.kafka import Rejection
+from evenkeel.services.telemetry.adapters.batch_reader import ArrivedJob
+from evenkeel.services.telemetry.domain.observed import ENDS
 from evenkeel.services.telemetry.domain.validate import MAX_JOB_ID_CHARACTERS
 
+T = TypeVar("T")
+Process = tuple[str, int, int]
+"""Job, rank and incarnation."""
 ReadTokens = Callable[[Sequence[str] | None], Awaitable[Mapping[str, str]]]
 """Tokens of those of some jobs that are registered; with None of all jobs that have not finished."""
+ReadProcesses = Callable[[Sequence[Process]], Awaitable[Collection[Process]]]
+"""Those of some processes that are registered."""
 
 UNREADABLE: tuple[type[BaseException], ...] = (*DATABASE_AWAY, DBAPIError)
 """The history cannot be read: tables that are not there yet are no other matter."""
@@ -38,12 +47,23 @@ def tokens_in(engine: AsyncEngine) -> ReadTokens:
     return read
 
 
+def processes_in(engine: AsyncEngine) -> ReadProcesses:
+    """Reads from a database."""
+
+    async def read(asked: Sequence[Process]) -> Collection[Process]:
+        async with engine.connect() as connection:
+            return await registered_processes(connection, asked)
+
+    return read
+
+
 class JobKeys:
-    """Keys of jobs. Asks on the event loop's thread; :meth:`believed` may be called on another."""
+    """Keys of jobs, and their processes. Asks on the event loop's thread; :meth:`believed` may be called on another."""
 
     def __init__(
         self,
         read_tokens: ReadTokens,
+        read_processes: ReadProcesses,
         *,
         allow_unsigned: bool,
         on_change: Callable[[bool, str], None] | None = None,
@@ -53,14 +73,16 @@ class JobKeys:
 
         Args:
             read_tokens: Where tokens come from.
+            read_processes: Where it is known who has registered.
             allow_unsigned: Whether jobs are believed that are not registered, and so have no key.
             on_change: Told (reachable, problem) when the database goes away or comes back.
             monotonic: Seconds.
         """
-        self._read_tokens = read_tokens
+        self._read_tokens, self._read_processes = read_tokens, read_processes
         self._allow_unsigned = allow_unsigned
         self._reachability = Reachability("postgres", on_change)
         self._monotonic = monotonic
+        self._lock = asyncio.Lock()
         # The one heard last is at the end. Of jobs that are not registered: None, and when that was so.
         self._known: OrderedDict[str, tuple[JobKey | None, float]] = OrderedDict()
 
@@ -84,14 +106,16 @@ class JobKeys:
             if known is None or (known[0] is None and self._monotonic() - known[1] > _RECHECK_SECONDS):
                 due.append(job_id)
         if due and self._reachability.reachable:
-            await self._ask(due)
+            tokens = await self._asked(self._read_tokens(due))
+            if tokens is not None:
+                self._note(due, tokens)
 
     async def run(self) -> None:
         """Notices, until cancelled, that the database is back."""
         while True:
             await asyncio.sleep(_RECHECK_SECONDS)
             if not self._reachability.reachable:
-                await self._ask([])
+                await self._asked(self._read_tokens([]))
 
     def believed(self, record_key: bytes, value: bytes) -> bytes:
         """The bytes of a batch without its signature, if its job has signed it, or has no key and is believed so.
@@ -113,20 +137,43 @@ class JobKeys:
             raise SignatureError("unregistered", "its job is not registered, and EVENKEEL_ALLOW_UNSIGNED is off")
         return without_signature(value)
 
-    def has_key(self, job_id: str) -> bool:
-        """Whether a job is known to be registered."""
-        known = self._known.get(job_id)
-        return known is not None and known[0] is not None
+    async def strangers(self, jobs: Sequence[ArrivedJob]) -> list[Rejection]:
+        """Records of registered jobs that tell of the end of a process that never registered.
 
-    async def _ask(self, job_ids: Sequence[str]) -> None:
+        None while the database is away: an end that its launcher has signed must not wait for it.
+        """
+        told = [
+            ((job.job_id, event.rank, event.incarnation), job.records[teller])
+            for job in jobs
+            if self._known.get(job.job_id, (None, 0.0))[0] is not None
+            for event, teller in zip(job.arrived.events, job.tellers, strict=True)
+            if event.kind in ENDS
+        ]
+        if not told or not self._reachability.reachable:
+            return []
+        known = await self._asked(self._read_processes([process for process, _ in told]))
+        unknown = {
+            record.offset: (record, process) for process, record in told if known is not None and process not in known
+        }
+        return [
+            Rejection(
+                record=record,
+                error="unregistered_process",
+                reason=f"the end of rank {rank}, incarnation {incarnation}, which never registered",
+            )
+            for record, (_, rank, incarnation) in unknown.values()
+        ]
+
+    async def _asked(self, asking: Awaitable[T]) -> T | None:
+        """The database's answer; None if it is away, or has none in time. Connections are few: one asks at a time."""
         try:
-            async with asyncio.timeout(_LONGEST_WAIT_SECONDS):
-                tokens = await self._read_tokens(job_ids)
+            async with self._lock, asyncio.timeout(_LONGEST_WAIT_SECONDS):
+                answer = await asking
         except UNREADABLE as error:
             self._reachability.down(error)
-            return
+            return None
         self._reachability.up()
-        self._note(job_ids, tokens)
+        return answer
 
     def _note(self, job_ids: Iterable[str], tokens: Mapping[str, str]) -> None:
         now_seconds = self._monotonic()

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
@@ -45,17 +46,10 @@ class KafkaTail:
         self, partitions: Collection[Partition], *, enough: Callable[[ConsumedRecord], bool]
     ) -> Mapping[Partition, Sequence[ConsumedRecord]]:
         """See :class:`Tail`."""
-        found: dict[Partition, list[ConsumedRecord]] = {}
 
         async def read() -> dict[Partition, list[ConsumedRecord]]:
             try:
-                async with asyncio.timeout(_TIMEOUT_SECONDS):
-                    ranges = await _ranges(await self._connected(), partitions)
-                for each, (first, end) in ranges.items():
-                    if each not in found:
-                        async with asyncio.timeout(_TIMEOUT_SECONDS):
-                            found[each] = await _read_back(await self._connected(), each, first, end, enough)
-                return found
+                return await _read_back(await self._connected(), [TopicPartition(*each) for each in partitions], enough)
             except BaseException:
                 await self._disconnect()
                 raise
@@ -81,39 +75,47 @@ class KafkaTail:
                 await client.stop()
 
 
-async def _ranges(client: AIOKafkaConsumer, partitions: Collection[Partition]) -> dict[Partition, tuple[int, int]]:
-    """First offset, and the one behind the last, of partitions that have records."""
-    asked = [TopicPartition(*each) for each in partitions]
-    if not asked:
-        return {}
-    firsts, ends = await client.beginning_offsets(asked), await client.end_offsets(asked)
-    return {Partition(*each): (firsts[each], ends[each]) for each in asked if ends[each] > firsts[each]}
-
-
 async def _read_back(
-    client: AIOKafkaConsumer, partition: Partition, first: int, end: int, enough: Callable[[ConsumedRecord], bool]
-) -> list[ConsumedRecord]:
-    topic_partition = TopicPartition(*partition)
-    client.assign([topic_partition])
-    wanted = _LEAST_RECORDS
-    while True:
-        start = max(first, end - wanted)
-        records = await _read_range(client, topic_partition, start, end)
-        if start == first or wanted >= _MOST_RECORDS or (records and enough(records[0])):
-            for index in range(len(records) - 1, -1, -1):
-                if enough(records[index]) and len(records) - index >= _LEAST_RECORDS:
-                    return records[index:]
-            return records
+    client: AIOKafkaConsumer, asked: Sequence[TopicPartition], enough: Callable[[ConsumedRecord], bool]
+) -> dict[Partition, list[ConsumedRecord]]:
+    async with asyncio.timeout(_TIMEOUT_SECONDS):
+        firsts = await client.beginning_offsets(asked) if asked else {}
+        ends = await client.end_offsets(asked) if asked else {}
+    found, wanted = {}, _LEAST_RECORDS
+    left = [each for each in asked if ends[each] > firsts[each]]
+    while left:
+        starts = {each: max(firsts[each], ends[each] - wanted) for each in left}
+        for each, records in (await _read(client, starts, ends)).items():
+            if starts[each] == firsts[each] or wanted >= _MOST_RECORDS or (records and enough(records[0])):
+                found[Partition(*each)] = _newest(records, enough)
+        left = [each for each in left if Partition(*each) not in found]
         wanted = min(wanted * 4, _MOST_RECORDS)
+    return found
 
 
-async def _read_range(
-    client: AIOKafkaConsumer, topic_partition: TopicPartition, start: int, end: int
-) -> list[ConsumedRecord]:
-    partition = Partition(topic_partition.topic, topic_partition.partition)
-    records: list[ConsumedRecord] = []
-    client.seek(topic_partition, start)
-    while await client.position(topic_partition) < end:
-        for fetched in (await client.getmany(topic_partition, timeout_ms=200)).values():
-            records.extend(consumed_record(partition, each) for each in fetched if each.offset < end)
+def _newest(records: list[ConsumedRecord], enough: Callable[[ConsumedRecord], bool]) -> list[ConsumedRecord]:
+    """From the last one on that is enough, if there are some behind it."""
+    for index in range(len(records) - 1, -1, -1):
+        if enough(records[index]) and len(records) - index >= _LEAST_RECORDS:
+            return records[index:]
+    return records
+
+
+async def _read(
+    client: AIOKafkaConsumer, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, list[ConsumedRecord]]:
+    """All partitions side by side, for as long as something comes."""
+    client.assign(list(starts))
+    for each, start in starts.items():
+        client.seek(each, start)
+    records: dict[TopicPartition, list[ConsumedRecord]] = {each: [] for each in starts}
+    heard_seconds = time.monotonic()
+    while [each for each in starts if await client.position(each) < ends[each]]:
+        fetched = await client.getmany(timeout_ms=200)
+        if fetched:
+            heard_seconds = time.monotonic()
+        elif time.monotonic() - heard_seconds > _TIMEOUT_SECONDS:
+            raise TimeoutError("the end of what was said does not come")
+        for each, raw in fetched.items():
+            records[each] += [consumed_record(Partition(*each), one) for one in raw if one.offset < ends[each]]
     return records

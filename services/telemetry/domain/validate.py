@@ -6,8 +6,8 @@ together. What is left are numbers that nobody can have measured: they would poi
 or take all memory.
 """
 
-from collections.abc import Iterable
-from typing import Protocol
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -42,6 +42,16 @@ _HIGHEST: dict[str, float] = {
     "num_readings": MAX_ITERATIONS,
     **dict.fromkeys(("num_listed", "num_operations", "num_channels", "channel_num_stamped"), MAX_LISTED),
 }
+# A process that has not begun its first iteration may say -1.
+_OF_PROGRESS: dict[str, tuple[float, float]] = {
+    **dict.fromkeys(("at_unix_seconds", "seconds_in_operation"), (0, MAX_UNIX_SECONDS)),
+    **dict.fromkeys(("iteration", "epoch"), (-1, MAX_COUNT)),
+}
+_OF_EVENT: dict[str, tuple[float, float]] = {
+    "at_unix_seconds": (0, MAX_UNIX_SECONDS),
+    "rank": (NO_RANK, MAX_RANK),
+    "incarnation": (0, MAX_INCARNATION),
+}
 _OF_UNIT: dict[str, float] = {"s": MAX_SECONDS, "FLOP": MAX_FLOPS}
 # What a rank reports of these may be anything, NaN too: that is news.
 _UNCHECKED = frozenset(("loss", "gradient_norm"))
@@ -57,32 +67,6 @@ class HostileBatchError(ValueError):
         """Keeps the word to count by beside the reason for a person."""
         super().__init__(reason)
         self.word = word
-
-
-class ProgressShape(Protocol):
-    """Where a rank is; as in the contract."""
-
-    at_unix_seconds: float
-    iteration: int
-    epoch: int
-    operation: str
-    seconds_in_operation: float
-
-    @property
-    def waiting_for(self) -> "Iterable[int]":
-        """Ranks."""
-        ...
-
-
-class EventShape(Protocol):
-    """What happened to a process; as in the contract."""
-
-    at_unix_seconds: float
-    rank: int
-    incarnation: int
-    detail: str
-    node: str
-    device: str
 
 
 def check_batches(batches: Batches) -> None:
@@ -115,31 +99,25 @@ def check_batches(batches: Batches) -> None:
         raise HostileBatchError("rank", "iterations, progress or readings without a rank")
 
 
-def check_progress(progress: ProgressShape) -> None:
-    """Returns if a progress report can have been made.
+def check_progress(progress: Any) -> None:
+    """Returns if a progress report, as in the contract, can have been made.
 
     Raises:
         HostileBatchError: It cannot.
     """
-    check_between("progress.at_unix_seconds", progress.at_unix_seconds, MAX_UNIX_SECONDS)
-    check_between("progress.seconds_in_operation", progress.seconds_in_operation, MAX_UNIX_SECONDS)
-    # A process that has not begun its first iteration may say -1.
-    check_between("progress.iteration", progress.iteration + 1, MAX_COUNT)
-    check_between("progress.epoch", progress.epoch + 1, MAX_COUNT)
+    _check_numbers("progress", progress, _OF_PROGRESS)
     check_text("progress.operation", progress.operation)
     for rank in progress.waiting_for:
-        check_between("progress.waiting_for", rank, MAX_RANK)
+        check_between("progress.waiting_for", rank, 0, MAX_RANK)
 
 
-def check_event(event: EventShape) -> None:
-    """Returns if an event can have happened.
+def check_event(event: Any) -> None:
+    """Returns if an event, as in the contract, can have happened.
 
     Raises:
         HostileBatchError: It cannot.
     """
-    check_between("event.at_unix_seconds", event.at_unix_seconds, MAX_UNIX_SECONDS)
-    check_between("event.rank", event.rank + 1, MAX_RANK + 1)
-    check_between("event.incarnation", event.incarnation, MAX_INCARNATION)
+    _check_numbers("event", event, _OF_EVENT)
     for name in ("detail", "node", "device"):
         check_text(f"event.{name}", getattr(event, name))
 
@@ -168,14 +146,19 @@ def check_speaker(rank: int, incarnation: int, event: ArrivedEvent) -> None:
         raise HostileBatchError("speaker", f"{event.kind} of {who}, told by rank {rank}, incarnation {incarnation}")
 
 
-def check_between(name: str, value: float, highest: float) -> None:
-    """Returns if a value is within 0 and another; NaN is not.
+def check_between(name: str, value: float, lowest: float, highest: float) -> None:
+    """Returns if a value is within two others; NaN is within none.
 
     Raises:
         HostileBatchError: It is not.
     """
-    if not 0.0 <= value <= highest:
-        raise HostileBatchError("value", f"{name} = {value!r} is not within 0 and {highest:g}")
+    if not lowest <= value <= highest:
+        raise HostileBatchError("value", f"{name} = {value!r} is not within {lowest:g} and {highest:g}")
+
+
+def _check_numbers(of: str, message: Any, limits: Mapping[str, tuple[float, float]]) -> None:
+    for name, (lowest, highest) in limits.items():
+        check_between(f"{of}.{name}", getattr(message, name), lowest, highest)
 
 
 def check_text(name: str, value: str) -> None:

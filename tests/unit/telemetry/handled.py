@@ -11,7 +11,6 @@ from evenkeel.contracts.topics import BATCHES
 from evenkeel.services.common.kafka import Batch, ConsumedRecord, OutgoingRecord, Partition, Rejection
 from evenkeel.services.common.worker import Worker
 from evenkeel.services.telemetry.adapters.job_keys import JobKeys
-from evenkeel.services.telemetry.adapters.registered import Registered
 from evenkeel.services.telemetry.domain.rollups import FinishedWindow
 from evenkeel.services.telemetry.handler import TelemetryHandler
 from evenkeel.services.telemetry.metrics import TelemetryMetrics
@@ -103,7 +102,7 @@ class Service:
         self.sent: list[frames_pb2.Observation] = []
         self.set_aside: list[Rejection] = []
         self.seconds_to_send = seconds_to_send
-        self.job_keys = JobKeys(Tokens(tokens or {}), allow_unsigned=True)
+        self.job_keys = JobKeys(Tokens(tokens or {}), self._registered_processes, allow_unsigned=True)
         self.registered: set[tuple[str, int, int]] = set()
         self.history_is_away = self.kafka_is_away = False
         self.read_at_seconds: float | None = None
@@ -111,10 +110,9 @@ class Service:
             self,
             self.said,
             first_offsets,
-            lambda partition, next_offset: None if self.kafka_is_away or self.read_at_seconds else self.now,
+            lambda partition, next_offset: None if self.kafka_is_away or self.read_at_seconds else 0.0,
             self.rollups,  # type: ignore[arg-type]
             self.job_keys,
-            Registered(self._registered_processes, self.job_keys.has_key),
             TelemetryMetrics(self.registry),
             worker=Worker(),
             rollup_iterations=10,

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from collections.abc import Sequence
 
 import pytest
 
@@ -74,6 +75,10 @@ async def test_no_end_waits_for_a_database_that_is_away() -> None:
     assert service.set_aside == []
 
 
+async def nobody(_: Sequence[tuple[str, int, int]]) -> set[tuple[str, int, int]]:
+    return set()
+
+
 class Clock:
     """Seconds, in the test's hands."""
 
@@ -95,7 +100,7 @@ def word(keys: JobKeys, record_key: bytes, value: bytes) -> str:
 
 async def test_a_job_that_is_registered_after_it_was_heard_is_no_longer_believed_unsigned() -> None:
     tokens, clock = Tokens({}), Clock()
-    keys = JobKeys(tokens, allow_unsigned=True, monotonic=clock)
+    keys = JobKeys(tokens, nobody, allow_unsigned=True, monotonic=clock)
     await keys.load()
     await keys.learn([b"job"])
     assert word(keys, b"job", VALUE) == ""
@@ -111,7 +116,7 @@ async def test_a_job_that_is_registered_after_it_was_heard_is_no_longer_believed
 
 
 async def test_where_it_is_not_wanted_no_job_is_heard_that_is_not_registered() -> None:
-    keys = JobKeys(Tokens({}), allow_unsigned=False)
+    keys = JobKeys(Tokens({}), nobody, allow_unsigned=False)
     await keys.load()
     await keys.learn([b"job", b"\xff", b""])
     for record_key in (b"job", b"\xff", b""):
@@ -121,7 +126,7 @@ async def test_where_it_is_not_wanted_no_job_is_heard_that_is_not_registered() -
 async def test_while_the_database_is_away_known_jobs_go_on_and_no_other_is_believed() -> None:
     tokens, clock = Tokens(TOKENS), Clock()
     changes: list[bool] = []
-    keys = JobKeys(tokens, allow_unsigned=True, on_change=lambda up, _: changes.append(up), monotonic=clock)
+    keys = JobKeys(tokens, nobody, allow_unsigned=True, on_change=lambda up, _: changes.append(up), monotonic=clock)
     await keys.load()
     await keys.learn([b"loop"])
     tokens.away = True
@@ -149,7 +154,7 @@ async def test_while_the_database_is_away_known_jobs_go_on_and_no_other_is_belie
 async def test_nothing_is_read_before_the_keys_were_there_once() -> None:
     tokens = Tokens(TOKENS)
     tokens.away = True
-    keys = JobKeys(tokens, allow_unsigned=True)
+    keys = JobKeys(tokens, nobody, allow_unsigned=True)
     loading = asyncio.create_task(keys.load())
     async with asyncio.timeout(60):
         while tokens.asked < 2:  # noqa: ASYNC110 - it pauses between two attempts
