@@ -11,15 +11,12 @@ from dataclasses import replace
 
 from evenkeel.layouts.layout import Layout, Replica, Stage
 from evenkeel.planning.costs.links import SlowLink
-from evenkeel.planning.levers.balance.tensor_width import best_stage
 from evenkeel.planning.levers.lever import Asked, Lever
 from evenkeel.planning.repair import repaired
 from evenkeel.planning.situation import Situation
 
 _MAX_GROUPS = 15
-_MAX_TRIED = 9
 _MAX_PARTNERS = 2
-_MAX_EXCHANGES = 3
 _Place = tuple[int, int]
 _Groups = Sequence[Sequence[Stage]]
 
@@ -44,8 +41,6 @@ class Placement(Lever):
             yield from _around(shape, link)
         if num_groups <= _MAX_GROUPS:
             yield from _by_strength(situation, shape)
-        if num_groups <= _MAX_TRIED:
-            yield from _by_trial(situation, shape)
 
     def describe(self, before: Layout, after: Layout) -> str:
         """How many ranks have another place."""
@@ -128,22 +123,3 @@ def _by_strength(situation: Situation, shape: Layout) -> Iterator[Layout]:
     for groups in ways:
         if groups != rows:
             yield _placed(shape, groups)
-
-
-def _by_trial(situation: Situation, shape: Layout) -> Iterator[Layout]:
-    """Exchanges of weak groups, the best one first, while one makes the job faster as blocks and quotas are."""
-    speeds = situation.throughputs
-    fitted = [[best_stage(situation, stage) for stage in replica.stages] for replica in shape.replicas]
-    best = _placed(shape, fitted)
-    seconds, found = situation.seconds(best), False
-    for _ in range(_MAX_EXCHANGES):
-        places = [(d, s) for d, replica in enumerate(best.replicas) for s in range(len(replica.stages))]
-        strengths = [sum(speeds[rank] for rank in best.replicas[d].stages[s].ranks) for d, s in places]
-        weak = [place for place, strength in zip(places, strengths, strict=True) if strength < max(strengths)]
-        options = [_exchanged(best, one, other) for one in weak for other in places if one != other]
-        fastest = min(options, key=situation.seconds, default=None)
-        if fastest is None or situation.seconds(fastest) >= seconds * (1.0 - 1e-9):
-            break
-        best, seconds, found = fastest, situation.seconds(fastest), True
-    if found:
-        yield best
