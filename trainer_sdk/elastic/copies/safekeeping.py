@@ -12,7 +12,7 @@ from evenkeel.trainer_sdk.elastic.copies.checkpoint_folder import CheckpointFold
 from evenkeel.trainer_sdk.elastic.copies.checkpoint_manifest import training_identity
 from evenkeel.trainer_sdk.elastic.copies.disk_copies import DiskCopies
 from evenkeel.trainer_sdk.elastic.copies.peer_copies import PeerCopies
-from evenkeel.trainer_sdk.elastic.model.model import model_spec, parameter_specs
+from evenkeel.trainer_sdk.elastic.model.model import parameter_specs
 from evenkeel.trainer_sdk.elastic.state.restorer import Restorer
 from evenkeel.trainer_sdk.elastic.state.shard_state import ShardState
 from evenkeel.trainer_sdk.groups.building.builder import GroupSpec
@@ -40,7 +40,7 @@ class Safekeeping:
     def __init__(self, config: TrainingConfig, rank: int, node_of: Callable[[int], str] | None) -> None:
         specs = parameter_specs(config.model)
         self._config = config
-        self._peers = PeerCopies(specs, model_spec(config), rank, config.copies, node_of)
+        self._peers = PeerCopies(config, rank, node_of)
         self._folder: CheckpointFolder | None = None
         self._disk: DiskCopies | None = None
         if config.checkpoint.directory:
