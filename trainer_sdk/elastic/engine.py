@@ -20,7 +20,7 @@ from evenkeel.trainer_sdk.control.cycle import Action, RankCycle, Way
 from evenkeel.trainer_sdk.control.mailbox import Mailbox
 from evenkeel.trainer_sdk.control.state import Commit
 from evenkeel.trainer_sdk.devices.device import Device
-from evenkeel.trainer_sdk.devices.links import Links, RealLinks
+from evenkeel.trainer_sdk.devices.links import Links
 from evenkeel.trainer_sdk.devices.matrix_probe import MatrixProbe
 from evenkeel.trainer_sdk.elastic.config import TrainingConfig
 from evenkeel.trainer_sdk.elastic.copies.safekeeping import Safekeeping
@@ -109,7 +109,7 @@ class Engine:
         self._rendezvous = Rendezvous(store_address, config.job_id)
         self._lines = PeerLines(rank, self._rendezvous, node_of)
         self._waiter = Waiter(mailbox.interrupted, self._lines.lost)
-        self._traffic = Traffic(rank, links or (None if self._rendezvous.loopback else RealLinks()))
+        self._traffic = Traffic(rank, links or (None if self._rendezvous.loopback else Links()))
         self._builder = GroupBuilder(
             rank,
             self._rendezvous,
@@ -119,7 +119,7 @@ class Engine:
             widest=config.vote_width,
         )
         self._link_probes = LinkProbes(
-            mailbox.probes, rank, links or RealLinks(), self._torch_device, emitter.progress, self._builder
+            mailbox.probes, rank, links or Links(), self._torch_device, emitter.progress, self._builder
         )
         self._safekeeping = Safekeeping(config, rank, node_of)
         self._transition = Transition(config, rank, self._builder, self._safekeeping)
