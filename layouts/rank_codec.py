@@ -34,7 +34,6 @@ def rank_state_to_proto(state: RankState) -> pb.RankState:
         steps_applied=state.steps_applied,
         voted=state.voted,
         held_epochs=state.held_epochs,
-        group_handle=state.group_handle,
         last_step_at_unix_seconds=state.last_step_at_unix_seconds,
         copies=[
             pb.KeptCopy(owner=copy.owner, epoch=copy.epoch, steps_applied=copy.steps_applied) for copy in state.copies
@@ -60,7 +59,6 @@ def rank_state_from_proto(message: pb.RankState) -> RankState:
         steps_applied=message.steps_applied,
         voted=message.voted,
         held_epochs=tuple(message.held_epochs),
-        group_handle=message.group_handle,
         last_step_at_unix_seconds=message.last_step_at_unix_seconds,
         copies=tuple(
             KeptCopy(owner=copy.owner, epoch=copy.epoch, steps_applied=copy.steps_applied) for copy in message.copies

@@ -69,7 +69,6 @@ class RankState:
         steps_applied: Optimizer steps applied since the start of the job: the iteration that comes next.
         voted: Holds the reduced gradients of iteration ``steps_applied`` and voted for the step.
         held_epochs: Epochs whose parameter slices the rank holds completely, newest last.
-        group_handle: Address for reconfigurable process groups; empty when groups are rebuilt through the store.
         last_step_at_unix_seconds: Wall-clock time of the last applied step; 0 before the first.
         copies: Complete copies of other ranks' slices that it keeps.
         earlier: Its own slices at earlier steps, to which it can go back.
@@ -89,7 +88,6 @@ class RankState:
     steps_applied: int = 0
     voted: bool = False
     held_epochs: tuple[int, ...] = ()
-    group_handle: bytes = b""
     last_step_at_unix_seconds: float = 0.0
     copies: tuple[KeptCopy, ...] = ()
     earlier: tuple[EarlierState, ...] = ()

@@ -1,10 +1,10 @@
-"""What a plan tells a rank, as plain values, with their wire forms."""
+"""What a plan tells a rank, as plain values, and how it comes over the wire."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
 from evenkeel.control.v1 import control_pb2 as pb
-from evenkeel.layouts.codec import layout_from_proto, layout_to_proto
+from evenkeel.layouts.codec import layout_from_proto
 from evenkeel.layouts.layout import Layout
 from evenkeel.layouts.rank_state import StandIn
 
@@ -16,11 +16,7 @@ class ApplyMode(StrEnum):
     RECOVER = "recover"
 
 
-_MODE_TO_PROTO: dict[ApplyMode, "pb.ApplyMode.ValueType"] = {
-    ApplyMode.BOUNDARY: pb.APPLY_MODE_BOUNDARY,
-    ApplyMode.RECOVER: pb.APPLY_MODE_RECOVER,
-}
-_MODE_FROM_PROTO = {number: mode for mode, number in _MODE_TO_PROTO.items()}
+_MODES = {pb.APPLY_MODE_BOUNDARY: ApplyMode.BOUNDARY, pb.APPLY_MODE_RECOVER: ApplyMode.RECOVER}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +41,6 @@ class Commit:
         from_layout: Layout of ``from_epoch``.
         sources: Ranks whose slices of ``from_epoch`` may be read.
         steps_applied: Steps that all ranks have applied when the new epoch begins; -1 in mode BOUNDARY.
-        group_handles: Handle of each rank of the new layout, ascending by rank; empty when groups are rebuilt.
         stand_ins: Copies that are read in place of their owners; each contains ``steps_applied`` steps.
         from_checkpoint: Everything is read from the checkpoint on disk of ``steps_applied`` steps.
     """
@@ -55,21 +50,8 @@ class Commit:
     from_layout: Layout
     sources: tuple[int, ...]
     steps_applied: int = -1
-    group_handles: tuple[bytes, ...] = ()
     stand_ins: tuple[StandIn, ...] = ()
     from_checkpoint: bool = False
-
-
-def reshape_to_proto(reshape: Reshape) -> pb.Reshape:
-    """The wire form of a plan."""
-    return pb.Reshape(
-        job_id=reshape.job_id,
-        plan_id=reshape.plan_id,
-        epoch=reshape.epoch,
-        mode=_MODE_TO_PROTO[reshape.mode],
-        to_layout=layout_to_proto(reshape.to_layout),
-        term=reshape.term,
-    )
 
 
 def reshape_from_proto(message: pb.Reshape) -> Reshape:
@@ -78,7 +60,7 @@ def reshape_from_proto(message: pb.Reshape) -> Reshape:
     Raises:
         ValueError: No plan id, a negative epoch, an unset mode, or an invalid layout.
     """
-    mode = _MODE_FROM_PROTO.get(message.mode)
+    mode = _MODES.get(message.mode)
     if mode is None:
         raise ValueError(f"plan {message.plan_id!r} has no apply mode: set BOUNDARY or RECOVER")
     if not message.plan_id:
@@ -92,20 +74,6 @@ def reshape_from_proto(message: pb.Reshape) -> Reshape:
         mode=mode,
         to_layout=layout_from_proto(message.to_layout),
         term=message.term,
-    )
-
-
-def commit_to_proto(commit: Commit) -> pb.CommitRequest:
-    """The request that carries a decision."""
-    return pb.CommitRequest(
-        reshape=reshape_to_proto(commit.reshape),
-        from_epoch=commit.from_epoch,
-        from_layout=layout_to_proto(commit.from_layout),
-        sources=commit.sources,
-        steps_applied=commit.steps_applied,
-        group_handles=commit.group_handles,
-        stand_ins=[pb.StandIn(owner=one.owner, keeper=one.keeper) for one in commit.stand_ins],
-        from_checkpoint=commit.from_checkpoint,
     )
 
 
@@ -135,7 +103,6 @@ def commit_from_proto(message: pb.CommitRequest) -> Commit:
         from_layout=from_layout,
         sources=tuple(message.sources),
         steps_applied=message.steps_applied,
-        group_handles=tuple(message.group_handles),
         stand_ins=tuple(StandIn(owner=one.owner, keeper=one.keeper) for one in message.stand_ins),
         from_checkpoint=message.from_checkpoint,
     )

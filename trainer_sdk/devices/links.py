@@ -7,14 +7,14 @@ import time
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
-from typing import Protocol, Self
+from typing import Self
 
 _BYTES_PER_FACTOR = 8
 _SLICE_SECONDS = 0.02
 
 
-class Links(Protocol):
-    """What stands between ranks. Used by the training thread only."""
+class Links:
+    """What stands between ranks, used by the training thread only: these are real, and take what they take."""
 
     def hold(self, ranks: tuple[int, ...], num_bytes: int, check: Callable[[], None]) -> None:
         """An operation of these ranks has just ended here: return when it would have on the links it stands for.
@@ -24,13 +24,6 @@ class Links(Protocol):
             num_bytes: Bytes of the operation.
             check: Called while it is held for long; may raise to end the wait.
         """
-
-
-class RealLinks:
-    """Links that take what they take."""
-
-    def hold(self, ranks: tuple[int, ...], num_bytes: int, check: Callable[[], None]) -> None:
-        """Nothing to wait for."""
 
 
 class LinkTable:
@@ -101,7 +94,7 @@ class LinkTable:
         return low * self._num_ranks + high
 
 
-class EmulatedLinks:
+class EmulatedLinks(Links):
     """Links of a stated speed: an operation ends that much after its data is there.
 
     What this machine needs for it comes on top, so figures are those of the emulated link plus a real copy. A reduction

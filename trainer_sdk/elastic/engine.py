@@ -20,7 +20,7 @@ from evenkeel.trainer_sdk.control.cycle import Action, RankCycle, Way
 from evenkeel.trainer_sdk.control.mailbox import Mailbox
 from evenkeel.trainer_sdk.control.state import Commit
 from evenkeel.trainer_sdk.devices.device import Device
-from evenkeel.trainer_sdk.devices.links import Links, RealLinks
+from evenkeel.trainer_sdk.devices.links import Links
 from evenkeel.trainer_sdk.devices.matrix_probe import MatrixProbe
 from evenkeel.trainer_sdk.elastic.config import TrainingConfig
 from evenkeel.trainer_sdk.elastic.copies.safekeeping import Safekeeping
@@ -109,7 +109,7 @@ class Engine:
         self._rendezvous = Rendezvous(store_address, config.job_id)
         self._lines = PeerLines(rank, self._rendezvous, node_of)
         self._waiter = Waiter(mailbox.interrupted, self._lines.lost)
-        self._traffic = Traffic(rank, links or (None if self._rendezvous.loopback else RealLinks()))
+        self._traffic = Traffic(rank, links or (None if self._rendezvous.loopback else Links()))
         self._builder = GroupBuilder(
             rank,
             self._rendezvous,
@@ -119,13 +119,14 @@ class Engine:
             widest=config.vote_width,
         )
         self._link_probes = LinkProbes(
-            mailbox.probes, rank, links or RealLinks(), self._torch_device, emitter.progress, self._builder
+            mailbox.probes, rank, links or Links(), self._torch_device, emitter.progress, self._builder
         )
         self._safekeeping = Safekeeping(config, rank, node_of)
+        self._copies = self._safekeeping.peers
         self._transition = Transition(config, rank, self._builder, self._safekeeping)
         self._cycle = RankCycle(rank, incarnation, config.num_iterations)
         self._layout: Layout | None = None
-        self._holdings = Holdings(rank, self._safekeeping)
+        self._holdings = Holdings(rank, self._copies)
         self._runtime: EpochRuntime | None = None
         self._vote: StepVote | None = None
         self._groups: dict[str, Group] = {}
@@ -172,7 +173,7 @@ class Engine:
         if self._config.optimizer.max_gradient_norm is not None:
             # Before the vote: whoever voted can step alone after a failure, so it must know the scale.
             self._gradient_scale = clip_scale(self._config.optimizer, vote.gradient_norm(norm_part))
-        self._clock.wait(WaitKind.VOTE, self._safekeeping.partners, self._safekeeping.finish_round)
+        self._clock.wait(WaitKind.VOTE, self._copies.partners, self._copies.finish)
         self._cycle.vote()
         outcome = vote.hold(self._mailbox.committed_epoch(), loss_part, norm_part, self._link_probes.arm())
         self._apply_step()
@@ -212,7 +213,7 @@ class Engine:
         """Step with the reduced gradients that everybody holds; older epochs are not needed any more."""
         assert self._runtime is not None, "a rank that voted has a runtime"
         self._runtime.step(self._gradient_scale)
-        self._safekeeping.voted()
+        self._copies.voted()
         self._cycle.stepped()
         self._last_step_at = time.time()
         if self._holdings.settle(self._cycle.epoch):
@@ -255,7 +256,7 @@ class Engine:
         if self._cycle.phase is RankPhase.JOINING:
             if self._holdings.epochs and self._rendezvous.heard(f"voted/{self._cycle.left_for}"):
                 self._holdings.forget()
-                self._safekeeping.forget()
+                self._copies.forget()
                 self._publish()
             if self._is_job_finished():
                 self._leave()
@@ -323,7 +324,7 @@ class Engine:
             MissingSliceError: This rank's slices do not fit the plan, and nothing earlier is there that does.
         """
         cycle, iteration = self._cycle, self._cycle.steps_applied
-        earlier = self._safekeeping.steps_to_go_back_to(commit.from_epoch)
+        earlier = self._copies.steps_to_go_back_to(commit.from_epoch)
         match cycle.way_to(commit, self._holdings.epochs, earlier):
             case Way.STEP:
                 self._apply_step()

@@ -59,13 +59,16 @@ class PeerLines:
         return self._node_of(peer) != self._node_of(self._rank)
 
     def _open(self, epoch: int, peers: Iterable[int]) -> None:
-        try:
-            addresses = self._rendezvous.another().read(_place(epoch), peers)
-        except RuntimeError:  # the store is away for long, or somebody left the epoch before it had begun
+        rendezvous = self._rendezvous.another()
+        while self._epoch == epoch:
+            try:
+                addresses = rendezvous.read(_place(epoch), peers)
+            except RuntimeError:  # somebody comes late, or the store is away
+                continue
+            with self._lock:
+                if self._epoch == epoch and self._lines is not None:
+                    self._lines.hold({f"{epoch}/{peer}": address for peer, address in addresses.items()})
             return
-        with self._lock:
-            if self._epoch == epoch and self._lines is not None:
-                self._lines.hold({f"{epoch}/{peer}": address for peer, address in addresses.items()})
 
     def _ended(self, name: str, why: str) -> None:
         epoch, _, peer = name.partition("/")

@@ -12,7 +12,7 @@ from evenkeel.trainer_sdk.replicas.buckets import local
 from evenkeel.trainer_sdk.replicas.epochs import Epochs
 from evenkeel.trainer_sdk.replicas.fitness import check_model
 from evenkeel.trainer_sdk.replicas.loop import Replicas
-from evenkeel.trainer_sdk.replicas.membership.director import AloneDirector, Director
+from evenkeel.trainer_sdk.replicas.membership.director import Director
 from evenkeel.trainer_sdk.replicas.membership.log_director import LogDirector, new_token
 from evenkeel.trainer_sdk.replicas.membership.patience import Patience
 from evenkeel.trainer_sdk.replicas.membership.plans import Plans
@@ -51,7 +51,7 @@ def join_replicas(
     parameters = [each for each in model.parameters() if each.requires_grad]
     num_micro_batches = num_micro_batches or place.num_replicas
     mates = Mates(place, place.token or new_token())
-    director: Director = AloneDirector()
+    director = Director()
     builder: GroupBuilder | None = None
     patience: Patience | None = None
     line = ""

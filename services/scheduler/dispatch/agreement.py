@@ -27,12 +27,6 @@ class RecoveryNeededError(NoAgreementError):
     """A boundary will never come: a rank waits for peers that left it behind, or all are in an epoch that is over."""
 
 
-def _handles(states: Mapping[int, RankState], to_layout: Layout) -> tuple[bytes, ...]:
-    """Handles of the new layout's ranks, ascending; empty unless every rank has one."""
-    handles = tuple(states[rank].group_handle for rank in to_layout.ranks)
-    return handles if all(handles) else ()
-
-
 def boundary_decision(states: Mapping[int, RankState], *, epoch: int, layout: Layout, to_layout: Layout) -> Decision:
     """The decision for a plan that everybody applies together at a step vote.
 
@@ -53,7 +47,7 @@ def boundary_decision(states: Mapping[int, RankState], *, epoch: int, layout: La
         sources = tuple(rank for rank in layout.ranks if rank in states)
         if not sources:
             raise NoAgreementError("none of the ranks at work answers")
-        return Decision(from_epoch=epoch, from_layout=layout, sources=sources, steps_applied=-1, group_handles=())
+        return Decision(from_epoch=epoch, from_layout=layout, sources=sources, steps_applied=-1)
     pending = {rank: states[rank].pending_epoch for rank in layout.ranks if states[rank].pending_epoch > epoch}
     if pending:
         raise RecoveryNeededError(f"ranks have later plans that are committed and not applied, by epoch: {pending}")
@@ -79,7 +73,6 @@ def boundary_decision(states: Mapping[int, RankState], *, epoch: int, layout: La
         from_layout=layout,
         sources=layout.ranks,
         steps_applied=-1,
-        group_handles=_handles(states, to_layout),
     )
 
 
@@ -121,7 +114,6 @@ def recovery_decision(
         from_layout=layouts[newest],
         sources=(),
         steps_applied=checkpoint,
-        group_handles=_handles(states, to_layout),
         from_checkpoint=True,
     )
 
@@ -164,7 +156,6 @@ def _from_memory(
             from_layout=layout,
             sources=tuple(holders),
             steps_applied=meeting.steps_applied,
-            group_handles=_handles(states, to_layout),
             stand_ins=meeting.stand_ins,
         )
         return decision, ""

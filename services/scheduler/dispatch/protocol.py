@@ -28,7 +28,6 @@ class Decision:
     from_layout: Layout
     sources: tuple[int, ...]
     steps_applied: int
-    group_handles: tuple[bytes, ...] = ()
     stand_ins: tuple[StandIn, ...] = ()
     from_checkpoint: bool = False
 

@@ -84,7 +84,6 @@ def decision_to_document(decision: Decision, mode: PlanMode) -> dict[str, Any]:
         "from_epoch": decision.from_epoch,
         "sources": list(decision.sources),
         "steps_applied": decision.steps_applied,
-        "group_handles": [handle.hex() for handle in decision.group_handles],
         "stand_ins": [[one.owner, one.keeper] for one in decision.stand_ins],
         "from_checkpoint": decision.from_checkpoint,
     }
@@ -97,7 +96,6 @@ def decision_from_document(document: Mapping[str, Any], layouts: Mapping[int, La
         from_layout=layouts[document["from_epoch"]],
         sources=tuple(document["sources"]),
         steps_applied=document["steps_applied"],
-        group_handles=tuple(bytes.fromhex(handle) for handle in document["group_handles"]),
         # Decisions from before there were copies have neither.
         stand_ins=tuple(StandIn(owner=owner, keeper=keeper) for owner, keeper in document.get("stand_ins", ())),
         from_checkpoint=document.get("from_checkpoint", False),

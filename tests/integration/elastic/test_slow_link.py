@@ -32,7 +32,7 @@ from evenkeel.telemetry.v2 import process_pb2
 from evenkeel.telemetry.v2.batch_pb2 import Batch
 from evenkeel.telemetry.v2.frames_pb2 import Liveness
 from evenkeel.trainer_sdk.control.probe import LinkProbe
-from evenkeel.trainer_sdk.devices.links import EmulatedLinks, LinkTable, RealLinks
+from evenkeel.trainer_sdk.devices.links import EmulatedLinks, Links, LinkTable
 from evenkeel.trainer_sdk.elastic.config import ModelConfig, TrainingConfig, WorkloadConfig
 from evenkeel.trainer_sdk.emit.batch import BatchBuilder, Source
 from tests.fakes.kafka import FakeBroker, FakeProducer
@@ -123,7 +123,7 @@ def test_stamps_of_both_ends_agree_on_how_many_operations_there_were(start_fleet
     fleet = start_fleet(
         TrainingConfig(job_id="stamps", num_iterations=3, model=CONFIG.model, workload=CONFIG.workload),
         LAYOUT,
-        make_links=RealLinks,
+        make_links=Links,
     )
     fleet.finish()
     samples = fleet.samples[2]

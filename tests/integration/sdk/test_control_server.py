@@ -18,7 +18,8 @@ from evenkeel.layouts.rank_state import RankPhase, RankState
 from evenkeel.trainer_sdk.control.mailbox import Mailbox
 from evenkeel.trainer_sdk.control.probe import LinkProbe
 from evenkeel.trainer_sdk.control.server import MAX_WATCHES, ControlServer
-from evenkeel.trainer_sdk.control.state import ApplyMode, Commit, Reshape, commit_to_proto, reshape_to_proto
+from evenkeel.trainer_sdk.control.state import ApplyMode, Commit, Reshape
+from tests.fakes.plan_messages import commit_to_proto, reshape_to_proto
 
 pytestmark = pytest.mark.integration
 
@@ -242,6 +243,7 @@ PROCESS_WITH_A_CONTROLLER = """
 from evenkeel.layouts.rank_state import RankPhase, RankState
 from evenkeel.trainer_sdk.control.mailbox import Mailbox
 from evenkeel.trainer_sdk.control.server import ControlServer
+from tests.fakes.plan_messages import commit_to_proto, reshape_to_proto
 
 mailbox = Mailbox(rank=3, incarnation=1)
 mailbox.publish(RankState(rank=3, incarnation=1, phase=RankPhase.TRAINING, epoch=0, iteration=7, steps_applied=7))

@@ -1,4 +1,5 @@
 import logging
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -8,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from evenkeel.layouts.layout import Layout, uniform_layout
-from evenkeel.trainer_sdk.elastic.config import TrainingConfig, config_to_json
+from evenkeel.trainer_sdk.elastic.config import CheckpointConfig, TrainingConfig
 from evenkeel.trainer_sdk.elastic.copies.checkpoint_folder import MANIFEST, CheckpointFolder
 from evenkeel.trainer_sdk.elastic.copies.checkpoint_manifest import (
     CheckpointFile,
@@ -16,7 +17,6 @@ from evenkeel.trainer_sdk.elastic.copies.checkpoint_manifest import (
     files_with,
     manifest_from_text,
     manifest_to_text,
-    training_identity,
 )
 from evenkeel.trainer_sdk.elastic.copies.checkpoint_reader import read_state
 from evenkeel.trainer_sdk.elastic.copies.disk_copies import DiskCopies
@@ -42,11 +42,8 @@ def marked_state(config: TrainingConfig, layout: Layout, rank: int, steps: int) 
 
 def write(config: TrainingConfig, folder: CheckpointFolder, layout: Layout, steps: int, keep: int = 2) -> None:
     """All ranks of a layout write a checkpoint."""
-    specs, training = parameter_specs(config.model), training_identity(config_to_json(config))
-    writers = [
-        DiskCopies(folder, specs, rank, every_iterations=1, keep=keep, training=training)
-        for rank in reversed(layout.ranks)
-    ]
+    config = replace(config, checkpoint=CheckpointConfig(directory=str(folder.root), every_iterations=1, keep=keep))
+    writers = [DiskCopies(config, rank, folder) for rank in reversed(layout.ranks)]
     for rank, writer in zip(reversed(layout.ranks), writers, strict=True):
         writer.enter(layout, 0)
         writer.stepped(marked_state(config, layout, rank, steps))

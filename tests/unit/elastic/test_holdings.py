@@ -8,7 +8,7 @@ import torch
 from evenkeel.layouts.layout import Layout, uniform_layout
 from evenkeel.trainer_sdk.control.state import ApplyMode, Commit, Reshape
 from evenkeel.trainer_sdk.elastic.config import TrainingConfig
-from evenkeel.trainer_sdk.elastic.copies.safekeeping import Safekeeping
+from evenkeel.trainer_sdk.elastic.copies.peer_copies import PeerCopies
 from evenkeel.trainer_sdk.elastic.gradients.exchange import plan_exchange
 from evenkeel.trainer_sdk.elastic.gradients.gradient_sums import GradientSums
 from evenkeel.trainer_sdk.elastic.model.model import parameter_specs
@@ -49,7 +49,7 @@ def plan(config: TrainingConfig, epoch: int, from_epoch: int, steps_applied: int
 @pytest.fixture
 def holdings(small_config: TrainingConfig) -> Holdings:
     """Of rank 0, which has trained to step 3 in epoch 0 and has sums of iteration 3."""
-    held = Holdings(0, Safekeeping(small_config, 0, None))
+    held = Holdings(0, PeerCopies(small_config, 0))
     held.begin(state_of(small_config, 0, 3))
     held.take_sums(0, sums_of(small_config, 3))
     return held

@@ -17,7 +17,7 @@ from evenkeel.trainer_sdk.elastic.gradients.remainder import Remainder
 from evenkeel.trainer_sdk.elastic.gradients.step_vote import StepVote
 from evenkeel.trainer_sdk.elastic.measure.clock import Clock
 from evenkeel.trainer_sdk.elastic.model.data import Dataset
-from evenkeel.trainer_sdk.elastic.model.model import model_spec, parameter_specs
+from evenkeel.trainer_sdk.elastic.model.model import parameter_specs
 from evenkeel.trainer_sdk.elastic.model.reference import UnpacedDevice
 from evenkeel.trainer_sdk.elastic.program.runtime import EpochRuntime
 from evenkeel.trainer_sdk.elastic.program.topology import groups_of
@@ -51,7 +51,7 @@ def assert_nobody_waits_for_ever(
 
 
 def copies_of(config: TrainingConfig, rank: int) -> PeerCopies:
-    return PeerCopies(parameter_specs(config.model), model_spec(config), rank, config.copies)
+    return PeerCopies(config, rank)
 
 
 def record(

@@ -28,7 +28,9 @@ class SharedStore(Rendezvous):
         self.said[name] = value
 
     def read(self, name: str, ranks: Iterable[int]) -> dict[int, Any]:
-        until(lambda: all(f"{name}/{rank}" in self.said for rank in ranks))
+        if not all(f"{name}/{rank}" in self.said for rank in ranks):
+            time.sleep(0.005)
+            raise RuntimeError("wait timeout")
         return {rank: self.said[f"{name}/{rank}"] for rank in ranks}
 
 

@@ -90,24 +90,6 @@ def test_a_model_that_is_lost_in_part_cannot_go_on_from_memory():
         recovery([parked(r) for r in (0, 1, 2, 4, 5, 6)], to_layout=without(3, 7))
 
 
-def test_handles_travel_in_the_order_of_ranks_and_only_if_all_have_one():
-    states = [parked(r) for r in HOME.ranks if r != 3]
-    assert recovery(states).group_handles == ()
-    named = [
-        RankState(
-            rank=s.rank,
-            incarnation=0,
-            phase=s.phase,
-            epoch=0,
-            steps_applied=10,
-            held_epochs=(0,),
-            group_handle=b"h%d" % s.rank,
-        )
-        for s in states
-    ]
-    assert recovery(named).group_handles == (b"h0", b"h1", b"h2", b"h4", b"h5", b"h6", b"h7")
-
-
 def test_a_boundary_needs_everybody_at_work_in_the_epoch_in_force():
     states = {r: RankState(rank=r, incarnation=0, phase=RankPhase.TRAINING, epoch=0) for r in HOME.ranks}
     decision = boundary_decision(states, epoch=0, layout=HOME, to_layout=HOME)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenkeel.trainer_sdk.devices.links import EmulatedLinks, LinkTable, RealLinks
+from evenkeel.trainer_sdk.devices.links import EmulatedLinks, Links, LinkTable
 from evenkeel.trainer_sdk.devices.wall_clock import WallClock
 from evenkeel.trainer_sdk.groups.channel import Channel
 from evenkeel.trainer_sdk.launcher.description.run_state import RunState
@@ -107,7 +107,7 @@ def test_real_devices_cannot_be_slowed_down_and_injection_says_so(tmp_path: Path
 
 
 def test_a_channel_keeps_what_it_saw_until_it_is_taken() -> None:
-    channel = Channel(kind=5, party=7, ranks=(0, 1, 2), sends=False, links=RealLinks(), check=lambda: None)
+    channel = Channel(kind=5, party=7, ranks=(0, 1, 2), sends=False, links=Links(), check=lambda: None)
     channel.ended(0.0, 10)
     channel.ended(0.0, 20)
     stamps = channel.take()

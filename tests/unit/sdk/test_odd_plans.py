@@ -11,7 +11,8 @@ from evenkeel.layouts.layout import uniform_layout
 from evenkeel.layouts.rank_state import Ballot, RankPhase, RankState, StandIn
 from evenkeel.trainer_sdk.control.mailbox import Mailbox
 from evenkeel.trainer_sdk.control.standing import StaleBallotError
-from evenkeel.trainer_sdk.control.state import ApplyMode, Commit, Reshape, commit_from_proto, commit_to_proto
+from evenkeel.trainer_sdk.control.state import ApplyMode, Commit, Reshape, commit_from_proto
+from tests.fakes.plan_messages import commit_to_proto
 
 LAYOUT = uniform_layout(num_blocks=2, tensor=1, pipeline=2, data=1, num_micro_batches=2)
 TRAINING = RankState(rank=1, incarnation=0, phase=RankPhase.TRAINING, epoch=3, iteration=5, steps_applied=5)

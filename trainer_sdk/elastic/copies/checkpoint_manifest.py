@@ -10,6 +10,7 @@ from google.protobuf import json_format
 from evenkeel.common.v1 import layout_pb2
 from evenkeel.layouts.codec import layout_from_proto, layout_to_proto
 from evenkeel.layouts.layout import Layout
+from evenkeel.trainer_sdk.elastic.config import TrainingConfig, config_to_json
 from evenkeel.trainer_sdk.elastic.state.extents import Extent
 
 FORMAT = 1
@@ -51,10 +52,11 @@ class Manifest:
     files: tuple[CheckpointFile, ...]
 
 
-def training_identity(config: Mapping[str, Any]) -> dict[str, Any]:
+def training_identity(config: TrainingConfig) -> dict[str, Any]:
     """The parts of a training configuration in JSON form that a run must share with the checkpoint it goes on from."""
+    values = config_to_json(config)
     plain: dict[str, Any] = json.loads(
-        json.dumps({name: config[name] for name in ("seed", "dtype", "model", "workload")})
+        json.dumps({name: values[name] for name in ("seed", "dtype", "model", "workload")})
     )
     return plain
 

@@ -12,14 +12,13 @@ import queue
 import shutil
 import threading
 import time
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from evenkeel.layouts.layout import Layout
+from evenkeel.trainer_sdk.elastic.config import TrainingConfig
 from evenkeel.trainer_sdk.elastic.copies.checkpoint_folder import (
     CheckpointFolder,
     rename_durably,
@@ -31,9 +30,10 @@ from evenkeel.trainer_sdk.elastic.copies.checkpoint_manifest import (
     Manifest,
     file_from_json,
     file_to_json,
+    training_identity,
 )
 from evenkeel.trainer_sdk.elastic.copies.checkpoint_reader import TENSOR_KINDS, tensor_key
-from evenkeel.trainer_sdk.elastic.model.parameters import ParameterSpec
+from evenkeel.trainer_sdk.elastic.model.model import parameter_specs
 from evenkeel.trainer_sdk.elastic.state.extents import Extent, assign_writers
 from evenkeel.trainer_sdk.elastic.state.ownership import OwnershipMap
 from evenkeel.trainer_sdk.elastic.state.shard_state import ShardState
@@ -64,31 +64,17 @@ class DiskCopies:
     """One rank's part in the checkpoints. Used by the training thread; has one helper thread.
 
     Args:
-        folder: The job's checkpoints; must be on storage that all nodes share.
-        specs: The model's parameters.
+        config: Job.
         rank: This rank.
-        every_iterations: A checkpoint after every so many steps.
-        keep: How many complete ones stay.
-        training: What the numbers depend on; see
-            :func:`~evenkeel.trainer_sdk.elastic.copies.checkpoint_manifest.training_identity`.
+        folder: The job's checkpoints; must be on storage that all nodes share.
     """
 
-    def __init__(
-        self,
-        folder: CheckpointFolder,
-        specs: Sequence[ParameterSpec],
-        rank: int,
-        *,
-        every_iterations: int,
-        keep: int,
-        training: Mapping[str, Any],
-    ) -> None:
-        self._folder = folder
-        self._specs = specs
+    def __init__(self, config: TrainingConfig, rank: int, folder: CheckpointFolder) -> None:
+        self._config = config.checkpoint
         self._rank = rank
-        self._every_iterations = every_iterations
-        self._keep = keep
-        self._training = dict(training)
+        self._folder = folder
+        self._specs = parameter_specs(config.model)
+        self._training = training_identity(config)
         self._layout: Layout | None = None
         self._epoch = -1
         self._assigned: dict[int, tuple[Extent, ...]] = {}
@@ -110,7 +96,7 @@ class DiskCopies:
         Returns:
             Whether a checkpoint was due, which cost this thread the time of the copy.
         """
-        if state.steps_applied % self._every_iterations or self._layout is None:
+        if state.steps_applied % self._config.every_iterations or self._layout is None:
             return False
         extents = self._assigned.get(self._rank, ())
         if not extents:
@@ -204,7 +190,7 @@ class DiskCopies:
                 training=self._training,
                 files=files,
             ),
-            keep=self._keep,
+            keep=self._config.keep,
         )
         for note in notes:
             with contextlib.suppress(OSError):

@@ -11,7 +11,7 @@ In-memory checkpoints every iteration: Gemini (SOSP 2023) and ByteRobust (SOSP 2
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -19,27 +19,26 @@ from torch import Tensor
 
 from evenkeel.layouts.copies import Placement, losses_not_survived, place_copies
 from evenkeel.layouts.layout import Layout
-from evenkeel.layouts.model import ModelSpec
 from evenkeel.layouts.rank_state import KeptCopy
-from evenkeel.trainer_sdk.elastic.config import CopiesConfig
-from evenkeel.trainer_sdk.elastic.model.parameters import ParameterSpec
-from evenkeel.trainer_sdk.elastic.state.flat_state import FlatState, flatten, num_elements, shapes_of
+from evenkeel.trainer_sdk.elastic.config import TrainingConfig
+from evenkeel.trainer_sdk.elastic.model.model import model_spec, parameter_specs
 from evenkeel.trainer_sdk.elastic.state.ownership import OwnershipMap
-from evenkeel.trainer_sdk.elastic.state.shard_state import ShardState
+from evenkeel.trainer_sdk.elastic.state.shard_state import ShardState, empty_state, num_elements, shapes_of
 from evenkeel.trainer_sdk.groups.building.builder import GroupSpec
 from evenkeel.trainer_sdk.groups.group import Group, Pending
 
 _log = logging.getLogger(__name__)
 
 _MOST_TOLD = 8
+_AT_REST = torch.device("cpu")
 
 
 @dataclass(slots=True)
 class _Round:
-    """A round that this rank has begun and not yet waited for."""
+    """A round that this rank has begun and not yet waited for: its own slices, and those of others by owner."""
 
-    mine: FlatState
-    arriving: list[FlatState]
+    mine: ShardState
+    arriving: dict[int, ShardState]
     pending: list[Pending]
 
 
@@ -47,34 +46,25 @@ class PeerCopies:
     """One rank's part in the copies. Training thread only.
 
     Args:
-        specs: The model's parameters.
-        model: What its blocks weigh.
+        config: Job.
         rank: This rank.
-        config: When there is a round, besides the one when an epoch begins, and how much may be kept.
         node_of: Node of a rank; None when it is not known.
     """
 
-    def __init__(
-        self,
-        specs: Sequence[ParameterSpec],
-        model: ModelSpec,
-        rank: int,
-        config: CopiesConfig,
-        node_of: Callable[[int], str] | None = None,
-    ) -> None:
-        self._specs = specs
-        self._model = model
+    def __init__(self, config: TrainingConfig, rank: int, node_of: Callable[[int], str] | None = None) -> None:
+        self._job = config
+        self._specs = parameter_specs(config.model)
         self._rank = rank
-        self._config = config
+        self._config = config.copies
         self._node_of = node_of
         self._placements: tuple[Placement, ...] = ()
         self._placed: tuple[Layout, tuple[Placement, ...]] | None = None  # the newest that was worked out
         self._layout: Layout | None = None
         self._groups: Mapping[str, Group] = {}
-        self._kept: dict[tuple[int, int, int], FlatState] = {}
+        self._kept: dict[tuple[int, int, int], ShardState] = {}  # by owner, epoch and steps
         self._round: _Round | None = None
-        self._last: FlatState | None = None  # this rank at its newest finished round
-        self._safe: FlatState | None = None  # this rank at the newest round that is complete everywhere
+        self._last: ShardState | None = None  # this rank at its newest finished round
+        self._safe: ShardState | None = None  # this rank at the newest round that is complete everywhere
         self._spare: list[Tensor] = []
 
     def groups_of(self, layout: Layout) -> tuple[GroupSpec, ...]:
@@ -106,9 +96,9 @@ class PeerCopies:
         for pending in self._round.pending:
             pending.wait()
         done, self._round = self._round, None
-        for copy in done.arriving:
-            self._kept[copy.rank, copy.epoch, copy.steps_applied] = _rested(copy)
-        self._last = _rested(done.mine)
+        for owner, copy in done.arriving.items():
+            self._kept[owner, copy.epoch, copy.steps_applied] = copy.on(_AT_REST)
+        self._last = done.mine.on(_AT_REST)
 
     def voted(self) -> None:
         """A vote passed: the last round is complete on every rank, and nothing older is needed."""
@@ -156,7 +146,7 @@ class PeerCopies:
     def kept_state(self, owner: int, epoch: int, steps_applied: int, device: torch.device) -> ShardState | None:
         """The copy of an owner's slices; None when this rank does not keep it."""
         copy = self._kept.get((owner, epoch, steps_applied))
-        return None if copy is None else copy.as_state(device)
+        return None if copy is None else copy.on(device)
 
     def steps_to_go_back_to(self, epoch: int) -> tuple[int, ...]:
         """Steps at which this rank still has its own slices of an epoch."""
@@ -167,7 +157,7 @@ class PeerCopies:
         """This rank's own slices as they were, to be read only; None when they are not there any more."""
         for one in (self._safe, self._last):
             if one is not None and (one.epoch, one.steps_applied) == (epoch, steps_applied):
-                return one.as_state(device)
+                return one.on(device)
         return None
 
     # ---- inside
@@ -177,7 +167,7 @@ class PeerCopies:
             return ()
         if self._placed is None or self._placed[0] != layout:
             budget_bytes = self._config.budget_bytes or float("inf")
-            self._placed = layout, place_copies(self._model, layout, self._nodes(layout), budget_bytes)
+            self._placed = layout, place_copies(model_spec(self._job), layout, self._nodes(layout), budget_bytes)
         return self._placed[1]
 
     def _nodes(self, layout: Layout) -> dict[int, str]:
@@ -195,37 +185,25 @@ class PeerCopies:
         if not self._placements:
             return
         assert self._layout is not None, "a round belongs to an epoch"
-        shapes = shapes_of(state)
-        some = next(iter(state.parameters.values())).value
-        mine = FlatState(
-            rank=self._rank,
-            epoch=state.epoch,
-            layout=self._layout,
-            steps_applied=state.steps_applied,
-            buffer=self._buffer(num_elements(shapes), some),
-            shapes=shapes,
-        )
-        flatten(state, mine.buffer)
-        pending, arriving = [], []
+        mine = state.copied_to(self._buffer(state.buffer.numel(), state.buffer))
+        pending, arriving = [], {}
         ownership = OwnershipMap(self._specs, self._layout)
         for place in self._placements:
             if place.owner == self._rank:
-                pending.append(self._groups[_group_name(place)].start_broadcast(mine.buffer, self._rank))
+                sent = mine.buffer
             elif place.keeper == self._rank:
-                shapes = {
-                    name: ownership.specs[name].slice_shape(len(held))
-                    for name, held in ownership.held_by(place.owner).items()
-                }
-                copy = FlatState(
-                    rank=place.owner,
+                sent = self._buffer(num_elements(shapes_of(ownership, place.owner)), state.buffer)
+                arriving[place.owner] = empty_state(
+                    self._job,
+                    ownership,
+                    place.owner,
                     epoch=state.epoch,
-                    layout=self._layout,
                     steps_applied=state.steps_applied,
-                    buffer=self._buffer(num_elements(shapes), some),
-                    shapes=shapes,
+                    buffer=sent,
                 )
-                pending.append(self._groups[_group_name(place)].start_broadcast(copy.buffer, place.owner))
-                arriving.append(copy)
+            else:
+                continue
+            pending.append(self._groups[_group_name(place)].start_broadcast(sent, place.owner))
         self._round = _Round(mine, arriving, pending)
 
     def _buffer(self, length: int, like: Tensor) -> Tensor:
@@ -239,10 +217,3 @@ class PeerCopies:
 def _group_name(place: Placement) -> str:
     """A group of its own: broadcasts of one group must be issued in the same order at both ends."""
     return f"copy/{place.owner}-{place.keeper}"
-
-
-def _rested(copy: FlatState) -> FlatState:
-    """Copies rest in host memory."""
-    if copy.buffer.device.type != "cpu":
-        copy.buffer = copy.buffer.cpu()
-    return copy

@@ -7,15 +7,12 @@ from pathlib import Path
 
 from evenkeel.layouts.layout import Layout
 from evenkeel.layouts.rank_state import EarlierState, RankPhase, RankState
-from evenkeel.trainer_sdk.elastic.config import TrainingConfig, config_to_json
+from evenkeel.trainer_sdk.elastic.config import TrainingConfig
 from evenkeel.trainer_sdk.elastic.copies.checkpoint_folder import CheckpointFolder, require_safetensors
-from evenkeel.trainer_sdk.elastic.copies.checkpoint_manifest import training_identity
 from evenkeel.trainer_sdk.elastic.copies.disk_copies import DiskCopies
 from evenkeel.trainer_sdk.elastic.copies.peer_copies import PeerCopies
-from evenkeel.trainer_sdk.elastic.model.model import model_spec, parameter_specs
 from evenkeel.trainer_sdk.elastic.state.restorer import Restorer
 from evenkeel.trainer_sdk.elastic.state.shard_state import ShardState
-from evenkeel.trainer_sdk.groups.building.builder import GroupSpec
 from evenkeel.trainer_sdk.groups.group import Group
 
 _LOOK_AGAIN_SECONDS = 2.0
@@ -34,59 +31,30 @@ class Safekeeping:
         ValueError: The job wants checkpoints and safetensors is not installed.
 
     Attributes:
+        peers: The copies on peers.
         restorer: Finds the slices of a commit.
     """
 
     def __init__(self, config: TrainingConfig, rank: int, node_of: Callable[[int], str] | None) -> None:
-        specs = parameter_specs(config.model)
         self._config = config
-        self._peers = PeerCopies(specs, model_spec(config), rank, config.copies, node_of)
+        self.peers = PeerCopies(config, rank, node_of)
         self._folder: CheckpointFolder | None = None
         self._disk: DiskCopies | None = None
         if config.checkpoint.directory:
             require_safetensors()
             self._folder = CheckpointFolder(Path(config.checkpoint.directory), config.checkpoint.name or config.job_id)
-            self._disk = DiskCopies(
-                self._folder,
-                specs,
-                rank,
-                every_iterations=config.checkpoint.every_iterations,
-                keep=config.checkpoint.keep,
-                training=training_identity(config_to_json(config)),
-            )
-        self.restorer = Restorer(config, rank, self._peers, self._folder)
+            self._disk = DiskCopies(config, rank, self._folder)
+        self.restorer = Restorer(config, rank, self.peers, self._folder)
         self._looked_at_seconds = float("-inf")
         self._readable: tuple[int, ...] = ()
 
     # ---- while training
 
-    def groups_of(self, layout: Layout) -> tuple[GroupSpec, ...]:
-        """The groups that an epoch with this layout needs for its copies."""
-        return self._peers.groups_of(layout)
-
     def enter(self, layout: Layout, epoch: int, groups: Mapping[str, Group], state: ShardState) -> None:
         """An epoch begins."""
         if self._disk is not None:
             self._disk.enter(layout, epoch)
-        self._peers.enter(layout, groups, state)
-
-    @property
-    def partners(self) -> tuple[int, ...]:
-        """Whom :meth:`finish_round` waits for."""
-        return self._peers.partners
-
-    def finish_round(self) -> None:
-        """Before a vote: wait for the copies on their way, so that the vote vouches for them.
-
-        Raises:
-            Interrupted: The rank should park.
-            PeerLost: A peer is gone.
-        """
-        self._peers.finish()
-
-    def voted(self) -> None:
-        """A vote passed."""
-        self._peers.voted()
+        self.peers.enter(layout, groups, state)
 
     def checkpoint(self, state: ShardState) -> bool:
         """A step was applied: begin a checkpoint if one is due, and say whether it was."""
@@ -95,16 +63,12 @@ class Safekeeping:
     def send(self, state: ShardState) -> None:
         """The epoch goes on after a step: send copies if they are due, and if a vote will follow."""
         if state.steps_applied < self._config.num_iterations:
-            self._peers.stepped(state)
+            self.peers.stepped(state)
 
     def give_up_round(self) -> None:
         """The groups are abandoned: the round on its way is lost, and the checkpoints on disk may soon be asked for."""
-        self._peers.give_up_round()
+        self.peers.give_up_round()
         self._looked_at_seconds = float("-inf")
-
-    def forget(self) -> None:
-        """This rank's copies are not needed any more: an epoch without it has voted."""
-        self._peers.forget()
 
     def close(self, timeout_seconds: float) -> None:
         """The rank ends: a checkpoint that is being written gets this long."""
@@ -112,14 +76,6 @@ class Safekeeping:
             self._disk.close(timeout_seconds)
 
     # ---- while parked
-
-    def steps_to_go_back_to(self, epoch: int) -> tuple[int, ...]:
-        """Earlier steps of an epoch of which this rank has its own slices."""
-        return self._peers.steps_to_go_back_to(epoch)
-
-    def earlier_state(self, epoch: int, steps_applied: int) -> ShardState | None:
-        """This rank's own slices as they were; None when they are gone."""
-        return self._peers.own_state(epoch, steps_applied, self.restorer.device)
 
     def look(self) -> bool:
         """Look at the folder of checkpoints if that is due; whether something changed there."""
@@ -135,12 +91,12 @@ class Safekeeping:
             self.look()
         return replace(
             state,
-            copies=self._peers.kept,
+            copies=self.peers.kept,
             earlier=tuple(
                 EarlierState(epoch=held, steps_applied=steps)
                 for held in state.held_epochs
-                for steps in self._peers.steps_to_go_back_to(held)
+                for steps in self.peers.steps_to_go_back_to(held)
             ),
             checkpoint_steps=self._readable,
-            keeper_of=self._peers.keeper_of,
+            keeper_of=self.peers.keeper_of,
         )

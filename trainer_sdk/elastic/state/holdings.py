@@ -7,7 +7,7 @@ is one more recovery from the newest epoch that all survivors hold completely.
 import logging
 
 from evenkeel.trainer_sdk.control.state import Commit
-from evenkeel.trainer_sdk.elastic.copies.safekeeping import Safekeeping
+from evenkeel.trainer_sdk.elastic.copies.peer_copies import PeerCopies
 from evenkeel.trainer_sdk.elastic.gradients.gradient_sums import GradientSums
 from evenkeel.trainer_sdk.elastic.state.shard_state import ShardState
 
@@ -19,12 +19,12 @@ class Holdings:
 
     Args:
         rank: This rank.
-        safekeeping: Has its own slices of earlier steps.
+        copies: Have its own slices of earlier steps.
     """
 
-    def __init__(self, rank: int, safekeeping: Safekeeping) -> None:
+    def __init__(self, rank: int, copies: PeerCopies) -> None:
         self._rank = rank
-        self._safekeeping = safekeeping
+        self._copies = copies
         self._states: dict[int, ShardState] = {}
         self._sums: dict[int, GradientSums] = {}
 
@@ -67,7 +67,8 @@ class Holdings:
 
     def go_back(self, commit: Commit) -> None:
         """Go back to this rank's own slices of the plan's step, which are there."""
-        earlier = self._safekeeping.earlier_state(commit.from_epoch, commit.steps_applied)
+        device = self._states[commit.from_epoch].buffer.device
+        earlier = self._copies.own_state(commit.from_epoch, commit.steps_applied, device)
         assert earlier is not None, "a rank goes back to what it has"
         _log.warning("rank %d goes back to step %d", self._rank, commit.steps_applied)
         self._states[commit.from_epoch] = earlier

@@ -27,9 +27,6 @@ class Restorer:
         rank: This rank.
         peer_copies: What it keeps, of others and of itself.
         folder: The job's checkpoints; None without.
-
-    Attributes:
-        device: Where slices are needed.
     """
 
     def __init__(
@@ -40,7 +37,7 @@ class Restorer:
         self._peer_copies = peer_copies
         self._folder = folder
         self._specs = parameter_specs(config.model)
-        self.device = torch.device(config.device)
+        self._device = torch.device(config.device)
 
     def plan(self, commit: Commit) -> tuple[Copy, ...]:
         """All copies between ranks that a commit asks for; none when everything is read from disk.
@@ -63,7 +60,7 @@ class Restorer:
         found = {}
         for one in commit.stand_ins:
             if one.keeper == self._rank:
-                kept = self._peer_copies.kept_state(one.owner, commit.from_epoch, commit.steps_applied, self.device)
+                kept = self._peer_copies.kept_state(one.owner, commit.from_epoch, commit.steps_applied, self._device)
                 if kept is None:
                     raise MissingSliceError(
                         f"rank {self._rank} keeps no copy of rank {one.owner} at step {commit.steps_applied} of epoch "

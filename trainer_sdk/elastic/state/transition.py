@@ -126,7 +126,7 @@ class Transition:
     def _groups_of(self, layout: Layout, participants: Sequence[int]) -> tuple[GroupSpec, ...]:
         exchange = plan_exchange(self._specs, layout)
         specs = groups_of(layout, exchange, participants, self._config.vote_width)
-        return (*specs, *self._safekeeping.groups_of(layout))
+        return (*specs, *self._safekeeping.peers.groups_of(layout))
 
     def _assembly(self, layout: Layout, participants: Sequence[int], groups: Mapping[str, Group]) -> Assembly:
         return Assembly(

@@ -2,11 +2,11 @@
 
 import math
 import re
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from threading import TIMEOUT_MAX
-from typing import Any, Self
+from typing import Any, Self, get_type_hints
 
 from google.protobuf import json_format
 
@@ -17,34 +17,6 @@ from evenkeel.trainer_sdk.control.fleet.access import FleetAccess
 
 _JOB_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 _ENTRY_POINT = re.compile(r"[\w.]+:\w+")
-_NUMBERS = frozenset(
-    {
-        "flops_per_second",
-        "link_bytes_per_second",
-        "link_latency_seconds",
-        "restart_delay_seconds",
-        "finish_grace_seconds",
-    }
-)
-_COUNTS = frozenset({"devices_per_node", "num_threads"})
-_TEXTS = frozenset(
-    {
-        "job_id",
-        "entry_point",
-        "name",
-        "tenant",
-        "kafka_bootstrap_servers",
-        "fleet_address",
-        "fleet_token",
-        "fleet_ca_file",
-        "job_token",
-        "controller_bind_host",
-        "controller_advertise_host",
-        "rank_certificate",
-        "rank_key",
-        "scheduler_ca_file",
-    }
-)
 
 
 class DeviceKind(StrEnum):
@@ -156,19 +128,17 @@ class JobSpec:
 
     def _check_kinds(self) -> None:
         """A file's entries are of any kind: what does not fit is told by its name, before anything starts."""
-        values = {each.name: getattr(self, each.name) for each in fields(self)}
-        if values["restart_delay_seconds"] is None:
-            del values["restart_delay_seconds"]
-        for name, value in values.items():
+        for name, kind in get_type_hints(type(self)).items():
+            value = getattr(self, name)
             is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-            if name in _NUMBERS and not is_number:
+            if (kind is float or (kind == float | None and value is not None)) and not is_number:
                 raise ValueError(f"{name} {value!r}: a number")
-            if name in _COUNTS and not (is_number and isinstance(value, int)):
+            if kind is int and not (is_number and isinstance(value, int)):
                 raise ValueError(f"{name} {value!r}: a whole number")
-            if name in _TEXTS and not isinstance(value, str):
+            if kind is str and not isinstance(value, str):
                 raise ValueError(f"{name} {value!r}: a text")
-        if not isinstance(self.logs_to_files, bool):
-            raise ValueError(f"logs_to_files {self.logs_to_files!r}: true or false")
+            if kind is bool and not isinstance(value, bool):
+                raise ValueError(f"{name} {value!r}: true or false")
         if not all(isinstance(folder, str) for folder in self.python_path):
             raise ValueError(f"python_path {list(self.python_path)!r}: a list of folders")
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from evenkeel.trainer_sdk.elastic.config import config_from_json, config_to_json
+from evenkeel.trainer_sdk.elastic.config import config_from_json
 from evenkeel.trainer_sdk.elastic.copies.checkpoint_folder import Checkpoint, CheckpointFolder, require_safetensors
 from evenkeel.trainer_sdk.elastic.copies.checkpoint_manifest import training_identity
 from evenkeel.trainer_sdk.launcher.description.job_spec import JobSpec
@@ -42,7 +42,7 @@ def resumed(spec: JobSpec, *, fresh: bool) -> tuple[JobSpec, str]:
     try:
         found = None if fresh else folder.newest_sound()
         if found is not None:
-            _require_same_training(found, training_identity(config_to_json(config)))
+            _require_same_training(found, training_identity(config))
         steps = 0 if found is None else found.manifest.steps_applied
         folder.clear_after(steps)
         run = max(folder.next_run(), next_run(spec))

@@ -1,7 +1,5 @@
 """Who decides which epoch a rank is in: what the training loop asks."""
 
-from typing import Protocol
-
 from evenkeel.trainer_sdk.replicas.membership.passage import Passage
 from evenkeel.trainer_sdk.replicas.membership.roster import Again, Epoch, Member, Quotas
 
@@ -16,12 +14,18 @@ class JobFinished(SystemExit):
     """The others came to the end of their loops without this replica: nothing is left to do."""
 
 
-class Director(Protocol):
-    """Tells a rank which epoch to be in. Training thread, except :meth:`interrupted`."""
+class Director:
+    """Tells a rank which epoch to be in. Training thread, except :meth:`interrupted`.
+
+    This one is that of a replica without others, whose only epoch lasts.
+    """
+
+    _ONLY = Epoch(number=1, members=(Member(replica=0, token="", founds=True),))
 
     @property
     def newest(self) -> Epoch | None:
         """The newest epoch that was decided, whether or not this replica is in it."""
+        return self._ONLY
 
     def interrupted(self) -> bool:
         """Whether to leave the epoch that was entered at once. Any thread; well under a microsecond.
@@ -29,6 +33,7 @@ class Director(Protocol):
         Raises:
             Evicted: The others go on without this replica.
         """
+        return False
 
     def join(self, lines: tuple[str, ...]) -> None:
         """Say that this replica is ready; one of its ranks does it for all."""
@@ -40,6 +45,7 @@ class Director(Protocol):
             Evicted: The others go on without this replica.
             JobFinished: They have finished, and not enough are there to begin anew.
         """
+        return self._ONLY
 
     def epoch(self, number: int) -> Epoch:
         """An epoch that a mate has heard of, once it is heard of here.
@@ -47,12 +53,14 @@ class Director(Protocol):
         Raises:
             Evicted: The others go on without this replica.
         """
+        return self._ONLY
 
     def entered(self, epoch: Epoch) -> None:
         """This rank trains in that epoch from now on, or tries to."""
 
     def failed(self, complaint: Again) -> None:
         """An epoch does not work here; returns at once."""
+        raise RuntimeError(f"a replica alone has lost somebody: {complaint.why}")
 
     def silent(self, members: tuple[Member, ...], why: str) -> None:
         """These take part in nothing, for too long; returns at once."""
@@ -67,48 +75,6 @@ class Director(Protocol):
         """This replica goes away in order; blocks for some seconds at most.
 
         Args:
-            standing: How far it is.
+            standing: How far this replica is.
             finished: Its loop has come to its end.
         """
-
-
-class AloneDirector:
-    """One replica and nobody else: a single epoch for ever."""
-
-    def __init__(self) -> None:
-        self.newest: Epoch | None = Epoch(number=1, members=(Member(replica=0, token="", founds=True),))
-
-    def interrupted(self) -> bool:
-        """See :class:`Director`."""
-        return False
-
-    def join(self, lines: tuple[str, ...]) -> None:
-        """See :class:`Director`."""
-
-    def wait(self, passage: Passage, timeout_seconds: float | None = None) -> Epoch | None:
-        """See :class:`Director`."""
-        return self.newest
-
-    def epoch(self, number: int) -> Epoch:
-        """See :class:`Director`."""
-        assert self.newest is not None, "there is one from the start"
-        return self.newest
-
-    def entered(self, epoch: Epoch) -> None:
-        """See :class:`Director`."""
-
-    def failed(self, complaint: Again) -> None:
-        """See :class:`Director`."""
-        raise RuntimeError(f"a replica alone has lost somebody: {complaint.why}")
-
-    def silent(self, members: tuple[Member, ...], why: str) -> None:
-        """See :class:`Director`."""
-
-    def share_out(self, quotas: Quotas) -> None:
-        """See :class:`Director`."""
-
-    def ends(self) -> None:
-        """See :class:`Director`."""
-
-    def leave(self, standing: str, *, finished: bool) -> None:
-        """See :class:`Director`."""

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from evenkeel.trainer_sdk.groups.lifelines import Lifelines
 from evenkeel.trainer_sdk.groups.store.ledger import Ledger
 from evenkeel.trainer_sdk.groups.store.rendezvous import Rendezvous
-from evenkeel.trainer_sdk.replicas.membership.director import EXIT_EVICTED, Evicted, JobFinished
+from evenkeel.trainer_sdk.replicas.membership.director import EXIT_EVICTED, Director, Evicted, JobFinished
 from evenkeel.trainer_sdk.replicas.membership.passage import Passage
 from evenkeel.trainer_sdk.replicas.membership.roster import (
     Again,
@@ -40,7 +40,7 @@ _FENCE_GRACE_SECONDS = 2.0
 _log = logging.getLogger("evenkeel.replicas")
 
 
-class LogDirector:
+class LogDirector(Director):
     """Decides by the log in the job's store. Its threads are daemons.
 
     Args:

@@ -117,7 +117,6 @@ class RankClient:
             from_layout=layout_to_proto(decision.from_layout),
             sources=decision.sources,
             steps_applied=decision.steps_applied,
-            group_handles=decision.group_handles,
             stand_ins=[pb.StandIn(owner=one.owner, keeper=one.keeper) for one in decision.stand_ins],
             from_checkpoint=decision.from_checkpoint,
         )

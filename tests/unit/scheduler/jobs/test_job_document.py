@@ -81,7 +81,6 @@ class Kept(Play):
             from_layout=known.layout,
             sources=known.layout.ranks,
             steps_applied=7,
-            group_handles=(b"\x00\xff",),
             stand_ins=(StandIn(owner=1, keeper=2),),
         )
         self.on(events.Agreed(self.plan.record.plan_id, decision))

@@ -151,7 +151,7 @@ class RankState(_message.Message):
     voted: _builtins.bool
     """True when the rank holds the fully reduced gradients of iteration steps_applied and voted for the step."""
     group_handle: _builtins.bytes
-    """Address for reconfigurable process groups; empty when groups are rebuilt through the store."""
+    """Not used: groups are rebuilt through the store."""
     last_step_at_unix_seconds: _builtins.float
     """Wall-clock time of the last applied step, Unix seconds; 0 before the first."""
     pending_epoch: _builtins.int
@@ -453,7 +453,7 @@ class CommitRequest(_message.Message):
 
     @_builtins.property
     def group_handles(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
-        """Handle of each rank of the new layout, ascending by rank; empty when groups are rebuilt through the store."""
+        """Not used: groups are rebuilt through the store."""
 
     @_builtins.property
     def stand_ins(self) -> _containers.RepeatedCompositeFieldContainer[Global___StandIn]:
