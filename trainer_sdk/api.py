@@ -35,7 +35,6 @@ from evenkeel.trainer_sdk.identity import Identity, RankClaim
 from evenkeel.trainer_sdk.run import Run
 
 if TYPE_CHECKING:
-    from evenkeel.trainer_sdk.control.fleet.access import FleetAccess
     from evenkeel.trainer_sdk.control.mailbox import Mailbox
     from evenkeel.trainer_sdk.emit.kafka_emitter import KafkaEmitter
 
@@ -170,7 +169,7 @@ def _control(
         )
         return None, _nothing
     from evenkeel.trainer_sdk.control.controller import Controller  # noqa: PLC0415 - gRPC loads only where it is wanted
-    from evenkeel.trainer_sdk.control.fleet.registration import RankIdentity  # noqa: PLC0415
+    from evenkeel.trainer_sdk.control.fleet.access import FleetAccess  # noqa: PLC0415
     from evenkeel.trainer_sdk.control.mailbox import Mailbox  # noqa: PLC0415
     from evenkeel.trainer_sdk.control.tls import ControllerTls, checked_fleet_ca_file  # noqa: PLC0415
 
@@ -185,8 +184,8 @@ def _control(
     try:
         controller = Controller(
             mailbox,
-            _access(source, settings),
-            RankIdentity(rank=source.rank, incarnation=source.incarnation, node=source.node, device=source.device),
+            FleetAccess.from_settings(settings, source.job_id),
+            source,
             bind_host=bind_host,
             advertise_host=advertise_host,
             tls=tls,
@@ -204,21 +203,11 @@ def _control(
 
 
 def _tell_error(source: Source, settings: Mapping[str, str], error: BaseException) -> None:
-    from evenkeel.trainer_sdk.control.fleet.last_words import LastWords  # noqa: PLC0415 - gRPC loads only where wanted
+    from evenkeel.trainer_sdk.control.fleet.access import FleetAccess  # noqa: PLC0415 - gRPC loads only where wanted
+    from evenkeel.trainer_sdk.control.fleet.last_words import LastWords  # noqa: PLC0415
 
     exits = [LastWords.of(error).as_exit(source.rank, source.incarnation, code=1)]
-    _access(source, settings).report_exits(exits)
-
-
-def _access(source: Source, settings: Mapping[str, str]) -> "FleetAccess":
-    from evenkeel.trainer_sdk.control.fleet.access import FleetAccess  # noqa: PLC0415 - gRPC loads only where wanted
-
-    return FleetAccess(
-        address=settings.get("EVENKEEL_FLEET_ADDRESS", ""),
-        ca_file=settings.get("EVENKEEL_FLEET_CA_FILE", ""),
-        job_id=source.job_id,
-        job_token=settings.get("EVENKEEL_JOB_TOKEN", ""),
-    )
+    FleetAccess.from_settings(settings, source.job_id).report_exits(exits)
 
 
 def _emitter(bootstrap_servers: str, source: Source, job_token: str) -> "KafkaEmitter | NullEmitter":

@@ -4,10 +4,11 @@ from typing import Self
 
 from evenkeel.trainer_sdk.control.fleet.access import FleetAccess
 from evenkeel.trainer_sdk.control.fleet.own_host import host_towards
-from evenkeel.trainer_sdk.control.fleet.registration import RankIdentity, Registration
+from evenkeel.trainer_sdk.control.fleet.registration import Registration
 from evenkeel.trainer_sdk.control.mailbox import Mailbox
 from evenkeel.trainer_sdk.control.server import ControlServer
 from evenkeel.trainer_sdk.control.tls import ControllerTls
+from evenkeel.trainer_sdk.emit.batch import Source
 
 _LOOPBACK = "127.0.0.1"
 
@@ -18,7 +19,7 @@ class Controller:
     Args:
         mailbox: What calls end up in.
         access: The job's way to the fleet API; without an address nobody is told of the controller.
-        identity: Whose it is.
+        source: Whose it is.
         bind_host: Address to listen on; empty = that of the interface by which the fleet API is reached.
         advertise_host: Name under which the scheduler reaches it, where it differs.
         tls: What it shows and asks for; None = no TLS.
@@ -37,7 +38,7 @@ class Controller:
         self,
         mailbox: Mailbox,
         access: FleetAccess,
-        identity: RankIdentity,
+        source: Source,
         *,
         bind_host: str = "",
         advertise_host: str = "",
@@ -58,7 +59,7 @@ class Controller:
         if access.address:
             self.registration = Registration(
                 access,
-                identity=identity,
+                source=source,
                 controller_address=self.address,
                 is_watched=lambda: self._server.num_watches > 0,
                 security=self._server.security,

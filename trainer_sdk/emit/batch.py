@@ -38,7 +38,7 @@ _LARGEST_UINT32 = 2**32 - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """The process that emits: job, rank (-1 for a launcher), incarnation, and where it runs."""
+    """A process of a job: which rank's (-1 for a launcher's), the how manieth of it, and where it runs."""
 
     job_id: str
     rank: int

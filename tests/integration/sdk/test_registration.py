@@ -14,12 +14,13 @@ import pytest
 from evenkeel.scheduler.v1 import scheduler_pb2 as pb
 from evenkeel.scheduler.v1 import scheduler_pb2_grpc
 from evenkeel.trainer_sdk.control.fleet.access import FleetAccess
-from evenkeel.trainer_sdk.control.fleet.registration import RankIdentity, Registration
+from evenkeel.trainer_sdk.control.fleet.registration import Registration
+from evenkeel.trainer_sdk.emit.batch import Source
 from evenkeel.trainer_sdk.launcher.fleet.rank_registrations import RankRegistrations, leave_note
 
 pytestmark = pytest.mark.integration
 
-IDENTITY = RankIdentity(rank=3, incarnation=2, node="node-1", device="gpu-1")
+SOURCE = Source(job_id="job", rank=3, incarnation=2, node="node-1", device="gpu-1")
 
 
 class Fleet(scheduler_pb2_grpc.FleetServiceServicer):
@@ -67,7 +68,7 @@ def serve() -> Iterator[Callable[[Fleet, int], int]]:
 def registration(port: int, is_watched: Callable[[], bool], **options: float) -> Registration:
     return Registration(
         FleetAccess(address=f"127.0.0.1:{port}", job_id="job", job_token="token"),
-        identity=IDENTITY,
+        source=SOURCE,
         controller_address="127.0.0.1:5",
         is_watched=is_watched,
         check_interval_seconds=0.02,

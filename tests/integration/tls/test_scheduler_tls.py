@@ -17,9 +17,10 @@ from evenkeel.layouts.codec import layout_to_proto, model_to_proto
 from evenkeel.scheduler.v1 import scheduler_pb2 as pb
 from evenkeel.scheduler.v1 import scheduler_pb2_grpc
 from evenkeel.trainer_sdk.control.fleet.access import FleetAccess
-from evenkeel.trainer_sdk.control.fleet.registration import RankIdentity, Registration
+from evenkeel.trainer_sdk.control.fleet.registration import Registration
 from evenkeel.trainer_sdk.control.server import ControlServer
 from evenkeel.trainer_sdk.control.tls import ControllerTls
+from evenkeel.trainer_sdk.emit.batch import Source
 from tests.integration.scheduler.conftest import HOME
 from tests.integration.scheduler.test_service import (
     FLEET_TOKEN,
@@ -60,7 +61,7 @@ def toys(ours: Authority, theirs: Authority) -> Iterator[ToyJob]:
 def registration(toy: ToyRank, server: ControlServer, port: int, ca_file: Path) -> Registration:
     return Registration(
         FleetAccess(address=f"localhost:{port}", ca_file=str(ca_file), job_id=toy.job.job_id, job_token=toy.job.token),
-        identity=RankIdentity(rank=toy.rank, incarnation=0, node="node-0", device=f"gpu-{toy.rank}"),
+        source=Source(job_id="job", rank=toy.rank, incarnation=0, node="node-0", device=f"gpu-{toy.rank}"),
         controller_address=server.address(),
         is_watched=lambda: server.num_watches > 0,
         security=server.security,

@@ -1,8 +1,8 @@
 """One job's way to the fleet API: where it is, who calls, and the calls that launchers and ranks make."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import grpc
 from google.protobuf.message import Message
@@ -12,6 +12,7 @@ from evenkeel.scheduler.v1 import scheduler_pb2_grpc
 from evenkeel.trainer_sdk.control.tls import fleet_channel, fleet_tls_advice
 
 CALL_TIMEOUT_SECONDS = 3.0
+_SETTINGS = ("FLEET_ADDRESS", "FLEET_CA_FILE", "JOB_TOKEN")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +30,12 @@ class FleetAccess:
     ca_file: str = ""
     job_id: str
     job_token: str = field(repr=False)
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, str], job_id: str) -> Self:
+        """As the environment says; without an address and a token nobody is to be called."""
+        address, ca_file, job_token = (settings.get(f"EVENKEEL_{each}", "") for each in _SETTINGS)
+        return cls(address=address, ca_file=ca_file, job_id=job_id, job_token=job_token)
 
     def register_job(self, request: pb.RegisterJobRequest, fleet_token: str) -> grpc.RpcError | None:
         """Make the job known; the same request twice is one job."""

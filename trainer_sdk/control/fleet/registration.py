@@ -5,12 +5,12 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import grpc
 
 from evenkeel.scheduler.v1 import scheduler_pb2 as pb
 from evenkeel.trainer_sdk.control.fleet.access import CALL_TIMEOUT_SECONDS, FleetAccess
+from evenkeel.trainer_sdk.emit.batch import Source
 
 _LOOK_SECONDS = 0.1
 _FIRST_BACK_OFF_SECONDS = 0.1
@@ -20,16 +20,6 @@ _REFUSED_BACK_OFF_SECONDS = 30.0  # a setting has to change first
 _logger = logging.getLogger("evenkeel.control")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankIdentity:
-    """Which process of which rank this is, and where it runs."""
-
-    rank: int
-    incarnation: int
-    node: str
-    device: str
-
-
 class Registration:
     """Registers the rank, with retries for ever, and again when no scheduler has watched it for a while.
 
@@ -37,7 +27,7 @@ class Registration:
 
     Args:
         access: The job's way to the fleet API.
-        identity: Who registers.
+        source: Who registers.
         controller_address: ``host:port`` of the rank's controller.
         is_watched: Whether a scheduler holds a Watch stream to the controller now.
         check_interval_seconds: How often to look whether somebody watches.
@@ -53,7 +43,7 @@ class Registration:
         self,
         access: FleetAccess,
         *,
-        identity: RankIdentity,
+        source: Source,
         controller_address: str,
         is_watched: Callable[[], bool],
         check_interval_seconds: float = 5.0,
@@ -63,10 +53,10 @@ class Registration:
     ) -> None:
         self._access = access
         self.process = pb.RankProcess(
-            rank=identity.rank,
-            incarnation=identity.incarnation,
-            node=identity.node,
-            device=identity.device,
+            rank=source.rank,
+            incarnation=source.incarnation,
+            node=source.node,
+            device=source.device,
             address=controller_address,
             process_id=os.getpid(),
             controller_security=security,

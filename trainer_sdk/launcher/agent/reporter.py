@@ -33,13 +33,10 @@ class Reporter:
             settings: The environment.
             job_id: Job.
         """
-        address, job_token = (settings.get(f"EVENKEEL_{each}", "") for each in ("FLEET_ADDRESS", "JOB_TOKEN"))
-        if address and not job_token:
+        access = FleetAccess.from_settings(settings, job_id)
+        if access.address and not access.job_token:
             _logger.warning("EVENKEEL_JOB_TOKEN is not set: the fleet API is not told how ranks end")
-        if not address or not job_token:
-            return None
-        ca_file = settings.get("EVENKEEL_FLEET_CA_FILE", "")
-        return cls(FleetAccess(address=address, ca_file=ca_file, job_id=job_id, job_token=job_token))
+        return cls(access) if access.address and access.job_token else None
 
     def tell(self, one: pb.RankExit) -> None:
         """A process has ended."""

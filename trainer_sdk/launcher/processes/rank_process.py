@@ -15,7 +15,6 @@ from evenkeel.layouts.rank_state import RankPhase
 from evenkeel.telemetry.v2 import process_pb2
 from evenkeel.trainer_sdk.control.controller import Controller
 from evenkeel.trainer_sdk.control.fleet.last_words import LastWords
-from evenkeel.trainer_sdk.control.fleet.registration import RankIdentity
 from evenkeel.trainer_sdk.control.mailbox import Mailbox
 from evenkeel.trainer_sdk.control.tls import ControllerTls
 from evenkeel.trainer_sdk.devices.device import Device
@@ -57,8 +56,11 @@ def run_rank(spec: JobSpec, rank: int, incarnation: int, store_address: str) -> 
     """Run one rank to its end on the calling thread, which is its training thread; returns the exit status."""
     _set_up_process(spec, rank, incarnation)
     mailbox = Mailbox(rank, incarnation)
-    emitter = _emitter(spec, rank, incarnation)
-    controller = _controller(spec, mailbox, rank, incarnation)
+    source = Source(
+        job_id=spec.job_id, rank=rank, incarnation=incarnation, node=spec.node_of(rank), device=spec.device_of(rank)
+    )
+    emitter = _emitter(spec, source)
+    controller = _controller(spec, mailbox, source)
     emitter.emit_event(
         process_pb2.ProcessEvent(
             at_unix_seconds=time.time(),
@@ -117,14 +119,11 @@ def _set_up_process(spec: JobSpec, rank: int, incarnation: int) -> None:
     logging.basicConfig(level=logging.INFO, format=f"%(asctime)s rank {rank}.{incarnation} %(name)s: %(message)s")
 
 
-def _emitter(spec: JobSpec, rank: int, incarnation: int) -> Emitter:
+def _emitter(spec: JobSpec, source: Source) -> Emitter:
     emitter: Emitter = NullEmitter()
     if spec.kafka_bootstrap_servers:
-        source = Source(
-            job_id=spec.job_id, rank=rank, incarnation=incarnation, node=spec.node_of(rank), device=spec.device_of(rank)
-        )
         emitter = KafkaEmitter(spec.kafka_bootstrap_servers, source, key=job_key(spec.job_id, spec.job_token))
-    return NotingEmitter(emitter, ProgressBoard(spec.progress_board_path), rank)
+    return NotingEmitter(emitter, ProgressBoard(spec.progress_board_path), source.rank)
 
 
 def _device(spec: JobSpec, rank: int) -> Device:
@@ -152,13 +151,13 @@ def _links(spec: JobSpec) -> Links | None:
     )
 
 
-def _controller(spec: JobSpec, mailbox: Mailbox, rank: int, incarnation: int) -> Controller | None:
+def _controller(spec: JobSpec, mailbox: Mailbox, source: Source) -> Controller | None:
     if not spec.job_token:
         return None
     controller = Controller(
         mailbox,
         spec.access,
-        RankIdentity(rank=rank, incarnation=incarnation, node=spec.node_of(rank), device=spec.device_of(rank)),
+        source,
         bind_host=spec.controller_bind_host,
         advertise_host=spec.controller_advertise_host,
         tls=ControllerTls.from_names(spec.rank_certificate, spec.rank_key, spec.scheduler_ca_file),
