@@ -204,9 +204,9 @@ def _control(
 
 def _tell_error(source: Source, settings: Mapping[str, str], error: BaseException) -> None:
     from evenkeel.trainer_sdk.control.fleet.access import FleetAccess  # noqa: PLC0415 - gRPC loads only where wanted
-    from evenkeel.trainer_sdk.control.fleet.last_words import LastWords  # noqa: PLC0415
+    from evenkeel.trainer_sdk.control.fleet.last_words import as_exit, words_of  # noqa: PLC0415
 
-    exits = [LastWords.of(error).as_exit(source.rank, source.incarnation, code=1)]
+    exits = [as_exit(words_of(error), source.rank, source.incarnation, code=1)]
     FleetAccess.from_settings(settings, source.job_id).report_exits(exits)
 
 

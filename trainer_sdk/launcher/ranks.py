@@ -7,11 +7,10 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from evenkeel.trainer_sdk.control.fleet.last_words import LastWords
+from evenkeel.trainer_sdk.control.fleet.last_words import as_exit, take
 from evenkeel.trainer_sdk.launcher.description.job_spec import DeviceKind, JobSpec
 from evenkeel.trainer_sdk.launcher.description.run_state import RankProcess, RunState, first_processes
 from evenkeel.trainer_sdk.launcher.fleet.fleet_side import FleetSide
-from evenkeel.trainer_sdk.launcher.processes.left_words import take
 from evenkeel.trainer_sdk.launcher.processes.process_reports import ProcessReports, exit_words
 from evenkeel.trainer_sdk.launcher.processes.rank_process import EXIT_FAILED, EXIT_FINISHED
 from evenkeel.trainer_sdk.launcher.processes.restarts import Restarts
@@ -149,12 +148,12 @@ class Ranks:
         """Ranks that never got a process because their parent failed first: they ended by its error."""
         words = take(self._spec.run_dir, STORE, 0)
         unborn = [process for process in self.state.ranks if not process.pid]
-        if words is None or self.stopping or not unborn:
+        if not words.last_line or self.stopping or not unborn:
             return
-        self.failure = words.line
+        self.failure = words.last_line
         for process in unborn:
             process.exit_code = EXIT_FAILED
-            self._fleet.failed(words.as_exit(process.rank, process.incarnation, code=EXIT_FAILED))
+            self._fleet.failed(as_exit(words, process.rank, process.incarnation, code=EXIT_FAILED))
 
     def _on_store(self, event: dict[str, Any]) -> None:
         with self.changed:
@@ -209,9 +208,9 @@ class Ranks:
             done = stopping or code == EXIT_FINISHED or self._finish_timer is not None
             words = take(self._spec.run_dir, rank, incarnation)
             if not done:
-                self._fleet.failed((words or LastWords()).as_exit(rank, incarnation, code=code))
+                self._fleet.failed(as_exit(words, rank, incarnation, code=code))
             tell = self._reports.finished if done else self._reports.died
-            said = f"{exit_words(code)}: {words.line}" if words else exit_words(code)
+            said = f"{exit_words(code)}: {words.last_line}" if words.last_line else exit_words(code)
             tell(process, "ended by its launcher" if stopping else said)
             if not done:
                 self.failure = said

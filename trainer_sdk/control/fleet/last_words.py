@@ -1,8 +1,13 @@
-"""What a process of a rank ends with: the last line of its traceback, and whether a peer is to blame."""
+"""What a process of a rank ends with: the last line of its traceback, and whether a peer is to blame.
 
+A process that fails leaves that in a folder, for the launcher that sees it end.
+"""
+
+import contextlib
 import traceback
-from dataclasses import dataclass
-from typing import Self
+from pathlib import Path
+
+from google.protobuf.message import DecodeError
 
 from evenkeel.scheduler.v1 import scheduler_pb2 as pb
 from evenkeel.trainer_sdk.emit.farewell import is_of_a_peer
@@ -16,38 +21,42 @@ def one_line(text: str) -> str:
     return " ".join(printable.split())[:_LONGEST_LINE]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LastWords:
-    """Those of one process.
+def words_of(error: BaseException) -> pb.RankExit:
+    """What an error amounts to, whoever ends by it."""
+    return pb.RankExit(last_line=one_line(traceback.format_exception_only(error)[-1]), lost_peer=is_of_a_peer(error))
 
-    Attributes:
-        line: Last line of the traceback; empty when it raised nothing.
-        lost_peer: The error is that a connection to a peer broke.
+
+def as_exit(words: pb.RankExit, rank: int, incarnation: int, *, code: int) -> pb.RankExit:
+    """The end of a process that left these words.
+
+    Args:
+        words: Empty when it left none.
+        rank: Its rank.
+        incarnation: Which process of it.
+        code: Its exit status; negative codes are signals.
     """
+    message = pb.RankExit(rank=rank, incarnation=incarnation, code=max(code, 0), signal=max(-code, 0))
+    message.MergeFrom(words)
+    message.at.GetCurrentTime()
+    return message
 
-    line: str = ""
-    lost_peer: bool = False
 
-    @classmethod
-    def of(cls, error: BaseException) -> Self:
-        """What an error amounts to."""
-        return cls(line=one_line(traceback.format_exception_only(error)[-1]), lost_peer=is_of_a_peer(error))
+def leave(error: BaseException, folder: Path, rank: int, incarnation: int) -> None:
+    """Leave a note; one that cannot be written is none, and the process's output has it too."""
+    with contextlib.suppress(OSError):
+        _path(folder, rank, incarnation).write_bytes(words_of(error).SerializeToString())
 
-    def as_exit(self, rank: int, incarnation: int, *, code: int) -> pb.RankExit:
-        """The end of a process that left them.
 
-        Args:
-            rank: Its rank.
-            incarnation: Which process of it.
-            code: Its exit status; negative codes are signals.
-        """
-        message = pb.RankExit(
-            rank=rank,
-            incarnation=incarnation,
-            code=max(code, 0),
-            signal=max(-code, 0),
-            last_line=self.line,
-            lost_peer=self.lost_peer,
-        )
-        message.at.GetCurrentTime()
-        return message
+def take(folder: Path, rank: int, incarnation: int) -> pb.RankExit:
+    """The note of a process that has ended, which is gone then; empty without one."""
+    path = _path(folder, rank, incarnation)
+    try:
+        words = pb.RankExit.FromString(path.read_bytes())
+        path.unlink()
+    except (OSError, DecodeError):
+        return pb.RankExit()
+    return words
+
+
+def _path(folder: Path, rank: int, incarnation: int) -> Path:
+    return folder / f"last-words-{rank}-{incarnation}"

@@ -17,14 +17,13 @@ import time
 from functools import partial
 from pathlib import Path
 
-from evenkeel.trainer_sdk.control.fleet.last_words import LastWords
+from evenkeel.trainer_sdk.control.fleet.last_words import as_exit, leave, take
 from evenkeel.trainer_sdk.launcher.agent.outcasts import tell_outcasts
 from evenkeel.trainer_sdk.launcher.agent.replica import Replica
 from evenkeel.trainer_sdk.launcher.agent.reporter import Reporter
 from evenkeel.trainer_sdk.launcher.agent.script_job import ScriptJob
 from evenkeel.trainer_sdk.launcher.agent.script_rank import run_script
 from evenkeel.trainer_sdk.launcher.processes.children import Child, Children
-from evenkeel.trainer_sdk.launcher.processes.left_words import leave, take
 from evenkeel.trainer_sdk.launcher.processes.process_reports import exit_words
 from evenkeel.trainer_sdk.launcher.processes.store_keeper import StoreKeeper
 
@@ -108,11 +107,11 @@ class Agent:
         replica = self._replicas[child.rank // self._job.replica_size - self._job.replicas.start]
         is_cause = replica.ended(child.rank, code)
         words = take(self._notes, child.rank, child.incarnation)
-        ended_by_us = self._received or (self._ends_at is not None and words is None)
+        ended_by_us = self._received or (self._ends_at is not None and not words.last_line)
         if is_cause and self._reporter is not None and not ended_by_us:
-            self._reporter.tell((words or LastWords()).as_exit(replica.number, replica.incarnation, code=code))
+            self._reporter.tell(as_exit(words, replica.number, replica.incarnation, code=code))
         if code and not self._received:
-            said = f"{exit_words(code)}: {words.line}" if words else exit_words(code)
+            said = f"{exit_words(code)}: {words.last_line}" if words.last_line else exit_words(code)
             _logger.warning("replica %d: rank %d.%d ended: %s", replica.number, child.rank, child.incarnation, said)
             for rank in replica.alive:  # a replica lives or dies as one
                 self._children.signal(Child(rank, child.incarnation), signal.SIGKILL)
@@ -201,4 +200,4 @@ class Agent:
             self._store.close_in_child(is_store=child.rank == _STORE)
 
     def _failed(self, child: Child, error: BaseException) -> None:
-        leave(LastWords.of(error), self._notes, child.rank, child.incarnation)
+        leave(error, self._notes, child.rank, child.incarnation)

@@ -14,7 +14,7 @@ from evenkeel.contracts.mac import job_key
 from evenkeel.layouts.rank_state import RankPhase
 from evenkeel.telemetry.v2 import process_pb2
 from evenkeel.trainer_sdk.control.controller import Controller
-from evenkeel.trainer_sdk.control.fleet.last_words import LastWords
+from evenkeel.trainer_sdk.control.fleet.last_words import leave
 from evenkeel.trainer_sdk.control.mailbox import Mailbox
 from evenkeel.trainer_sdk.control.tls import ControllerTls
 from evenkeel.trainer_sdk.devices.device import Device
@@ -28,7 +28,6 @@ from evenkeel.trainer_sdk.emit.kafka_emitter import KafkaEmitter
 from evenkeel.trainer_sdk.launcher.description.job_spec import DeviceKind, JobSpec
 from evenkeel.trainer_sdk.launcher.fleet.rank_registrations import ALONE_AFTER_SECONDS, leave_note
 from evenkeel.trainer_sdk.launcher.processes.context import RankContext
-from evenkeel.trainer_sdk.launcher.processes.left_words import leave
 from evenkeel.trainer_sdk.launcher.progress.noting_emitter import NotingEmitter
 from evenkeel.trainer_sdk.launcher.progress.progress_board import ProgressBoard
 
@@ -93,7 +92,7 @@ def run_rank(spec: JobSpec, rank: int, incarnation: int, store_address: str) -> 
         )
     except Exception as error:
         traceback.print_exc()
-        leave(LastWords.of(error), spec.run_dir, rank, incarnation)
+        leave(error, spec.run_dir, rank, incarnation)
         status = EXIT_FAILED
     if status == EXIT_FINISHED:
         mailbox.publish(replace(mailbox.state, phase=RankPhase.FINISHED))

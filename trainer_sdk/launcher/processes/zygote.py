@@ -15,10 +15,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from evenkeel.trainer_sdk.control.fleet.last_words import LastWords
+from evenkeel.trainer_sdk.control.fleet.last_words import leave
 from evenkeel.trainer_sdk.launcher.description.job_spec import JobSpec
 from evenkeel.trainer_sdk.launcher.processes.children import Child, Children
-from evenkeel.trainer_sdk.launcher.processes.left_words import leave
 from evenkeel.trainer_sdk.launcher.processes.rank_process import EXIT_FINISHED, load_entry_point, run_rank
 from evenkeel.trainer_sdk.launcher.processes.store_keeper import StoreKeeper
 
@@ -115,7 +114,7 @@ class Zygote:
             self._store.close_in_child(is_store=child.rank == STORE)
 
     def _failed(self, child: Child, error: BaseException) -> None:
-        leave(LastWords.of(error), self._spec.run_dir, child.rank, child.incarnation)
+        leave(error, self._spec.run_dir, child.rank, child.incarnation)
 
     def _tell(self, **event: Any) -> None:
         with contextlib.suppress(OSError):  # a supervisor that is gone is noticed in run()
@@ -133,7 +132,7 @@ def _main() -> None:
     try:
         load_entry_point(spec.entry_point)
     except BaseException as error:
-        leave(LastWords.of(error), spec.run_dir, STORE, 0)
+        leave(error, spec.run_dir, STORE, 0)
         raise
     Zygote(control, spec).run()
     sys.stdout.flush()
