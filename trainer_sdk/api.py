@@ -29,14 +29,13 @@ from evenkeel.telemetry.v2 import process_pb2
 from evenkeel.trainer_sdk.devices.device import Device
 from evenkeel.trainer_sdk.devices.real_device import CpuDevice, CudaDevice
 from evenkeel.trainer_sdk.emit.batch import Source
-from evenkeel.trainer_sdk.emit.emitter import NullEmitter
+from evenkeel.trainer_sdk.emit.emitter import Emitter
 from evenkeel.trainer_sdk.emit.farewell import ending_error, farewell
 from evenkeel.trainer_sdk.identity import Identity, RankClaim
 from evenkeel.trainer_sdk.run import Run
 
 if TYPE_CHECKING:
     from evenkeel.trainer_sdk.control.mailbox import Mailbox
-    from evenkeel.trainer_sdk.emit.kafka_emitter import KafkaEmitter
 
 # No handler of ours: in a loop that sets up no logging, warnings go to standard error.
 _logger = logging.getLogger("evenkeel")
@@ -66,7 +65,7 @@ def start(
             _run = _join(os.environ if environment is None else environment, device, bind_host, advertise_host)
         except Exception:
             _logger.warning("the watch cannot begin: this process is not watched", exc_info=True)
-            _run = Run(emitter=NullEmitter(), device=device)
+            _run = Run(emitter=Emitter(), device=device)
         atexit.register(_stop_at_exit)
     return _run
 
@@ -93,16 +92,16 @@ def _join(settings: Mapping[str, str], device: Device | None, bind_host: str, ad
     bootstrap_servers = settings.get("EVENKEEL_KAFKA_BOOTSTRAP_SERVERS", "")
     fleet_address = settings.get("EVENKEEL_FLEET_ADDRESS", "")
     if not bootstrap_servers and not fleet_address:
-        return Run(emitter=NullEmitter(), device=device)
+        return Run(emitter=Emitter(), device=device)
     claim = RankClaim()
     is_replica = bool(settings.get("EVENKEEL_REPLICA"))
     if is_replica and settings.get("RANK", "0") != "0":
-        return Run(emitter=NullEmitter(), device=device)  # the first rank of a replica speaks for all of it
+        return Run(emitter=Emitter(), device=device)  # the first rank of a replica speaks for all of it
     try:
         source = _source(settings, claim)
     except ValueError as error:
         _logger.warning("%s: this process is not watched", error)
-        return Run(emitter=NullEmitter(), device=device)
+        return Run(emitter=Emitter(), device=device)
     cuda = "torch" in sys.modules and sys.modules["torch"].cuda.is_available()
     mailbox, close = None, _nothing
     if fleet_address:
@@ -210,15 +209,15 @@ def _tell_error(source: Source, settings: Mapping[str, str], error: BaseExceptio
     FleetAccess.from_settings(settings, source.job_id).report_exits(exits)
 
 
-def _emitter(bootstrap_servers: str, source: Source, job_token: str) -> "KafkaEmitter | NullEmitter":
+def _emitter(bootstrap_servers: str, source: Source, job_token: str) -> Emitter:
     if not bootstrap_servers:
-        return NullEmitter()
+        return Emitter()
     if not _BROKERS.fullmatch(bootstrap_servers.strip()):
         _logger.warning(
             "EVENKEEL_KAFKA_BOOTSTRAP_SERVERS is %r, not host:port[,host:port]: this process emits nothing",
             bootstrap_servers,
         )
-        return NullEmitter()
+        return Emitter()
     from evenkeel.trainer_sdk.emit.kafka_emitter import KafkaEmitter  # noqa: PLC0415 - Kafka loads only where it is wanted
 
     emitter = KafkaEmitter(bootstrap_servers, source, key=job_key(source.job_id, job_token))

@@ -28,7 +28,7 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from torch.nn.parallel import DistributedDataParallel
 
 from benchmarks.speed.quota import cores
-from evenkeel.trainer_sdk.emit.emitter import NullEmitter
+from evenkeel.trainer_sdk.emit.emitter import Emitter
 from evenkeel.trainer_sdk.emit.measured import Measured
 from evenkeel.trainer_sdk.run import Run
 
@@ -56,7 +56,7 @@ class Sleepy(nn.Module):
         return self.layers(x)  # type: ignore[no-any-return]
 
 
-class Kept(NullEmitter):
+class Kept(Emitter):
     """Keeps what it is told."""
 
     def __init__(self) -> None:

@@ -1,19 +1,21 @@
 """The port through which training code says what happened. Implementations never block and never raise."""
 
 from collections.abc import Callable
-from typing import Protocol
 
 from evenkeel.telemetry.v2 import process_pb2
 from evenkeel.trainer_sdk.emit.measured import Measured
 from evenkeel.trainer_sdk.emit.progress import ProgressMark
 
 
-class Emitter(Protocol):
-    """Takes iterations, progress and events from the training thread."""
+class Emitter:
+    """Takes iterations, progress and events from the training thread. This one tells nobody of them.
 
-    @property
-    def progress(self) -> ProgressMark:
-        """Where the training thread says which operation it has reached."""
+    Attributes:
+        progress: Where the training thread says which operation it has reached, for whoever reads it in the process.
+    """
+
+    def __init__(self) -> None:
+        self.progress = ProgressMark()
 
     def emit_later(self, build: Callable[[], Measured]) -> None:
         """One finished iteration; another thread sorts what was measured of it, in its turn."""
@@ -23,19 +25,3 @@ class Emitter(Protocol):
 
     def close(self, timeout_seconds: float = 1.0) -> None:
         """Send what is queued, for at most ``timeout_seconds``, then stop."""
-
-
-class NullEmitter:
-    """The port of a process that emits nothing; the progress mark still works, for whoever reads it in the process."""
-
-    def __init__(self) -> None:
-        self.progress = ProgressMark()
-
-    def emit_later(self, build: Callable[[], Measured]) -> None:
-        """Forget the iteration."""
-
-    def emit_event(self, event: process_pb2.ProcessEvent) -> None:
-        """Forget the event."""
-
-    def close(self, timeout_seconds: float = 1.0) -> None:
-        """Nothing to send."""

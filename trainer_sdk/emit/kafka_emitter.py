@@ -24,6 +24,7 @@ from evenkeel.contracts.topics import BATCHES
 from evenkeel.telemetry.v2 import process_pb2 as pb
 from evenkeel.telemetry.v2.batch_pb2 import Batch
 from evenkeel.trainer_sdk.emit.batch import BatchBuilder, Source
+from evenkeel.trainer_sdk.emit.emitter import Emitter
 from evenkeel.trainer_sdk.emit.measured import Measured
 from evenkeel.trainer_sdk.emit.producer import (
     SEND_TIMEOUT_SECONDS,
@@ -31,7 +32,7 @@ from evenkeel.trainer_sdk.emit.producer import (
     STOP_TIMEOUT_SECONDS,
     create_producer,
 )
-from evenkeel.trainer_sdk.emit.progress import ProgressMark, ProgressReports
+from evenkeel.trainer_sdk.emit.progress import ProgressReports
 from evenkeel.trainer_sdk.emit.readings import HostReadings
 
 DEFAULT_CAPACITY = 2048
@@ -47,7 +48,7 @@ logging.getLogger("aiokafka").addHandler(logging.NullHandler())
 _Entry = pb.ProcessEvent | Callable[[], Measured]
 
 
-class KafkaEmitter:
+class KafkaEmitter(Emitter):
     """Sends samples, progress and events of one process to Kafka; never blocks or raises into its caller.
 
     Args:
@@ -69,7 +70,7 @@ class KafkaEmitter:
         reports_progress: bool = True,
         progress_interval_seconds: float = 0.2,
     ) -> None:
-        self.progress = ProgressMark()
+        super().__init__()
         self._bootstrap_servers = bootstrap_servers
         self._source = source
         self._key = key

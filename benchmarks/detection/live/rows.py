@@ -6,9 +6,8 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from evenkeel.telemetry.v2 import process_pb2
+from evenkeel.trainer_sdk.emit.emitter import Emitter
 from evenkeel.trainer_sdk.emit.measured import Measured
-from evenkeel.trainer_sdk.emit.progress import ProgressMark
 from evenkeel.trainer_sdk.emit.readings import HostReadings
 
 COLUMNS = (
@@ -54,7 +53,7 @@ def row_of(rank: int, measured: Measured, throttled_seconds: float | str = "") -
     )
 
 
-class RowEmitter:
+class RowEmitter(Emitter):
     """Takes what a rank emits, and keeps its iterations as rows. The training thread only.
 
     Args:
@@ -66,7 +65,7 @@ class RowEmitter:
     """
 
     def __init__(self, rank: int) -> None:
-        self.progress = ProgressMark()
+        super().__init__()
         self.measured: list[Measured] = []
         self.rows: list[Row] = []
         self._rank = rank
@@ -80,12 +79,6 @@ class RowEmitter:
             self._throttled_seconds = reading.throttled_seconds
         self.measured.append(build())
         self.rows.append(row_of(self._rank, self.measured[-1], self._throttled_seconds))
-
-    def emit_event(self, event: process_pb2.ProcessEvent) -> None:
-        """Nobody asks for events."""
-
-    def close(self, timeout_seconds: float = 1.0) -> None:
-        """Nothing is under way."""
 
 
 def write_rows(path: Path, rows: Iterable[Row], *, skipped: int) -> None:

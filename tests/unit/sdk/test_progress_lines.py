@@ -2,7 +2,7 @@ import math
 import threading
 from pathlib import Path
 
-from evenkeel.trainer_sdk.emit.emitter import NullEmitter
+from evenkeel.trainer_sdk.emit.emitter import Emitter
 from evenkeel.trainer_sdk.emit.left_value import LeftValue
 from evenkeel.trainer_sdk.emit.measured import Measured, Place
 from evenkeel.trainer_sdk.launcher.progress.noting_emitter import NotingEmitter
@@ -61,7 +61,7 @@ def test_no_lines_are_no_lines(tmp_path: Path) -> None:
 
 def test_a_rank_notes_its_newest_iteration_and_builds_no_sample_on_the_training_thread(tmp_path: Path) -> None:
     board = ProgressBoard.create(tmp_path / "progress", 3)
-    emitter = NotingEmitter(NullEmitter(), board, rank=2, interval_seconds=0.01)
+    emitter = NotingEmitter(Emitter(), board, rank=2, interval_seconds=0.01)
     builders: list[str] = []
 
     def measured(iteration: int) -> Measured:
@@ -79,7 +79,7 @@ def test_a_rank_notes_its_newest_iteration_and_builds_no_sample_on_the_training_
 
 def test_a_sample_that_cannot_be_built_costs_only_its_note(tmp_path: Path) -> None:
     board = ProgressBoard.create(tmp_path / "progress", 1)
-    emitter = NotingEmitter(NullEmitter(), board, rank=0, interval_seconds=0.01)
+    emitter = NotingEmitter(Emitter(), board, rank=0, interval_seconds=0.01)
 
     tried = threading.Event()
 

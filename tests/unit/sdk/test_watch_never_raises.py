@@ -12,7 +12,7 @@ from torch.optim import SGD, Optimizer
 from evenkeel.trainer_sdk import guard
 from evenkeel.trainer_sdk.devices.device import ComputeKind
 from evenkeel.trainer_sdk.devices.real_device import CpuDevice
-from evenkeel.trainer_sdk.emit.emitter import NullEmitter
+from evenkeel.trainer_sdk.emit.emitter import Emitter
 from evenkeel.trainer_sdk.emit.iteration import Iteration
 from evenkeel.trainer_sdk.emit.progress import Reached
 from evenkeel.trainer_sdk.run import Run
@@ -68,7 +68,7 @@ def test_an_optimizer_is_measured_through_its_wrappers_or_named_as_not_measured(
 ) -> None:
     model = nn.Linear(8, 8)
     optimizer = wrap(SGD(model.parameters(), lr=0.1))
-    run = Run(emitter=NullEmitter())
+    run = Run(emitter=Emitter())
     run.watch(model, optimizer)
     run.watch(model, optimizer)
     before = model.weight.detach().clone()
@@ -82,7 +82,7 @@ def test_an_optimizer_is_measured_through_its_wrappers_or_named_as_not_measured(
 
 @pytest.mark.parametrize("model", [None, lambda x: x, [nn.Linear(1, 1)]])
 def test_what_is_no_model_is_said_once(model: Any, caplog: pytest.LogCaptureFixture) -> None:
-    run = Run(emitter=NullEmitter())
+    run = Run(emitter=Emitter())
     run.watch(model)
     run.watch(model)
     assert run.num_errors == 2
@@ -117,7 +117,7 @@ class BrokenProgress:
 def test_a_watch_that_breaks_counts_says_it_once_a_kind_and_lets_train(
     broken: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    emitter = NullEmitter()
+    emitter = Emitter()
     if broken == "progress":
         emitter.progress = BrokenProgress()  # type: ignore[assignment]
     run = Run(emitter=emitter, device=BrokenDevice() if broken == "device" else None)
@@ -131,6 +131,6 @@ def test_a_watch_that_breaks_counts_says_it_once_a_kind_and_lets_train(
 
 
 def test_an_error_of_the_loop_itself_is_the_loops() -> None:
-    run = Run(emitter=NullEmitter(), device=BrokenDevice())
+    run = Run(emitter=Emitter(), device=BrokenDevice())
     with pytest.raises(ZeroDivisionError), run.iteration(tokens=1) as iteration, iteration.compute("forward"):
         _ = 1 / 0

@@ -7,7 +7,7 @@ from evenkeel.contracts.mac import job_key
 from evenkeel.contracts.speakers import LAUNCHER_INCARNATION, NO_RANK
 from evenkeel.telemetry.v2 import process_pb2 as pb
 from evenkeel.trainer_sdk.emit.batch import Source
-from evenkeel.trainer_sdk.emit.emitter import Emitter, NullEmitter
+from evenkeel.trainer_sdk.emit.emitter import Emitter
 from evenkeel.trainer_sdk.emit.kafka_emitter import KafkaEmitter
 from evenkeel.trainer_sdk.launcher.description.job_spec import JobSpec
 from evenkeel.trainer_sdk.launcher.description.run_state import RankProcess
@@ -26,7 +26,7 @@ class ProcessReports:
 
     def __init__(self, spec: JobSpec) -> None:
         self._spec = spec
-        self._emitter: Emitter = NullEmitter()
+        self._emitter: Emitter = Emitter()
 
     def open(self) -> None:
         """From here on what is told is sent."""

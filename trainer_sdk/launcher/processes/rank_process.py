@@ -23,7 +23,7 @@ from evenkeel.trainer_sdk.devices.links import EmulatedLinks, Links, LinkTable
 from evenkeel.trainer_sdk.devices.real_device import CpuDevice, CudaDevice
 from evenkeel.trainer_sdk.devices.speeds import SpeedTable
 from evenkeel.trainer_sdk.emit.batch import Source
-from evenkeel.trainer_sdk.emit.emitter import Emitter, NullEmitter
+from evenkeel.trainer_sdk.emit.emitter import Emitter
 from evenkeel.trainer_sdk.emit.kafka_emitter import KafkaEmitter
 from evenkeel.trainer_sdk.launcher.description.job_spec import DeviceKind, JobSpec
 from evenkeel.trainer_sdk.launcher.fleet.rank_registrations import ALONE_AFTER_SECONDS, leave_note
@@ -119,7 +119,7 @@ def _set_up_process(spec: JobSpec, rank: int, incarnation: int) -> None:
 
 
 def _emitter(spec: JobSpec, source: Source) -> Emitter:
-    emitter: Emitter = NullEmitter()
+    emitter: Emitter = Emitter()
     if spec.kafka_bootstrap_servers:
         emitter = KafkaEmitter(spec.kafka_bootstrap_servers, source, key=job_key(spec.job_id, spec.job_token))
     return NotingEmitter(emitter, ProgressBoard(spec.progress_board_path), source.rank)

@@ -10,13 +10,12 @@ from evenkeel.telemetry.v2 import process_pb2
 from evenkeel.trainer_sdk.emit.emitter import Emitter
 from evenkeel.trainer_sdk.emit.left_value import number
 from evenkeel.trainer_sdk.emit.measured import Measured
-from evenkeel.trainer_sdk.emit.progress import ProgressMark
 from evenkeel.trainer_sdk.launcher.progress.progress_board import Note, ProgressBoard
 
 _logger = logging.getLogger("evenkeel.emit")
 
 
-class NotingEmitter:
+class NotingEmitter(Emitter):
     """See :class:`~evenkeel.trainer_sdk.emit.emitter.Emitter`.
 
     Notes are written by a thread of their own: a sample that is not built yet costs 0.1 ms, or a wait for the GPU, and
@@ -30,7 +29,7 @@ class NotingEmitter:
     """
 
     def __init__(self, inner: Emitter, board: ProgressBoard, rank: int, *, interval_seconds: float = 0.5) -> None:
-        self._inner = inner
+        self._inner, self.progress = inner, inner.progress
         self._board = board
         self._rank = rank
         self._interval_seconds = interval_seconds
@@ -39,11 +38,6 @@ class NotingEmitter:
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="evenkeel-notes", daemon=True)
         self._thread.start()
-
-    @property
-    def progress(self) -> ProgressMark:
-        """See the port."""
-        return self._inner.progress
 
     def emit_later(self, build: Callable[[], Measured]) -> None:
         """See the port."""

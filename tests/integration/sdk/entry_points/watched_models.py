@@ -22,7 +22,7 @@ from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
-from evenkeel.trainer_sdk.emit.emitter import NullEmitter
+from evenkeel.trainer_sdk.emit.emitter import Emitter
 from evenkeel.trainer_sdk.emit.iteration import Iteration
 from evenkeel.trainer_sdk.emit.progress import Mark, ProgressMark
 from evenkeel.trainer_sdk.run import Run
@@ -98,7 +98,7 @@ class NotedMarks(ProgressMark):
 
 
 def new_run() -> tuple[Run, NotedMarks, list[Iteration]]:
-    emitter = NullEmitter()
+    emitter = Emitter()
     marks = NotedMarks()
     emitter.progress = marks
     run = Run(emitter=emitter)
