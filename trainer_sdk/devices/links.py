@@ -1,15 +1,12 @@
 """Links between ranks: real ones need nothing, emulated ones hold back what arrived until it would have arrived."""
 
 import math
-import mmap
-import os
 import time
 from collections.abc import Callable
 from itertools import pairwise
-from pathlib import Path
-from typing import Self
 
-_BYTES_PER_FACTOR = 8
+from evenkeel.trainer_sdk.devices.rank_table import RankTable
+
 _SLICE_SECONDS = 0.02
 
 
@@ -26,45 +23,14 @@ class Links:
         """
 
 
-class LinkTable:
+class LinkTable(RankTable):
     """How many times slower than healthy the link between each two ranks is, shared between processes through a file.
 
     It exists for emulated links only: the launcher creates it, fault injection writes it, ranks read it. Writes take
-    effect at once.
-
-    Args:
-        path: File made by :meth:`create`.
-
-    Raises:
-        ValueError: The file is no link table.
-        OSError: The file cannot be opened.
+    effect at once. A factor of 0, which a new table is full of, means healthy.
     """
 
-    def __init__(self, path: Path) -> None:
-        with path.open("r+b") as file:
-            size_bytes = os.fstat(file.fileno()).st_size
-            self._num_ranks = math.isqrt(size_bytes // _BYTES_PER_FACTOR)
-            if size_bytes == 0 or size_bytes != self._num_ranks**2 * _BYTES_PER_FACTOR:
-                raise ValueError(f"{path} is no link table: {size_bytes} bytes")
-            self._map = mmap.mmap(file.fileno(), size_bytes)
-        # A factor of 0, which a new file is full of, means healthy: a large table stays a hole on disk.
-        self._values = memoryview(self._map).cast("d")
-
-    @classmethod
-    def create(cls, path: Path, num_ranks: int) -> Self:
-        """A new table in which every link is healthy; replaces an older file."""
-        if num_ranks < 1:
-            raise ValueError(f"a job of {num_ranks} ranks: it needs at least one")
-        fresh = path.with_name(path.name + ".new")
-        with fresh.open("wb") as file:
-            file.truncate(num_ranks**2 * _BYTES_PER_FACTOR)
-        fresh.replace(path)
-        return cls(path)
-
-    @property
-    def num_ranks(self) -> int:
-        """Number of ranks in the table."""
-        return self._num_ranks
+    WHAT = "link table"
 
     def factor(self, first: int, second: int) -> float:
         """How many times as long as healthy a transfer between two ranks takes, either way."""
@@ -80,18 +46,21 @@ class LinkTable:
             raise ValueError(f"factor {factor}: use 1 for healthy, 2 for twice as slow, and so on")
         self._values[self._place(first, second)] = factor
 
-    def close(self) -> None:
-        """Unmap the file."""
-        self._values.release()
-        self._map.close()
+    @classmethod
+    def _num_values(cls, num_ranks: int) -> int:
+        return num_ranks**2
+
+    @classmethod
+    def _num_ranks(cls, num_values: int) -> int:
+        return math.isqrt(num_values)
 
     def _place(self, first: int, second: int) -> int:
         low, high = min(first, second), max(first, second)
-        if low < 0 or high >= self._num_ranks:
-            raise ValueError(f"ranks {first} and {second}: the job has 0 to {self._num_ranks - 1}")
+        if low < 0 or high >= self.num_ranks:
+            raise ValueError(f"ranks {first} and {second}: the job has 0 to {self.num_ranks - 1}")
         if low == high:
             raise ValueError(f"rank {first} has no link to itself: name two ranks")
-        return low * self._num_ranks + high
+        return low * self.num_ranks + high
 
 
 class EmulatedLinks(Links):

@@ -1,10 +1,10 @@
 """A small file that all ranks of a job map: how far each has got, for the launcher to show. No rank waits for it."""
 
 import math
-import mmap
 import struct
-from pathlib import Path
-from typing import NamedTuple, Self
+from typing import NamedTuple
+
+from evenkeel.trainer_sdk.devices.rank_table import RankTable
 
 _NOTE = struct.Struct("dddd")
 # Ranks end their iterations together, and leave a note every half a second; a busy machine lets them wait for long.
@@ -20,28 +20,11 @@ class Note(NamedTuple):
     at_unix_seconds: float
 
 
-class ProgressBoard:
-    """One note per rank, shared between processes through a file; each rank writes its own.
+class ProgressBoard(RankTable):
+    """One note per rank, shared between processes through a file; each rank writes its own."""
 
-    Args:
-        path: File made by :meth:`create`.
-
-    Raises:
-        OSError: The file cannot be opened.
-        ValueError: The file is empty.
-    """
-
-    def __init__(self, path: Path) -> None:
-        with path.open("r+b") as file:
-            self._map = mmap.mmap(file.fileno(), 0)
-
-    @classmethod
-    def create(cls, path: Path, num_ranks: int) -> Self:
-        """A new board on which nobody has said anything; replaces an older file."""
-        fresh = path.with_name(path.name + ".new")
-        fresh.write_bytes(bytes(num_ranks * _NOTE.size))
-        fresh.replace(path)
-        return cls(path)
+    WHAT = "progress board"
+    PER_RANK = 4
 
     def write(self, rank: int, note: Note) -> None:
         """Replaces a rank's note."""
@@ -71,7 +54,3 @@ class ProgressBoard:
             for rank, (iteration, epoch, loss, at) in enumerate(_NOTE.iter_unpack(self._map[:]))
             if at > 0.0
         }
-
-    def close(self) -> None:
-        """Unmap the file."""
-        self._map.close()
