@@ -1,5 +1,6 @@
-"""What a seed draws: the jobs' shapes, and what goes wrong when."""
+"""What a seed draws, the jobs' shapes and what goes wrong when; and the faults that hurt most."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from random import Random
 
@@ -14,8 +15,8 @@ _EVENTS = {
     "heard": 200,
     "saved": 12,
 }
-_FIRST = ["kill", "kill", "kill", "crash", "cut", "slow store", "slow rank", "stop", "stop scheduler"]
-_BESIDE = ["kill", "kill", "crash", "cut", "stop scheduler"]
+_FIRST_KINDS = ["kill", "kill", "kill", "crash", "cut", "slow store", "slow rank", "stop", "stop scheduler"]
+_BESIDE_KINDS = ["kill", "kill", "crash", "cut", "stop scheduler"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,13 +96,13 @@ def drawn(seed: int) -> tuple[Scenario, tuple[Fault, ...]]:
         at += random.uniform(8.0, 12.0)
         job = random.randrange(len(shapes))
         rank = random.randrange(shapes[job].num_ranks)
-        first = _fault(random, _FIRST, job=job, rank=rank, seconds=at)
+        first = _fault(random, _FIRST_KINDS, job=job, rank=rank, seconds=at)
         faults.append(first)
         if random.random() < 0.5:
             event = random.choice(sorted(_EVENTS))
             delay = random.choice([0.0, random.uniform(0.0, 0.05)])
             nth = random.randint(1, _EVENTS[event])
-            faults.append(_fault(random, _BESIDE, event=event, nth=nth, seconds=delay))
+            faults.append(_fault(random, _BESIDE_KINDS, event=event, nth=nth, seconds=delay))
         elif first.kind == "kill" and random.random() < 0.5:
             other = random.choice([one for one in range(shapes[job].num_ranks) if one != rank])
             faults.append(Fault(kind="kill", job=job, rank=other, seconds=at + random.uniform(0.0, 1.0)))
@@ -127,3 +128,54 @@ def _fault(random: Random, kinds: list[str], **where: object) -> Fault:
     lasts = {"stop": [0.5, 3.0, 8.0], "stop scheduler": [0.5, 1.5, 3.0]}.get(kind, [0.0])
     steps = random.choice([0, random.randint(1, 120)]) if kind in ("crash", "stop scheduler") else 0
     return Fault(kind=kind, steps=steps, lasts_seconds=random.choice(lasts), **where)  # type: ignore[arg-type]
+
+
+TWO_NODES = Scenario(
+    seed=22, jobs=(Shape(tensor=2, pipeline=2, data=2, devices_per_node=4, iteration_seconds=0.1),), num_schedulers=2
+)
+"""Ranks 0 to 3 are a replica on one node, 4 to 7 the other one: 0 and 1 its first stage, 2 and 3 its last."""
+_FIRST_DEATH = Fault(kind="kill", rank=3, seconds=5.0)
+"""Seven survivors are asked and told; once the next process of the rank is there, all eight are."""
+
+
+def _killed(rank: int, seconds: float) -> Fault:
+    return Fault(kind="kill", rank=rank, seconds=seconds)
+
+
+def _at(event: str, nth: int, kind: str = "kill", **of: float) -> Fault:
+    return Fault(kind=kind, event=event, nth=nth, **of)  # type: ignore[arg-type]
+
+
+HURTFUL: Mapping[str, tuple[Fault, ...]] = {
+    "a rank of the first stage in its iteration": (_killed(0, 5.0),),
+    "a rank that has voted": (_at("voted", 100),),
+    "a rank that has heard what was voted": (_at("heard", 101),),
+    "two tensor peers": (_killed(0, 5.0), _killed(1, 5.3)),
+    "two of one node": (_killed(0, 5.0), _killed(3, 5.3)),
+    "two of two nodes": (_killed(1, 5.0), _killed(6, 5.3)),
+    "both that train a slice, at once": (_killed(0, 5.0), _killed(4, 5.0)),
+    "another one, asked about the recovery": (_FIRST_DEATH, _at("prepared", 2)),
+    "another one, told to recover": (_FIRST_DEATH, _at("committed", 2)),
+    "another one, on its way to the new layout": (_FIRST_DEATH, _at("taken", 3)),
+    "another one, with all that it needs": (_FIRST_DEATH, _at("moved", 3)),
+    "a joiner that is just there": (_FIRST_DEATH, _at("joined", 1)),
+    "a joiner that is asked": (_FIRST_DEATH, _at("prepared", 10, rank=3)),
+    "a joiner that is told": (_FIRST_DEATH, _at("committed", 10, rank=3)),
+    "a joiner on its way": (_FIRST_DEATH, _at("taken", 10, rank=3)),
+    "a joiner with all that it needs": (_FIRST_DEATH, _at("moved", 8, rank=3)),
+    "a rank that hangs": (Fault(kind="stop", rank=5, seconds=5.0, lasts_seconds=8.0),),
+    "a rank that hangs for a moment": (Fault(kind="stop", rank=5, seconds=5.0, lasts_seconds=0.5),),
+    "a rank that the scheduler cannot reach, and another dies": (
+        Fault(kind="cut", rank=6, seconds=4.9),
+        _FIRST_DEATH,
+    ),
+    "the scheduler while it asks": (_FIRST_DEATH, _at("prepared", 3, "crash")),
+    "the scheduler that has decided": (_FIRST_DEATH, _at("committed", 1, "crash")),
+    "the scheduler stops while it asks": (_FIRST_DEATH, _at("prepared", 3, "stop scheduler", lasts_seconds=3.0)),
+    "the scheduler with a rank, and soon the next one": (
+        Fault(kind="crash", seconds=4.8),
+        _FIRST_DEATH,
+        Fault(kind="crash", seconds=8.0),
+    ),
+    "a rank while the history is slow": (Fault(kind="slow store", seconds=4.5), _FIRST_DEATH),
+}

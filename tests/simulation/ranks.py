@@ -117,6 +117,10 @@ class SimulatedRank:
                 said(state)
         for wake in list(self.watchers):
             wake()
+        self.heed()
+
+    def heed(self) -> None:
+        """What it was told may be a reason not to wait any longer."""
         if self.waits_for is not None and self.waits_for[0] != "plan" and self.acceptor.interrupted:
             self.later(0.05, self.lose_peers)
         if self.waits_for is not None and self.waits_for[0] == "plan":
@@ -140,15 +144,13 @@ class SimulatedRank:
 
     def described(self) -> RankState:
         state = self.cycle.state(tuple(sorted(self.held)))
-        return replace(
-            state,
-            copies=tuple(KeptCopy(owner=o, epoch=e, steps_applied=s) for o, e, s in sorted(self.kept)),
-            earlier=tuple(
-                EarlierState(epoch=epoch, steps_applied=steps)
-                for epoch in state.held_epochs
-                for steps in sorted(self.earlier(epoch))
-            ),
+        copies = tuple(KeptCopy(owner=o, epoch=e, steps_applied=s) for o, e, s in sorted(self.kept))
+        earlier = tuple(
+            EarlierState(epoch=epoch, steps_applied=steps)
+            for epoch in state.held_epochs
+            for steps in sorted(self.earlier(epoch))
         )
+        return replace(state, copies=copies, earlier=earlier) if copies or earlier else state
 
     @property
     def owes(self) -> str:
@@ -182,7 +184,7 @@ class SimulatedRank:
             for member in meeting.members:
                 if member not in meeting.brought and not self.job.is_expected(member, what):
                     self.later(0.5, self.lose_peers)
-        self.changed()
+        self.heed()
 
     def proceed(self) -> None:
         met = self._met
@@ -206,7 +208,7 @@ class SimulatedRank:
         self.waits_for = ("compute", self.cycle.epoch, self.cycle.steps_applied)
         seconds = self.job.shape.iteration_seconds
         self.later(1.2 * seconds, self.finish_round, least_seconds=0.6 * seconds)
-        self.changed()
+        self.heed()
 
     def finish_round(self) -> None:
         now = self.cycle.epoch, self.cycle.steps_applied

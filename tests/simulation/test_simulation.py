@@ -1,16 +1,18 @@
 """Seeds of the protocol's simulation; and that it finds mistakes that were made here before."""
 
+import re
 from collections.abc import Callable, Iterator
 
 import pytest
 import structlog
 
-from tests.simulation.faults import Scenario, drawn
+from tests.simulation.faults import HURTFUL, TWO_NODES, Scenario, drawn
 from tests.simulation.mistakes import MISTAKES, Patches, commit_before_it_is_durable, made
 from tests.simulation.run import run
 from tests.simulation.search import first_broken, quiet, shrunk
 
 NUM_SEEDS = 200
+STRUCK = re.compile(r" dies| is cut off| stops for |history is slow")
 
 
 @pytest.fixture(autouse=True)
@@ -38,6 +40,15 @@ def test_a_job_to_which_nothing_happens_trains_on_without_a_plan() -> None:
     outcome = run(Scenario(seed=0), ())
     assert (outcome.broken, outcome.num_plans) == ([], 0)
     assert outcome.num_steps > 100
+
+
+@pytest.mark.parametrize("whom", HURTFUL)
+def test_a_fault_that_hurts_leaves_a_job_that_is_whole_again(whom: str) -> None:
+    outcome = run(TWO_NODES, HURTFUL[whom])
+    assert not outcome.broken, "\n".join([*outcome.broken, *outcome.trace[-60:]])
+    struck = [line for line in outcome.trace if STRUCK.search(line)]
+    assert len(struck) == len(HURTFUL[whom]), struck
+    assert ("rank 3.1 dies" in struck[-1]) == whom.startswith("a joiner")
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)

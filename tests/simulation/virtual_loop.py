@@ -2,8 +2,8 @@
 
 import asyncio
 import contextvars
-import selectors
 from collections.abc import Callable, Coroutine
+from heapq import heappop, heappush
 from typing import Any
 
 
@@ -80,17 +80,23 @@ class NothingLeftToDoError(RuntimeError):
     """Everybody waits for everybody, and no timer runs."""
 
 
-class _Selector(selectors.SelectSelector):
-    loop: "VirtualLoop"
+class _Later:
+    """What nobody cancels."""
 
-    def select(self, timeout: float | None = None) -> list[Any]:
-        if timeout is None:
-            raise NothingLeftToDoError
-        self.loop.now += timeout
-        return []
+    __slots__ = ("_do", "_loop")
+    _cancelled = False
+
+    def __init__(self, loop: "VirtualLoop", do: Callable[[], None]) -> None:
+        self._loop, self._do = loop, do
+
+    def _run(self) -> None:
+        try:
+            self._do()
+        except Exception as error:
+            self._loop.call_exception_handler({"message": "what was to be done later failed", "exception": error})
 
 
-class VirtualLoop(asyncio.SelectorEventLoop):
+class VirtualLoop(asyncio.BaseEventLoop):
     """Runs real coroutines on virtual seconds; threads' work is done at once.
 
     Attributes:
@@ -104,9 +110,33 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self.processes: list[Process] = []
         self._kept: set[asyncio.Task[Any]] = set()
         self.outside = contextvars.copy_context()
-        selector = _Selector()
-        selector.loop = self
-        super().__init__(selector)
+        self._timers: list[tuple[float, int, asyncio.TimerHandle | _Later]] = []
+        self._num_timers = 0
+        super().__init__()
+
+    def _run_once(self) -> None:
+        """What asyncio does between two looks at its selector: there is nothing to look at here."""
+        ready, timers = self._ready, self._timers  # type: ignore[attr-defined]
+        if not ready:
+            while timers and timers[0][2]._cancelled:
+                heappop(timers)
+            if not timers:
+                raise NothingLeftToDoError
+            self.now = max(self.now, timers[0][0])
+        while timers and timers[0][0] <= self.now:
+            ready.append(heappop(timers)[2])
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if not handle._cancelled:
+                handle._run()
+
+    def after(self, seconds: float, do: Callable[[], None]) -> None:
+        """Do something that belongs to no process."""
+        self._add_timer(self.now + seconds, _Later(self, do))
+
+    def _add_timer(self, when: float, handle: asyncio.TimerHandle | _Later) -> None:
+        self._num_timers += 1
+        heappush(self._timers, (when, self._num_timers, handle))
 
     def time(self) -> float:
         return self.now
@@ -132,9 +162,11 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     ) -> asyncio.TimerHandle:
         process = PROCESS.get() if context is None else context.get(PROCESS)
         if process is None:
-            return super().call_at(when, callback, *args, context=context)
-        step = _Step(process, callback, args)
-        handle = step.handle = super().call_at(when, step, context=context)
+            handle = asyncio.TimerHandle(when, callback, args, self, context)
+        else:
+            step = _Step(process, callback, args)
+            handle = step.handle = asyncio.TimerHandle(when, step, (), self, context)
+        self._add_timer(when, handle)
         return handle
 
     def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:  # type: ignore[override]

@@ -54,7 +54,7 @@ class World:
 
     def after(self, seconds: float, do: Callable[[], None]) -> None:
         """Do something of the world's: whoever asked for it may be dead by then."""
-        self.loop.call_later(seconds, do, context=self.loop.outside)
+        self.loop.after(seconds, do)
 
     async def request(self, do: Callable[[], T], most_seconds: float = 0.01) -> T:
         """What the database answers; it does what it was asked, also when nobody waits for the answer any more."""
