@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from evenkeel.layouts.programs.instructions import Op
+from evenkeel.layouts.programs.interleaved import interleaved_orders
 from evenkeel.pipelines.case import Case
 from evenkeel.pipelines.plan import Operation, Pass, Plan
 from evenkeel.pipelines.schedules.cuts import equal_partition
@@ -16,29 +18,13 @@ def interleaved(case: Case, chunks: int, partition: Sequence[int] | None = None)
         partition: Layers of each of ``devices * chunks`` stages; equal numbers if left out.
 
     Raises:
-        ValueError: Too few layers, or the micro-batches are not a multiple of the devices.
+        ValueError: Too few layers.
     """
-    devices, count = case.devices, case.micro_batches
-    if count % devices:
-        raise ValueError(f"interleaved 1F1B needs a multiple of {devices} micro-batches, not {count}")
-    sizes = tuple(partition or equal_partition(len(case.layers), devices * chunks))
-    steps = count * chunks
-    orders = []
-    for device in range(devices):
-        warm_up = steps if count == devices else min(steps, 2 * (devices - device - 1) + (chunks - 1) * devices)
-
-        def step(kind: Pass, index: int, device: int = device) -> Operation:
-            group, within = divmod(index, devices * chunks)
-            chunk, offset = divmod(within, devices)
-            if kind is Pass.BACKWARD:
-                chunk = chunks - 1 - chunk
-            return Operation(kind, group * devices + offset, chunk * devices + device)
-
-        order = [step(Pass.FORWARD, index) for index in range(warm_up)]
-        for index in range(steps):
-            if index + warm_up < steps:
-                order.append(step(Pass.FORWARD, index + warm_up))
-            order.append(step(Pass.BACKWARD, index))
-        orders.append(tuple(order))
-    placement = tuple(stage % devices for stage in range(devices * chunks))
-    return Plan(partition=sizes, placement=placement, orders=tuple(orders))
+    num_stages = case.devices * chunks
+    orders = tuple(
+        tuple([Operation(Pass.FORWARD if op is Op.FORWARD else Pass.BACKWARD, m, stage) for op, m, stage in order])
+        for order in interleaved_orders(case.devices, chunks, case.micro_batches)
+    )
+    placement = tuple([stage % case.devices for stage in range(num_stages)])
+    sizes = tuple(partition or equal_partition(len(case.layers), num_stages))
+    return Plan(partition=sizes, placement=placement, orders=orders)

@@ -2,10 +2,10 @@
 
 A micro-batch then passes the same ranks several times, each time through less of the model, so the pipeline fills and
 drains in a fraction of the time; it crosses more borders, and a large part of the parameters moves. That pays where
-micro-batches are few for the number of stages. Two ways are compared: interleaved 1F1B (Megatron-LM, arXiv 2104.04473)
-with the best cuts, and a short run of the pipeline search, which finds cuts, places and the order of all passes, the
-weights' part apart, together. Offered to jobs whose first layout is interleavable: their engine runs such layouts. Not
-where links are slow: more would cross them.
+micro-batches are few for the number of stages. A short run of the pipeline search finds cuts, places and the order of
+all passes, the weights' part apart, together; interleaved 1F1B (Megatron-LM, arXiv 2104.04473) is among what it begins
+with. Offered to jobs whose first layout is interleavable: their engine runs such layouts. Not where links are slow:
+more would cross them.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,9 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from evenkeel.layouts.layout import Layout, Replica
-from evenkeel.planning.costs.risks import RISK_MARGIN, holds_more
 from evenkeel.planning.levers.lever import Asked, Lever
-from evenkeel.planning.pipelined.interleaving import Interleaving
 from evenkeel.planning.pipelined.pipeline_search import PipelineSearch
 from evenkeel.planning.pipelined.virtual import bare, has_orders
 from evenkeel.planning.repair import same, with_standbys
@@ -64,7 +62,7 @@ class VirtualStages(Lever):
         scales = [1.0] * len(base.replicas)
         if base.mix is not None:
             scales = list(base.mix.scales([replica.num_micro_batches for replica in base.replicas]))
-        ways = Interleaving(situation), PipelineSearch(situation)
+        search = PipelineSearch(situation)
         plain = [
             situation.makespan(replica.stages, replica.num_micro_batches, base.schedule) * scale
             for replica, scale in zip(base.replicas, scales, strict=True)
@@ -73,7 +71,7 @@ class VirtualStages(Lever):
         for d in sorted(range(len(plain)), key=lambda d: (-plain[d], d)):
             if plain[d] <= slowest:
                 break  # who ends before those that were changed has nothing to win for the iteration
-            found = _best(situation, ways, base.replicas[d])
+            found = _best(situation, search, base.replicas[d])
             if found is None or found[0] * scales[d] >= plain[d] * _WORTH:
                 slowest = plain[d]
                 break
@@ -100,20 +98,9 @@ class VirtualStages(Lever):
         return f"orders of their own: {told}{'; and others' if len(becomes) > 4 else ''}"
 
 
-def _best(
-    situation: Situation, ways: tuple[Interleaving, PipelineSearch], replica: Replica
-) -> tuple[float, Replica] | None:
-    """The best form of a replica with several stages a rank, and its seconds; more activations must bring more."""
+def _best(situation: Situation, search: PipelineSearch, replica: Replica) -> tuple[float, Replica] | None:
+    """The best form of a replica with several stages a rank, and its seconds; None where none is known."""
     if len(replica.stages) < 2 or not replica.num_micro_batches:
         return None
-    tried = [found for found in [way.best(replica) for way in ways] if found is not None]
-    if not tried:
-        return None
-    seconds = [situation.ordered_seconds(each) for each in tried]
-    known = situation.device_bytes is not None
-    judged = [
-        each * (1.0 + RISK_MARGIN * (not known and holds_more(situation, found)))
-        for each, found in zip(seconds, tried, strict=True)
-    ]
-    chosen = judged.index(min(judged))
-    return seconds[chosen], tried[chosen]
+    found = search.best(replica)
+    return None if found is None else (situation.ordered_seconds(found), found)

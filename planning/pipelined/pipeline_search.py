@@ -11,7 +11,8 @@ from evenkeel.pipelines.search.generate import generate
 from evenkeel.planning.costs.cost_model import BY_ORDERS
 from evenkeel.planning.situation import Situation
 
-_BUDGET = 800
+_BUDGET = 16_000
+"""Passes of the replicas that are looked at, all together: what a search takes follows their number."""
 _EVALUATIONS = 300
 
 

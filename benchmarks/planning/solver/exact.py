@@ -116,16 +116,21 @@ class Enumeration:
     Args:
         situation: Its job has no mix and a memory limit.
         schedule: Under which they are.
+
+    Attributes:
+        everybody: Devices of each speed.
+        fastest_cut: Seconds of blocks on some devices with the fastest cut that fits, by (devices, first block, end of
+            the blocks, micro-batches whose activations are held at a time); None = none does.
     """
 
     def __init__(self, situation: Situation, schedule: str = "1f1b") -> None:
         self._situation, self._cost, self._schedule = situation, situation.wary.cost, schedule
         counts = Counter(situation.throughputs.values())
         self._speeds = tuple(sorted(counts, reverse=True))
-        self._all: _Group = tuple([counts[speed] for speed in self._speeds])
+        self.everybody: _Group = tuple([counts[speed] for speed in self._speeds])
         self._usual = max([len(stage.ranks) for stage in situation.home.replicas[0].stages])
         self._most = len(situation.home.replicas)
-        self._cell = lru_cache(maxsize=None)(self._fastest_cut)
+        self.fastest_cut = lru_cache(maxsize=None)(self._fastest_cut)
 
     def best(self, known: float) -> tuple[float, tuple[_Told, ...]]:
         """Judged seconds of the best layout, and which that is; those of a known one when none is better."""
@@ -155,11 +160,11 @@ class Enumeration:
     def _done(self, within: float, count: int, num_wide: int) -> tuple[_Able, ...] | None:
         """So many replicas with that many wide stages that are done with the iteration within some seconds."""
         most = self._situation.home.num_micro_batches
-        groups = [group for group in self._parts(self._all) if any(group)]
+        groups = self.groups()
         # Of each group and number of wide stages: (quota, seconds) of the replica that does most in time.
         able = {(g, w): self._most_done(g, w, within, most) for g in groups for w in range(num_wide + 1)}
         # Of each rest the replicas so far that do most micro-batches, and how many that is.
-        states: dict[tuple[_Group, int], tuple[int, tuple[_Able, ...]]] = {(self._all, num_wide): (0, ())}
+        states: dict[tuple[_Group, int], tuple[int, tuple[_Able, ...]]] = {(self.everybody, num_wide): (0, ())}
         for _ in range(count):
             following: dict[tuple[_Group, int], tuple[int, tuple[_Able, ...]]] = {}
             for (rest, wide), (done, replicas) in states.items():
@@ -172,6 +177,10 @@ class Enumeration:
                                 following[key] = done + one[0], (*replicas, one)
             states = following
         return next((replicas for done, replicas in states.values() if done >= most), None)
+
+    def groups(self) -> list[_Group]:
+        """All that some devices can be."""
+        return [group for group in self._parts(self.everybody) if any(group)]
 
     @staticmethod
     def _parts(group: _Group) -> Iterator[_Group]:
@@ -215,7 +224,7 @@ class Enumeration:
             if wide > num_wide:
                 continue
             for stop in range(num_blocks, num_blocks + 1) if not later else range(first + 1, num_blocks - later + 1):
-                parts = self._cell(cell, first, stop, lives[0])
+                parts = self.fastest_cut(cell, first, stop, lives[0])
                 if parts is None:
                     break  # more blocks take more memory
                 # Its first micro-batch comes through the stages before it, and its last goes back through them. With

@@ -38,7 +38,7 @@ def published_plans(case: Case, may_help: Callable[[Assignment], bool]) -> Itera
             continue
         for cuts in dict.fromkeys((equal_partition(num_layers, len(placement)), even_cuts(case, placement))):
             if may_help(Assignment(cuts, placement)):
-                with suppress(ValueError):  # not for this number of micro-batches, or needs a split backward
+                with suppress(ValueError):  # needs a split backward, or other chunks
                     yield schedule(case, cuts)
 
 
