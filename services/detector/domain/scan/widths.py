@@ -16,10 +16,11 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from evenkeel.services.detector.domain.residual.tables import grown, no_floats
+from evenkeel.services.detector.domain.residual.tables import arranged, no_floats
 from evenkeel.services.detector.domain.scan.windows import LENGTHS
 
 Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 FRAMES_OF_A_BASKET = 16
@@ -80,9 +81,10 @@ class Widths:
         """Windows that the widths and the farthest rest on."""
         return self._counts
 
-    def grow(self, count: int) -> None:
-        """So many more devices."""
-        self._means, self._num_in_means = grown(self._means, count, 0.0), grown(self._num_in_means, count, 0.0)
+    def arrange(self, columns: Ints) -> None:
+        """Takes these columns of what is known; -1 is a new one."""
+        self._means = arranged(self._means, columns, 0.0)
+        self._num_in_means = arranged(self._num_in_means, columns, 0.0)
 
     @property
     def _share(self) -> float:
