@@ -10,6 +10,7 @@ from evenkeel.services.detector.domain.memory.state import GIVEN
 from evenkeel.services.detector.domain.residual.clocks import Clock
 from evenkeel.services.detector.domain.residual.recent import KEPT
 from evenkeel.services.detector.domain.residual.tables import arranged, more
+from evenkeel.services.detector.domain.scan.level import INTERVAL
 from evenkeel.services.detector.domain.scan.rows import RowScan
 from evenkeel.services.detector.domain.scan.speed_change import SpeedChange, throughputs_of
 
@@ -25,9 +26,6 @@ LARGEST_STANDING = math.log(1.25)
 
 TOLD_AGAIN_AT = 0.07
 """A throughput is told again when it has moved by so much."""
-
-INTERVAL = 1.96
-"""Standard errors of half a 95 % interval."""
 
 
 @dataclass(slots=True, eq=False)

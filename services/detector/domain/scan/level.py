@@ -11,6 +11,9 @@ Floats = npt.NDArray[np.float64]
 ERRORS = 3.1
 """Standard errors by which a mean must be off to be another."""
 
+INTERVAL = 1.96
+"""Standard errors of half a 95 % interval."""
+
 SHORTEST = 4
 """Frames that say where an ill row stands now, at least."""
 

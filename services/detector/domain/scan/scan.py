@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from evenkeel.services.detector.domain.memory.state import GIVEN
+from evenkeel.services.detector.domain.residual.recent import KEPT
 from evenkeel.services.detector.domain.residual.tables import arranged, no_floats, no_ints
 from evenkeel.services.detector.domain.scan.budget import Budget
 from evenkeel.services.detector.domain.scan.noise import RowNoise
@@ -189,7 +190,7 @@ class Scan:
         return Budget(iterations_per_false_alarm=self.iterations_per_false_alarm, num_rows=num_rows)
 
     def _renew_heights(self, num_learned: Ints) -> None:
-        self.widths.renew(self.noise.alike)
+        self.widths.renew(self.noise.alike, min(max(self.num_frames, 1), KEPT))
         self._verdicts, self._suspicions = self._budget.of_verdict(self.widths), self._budget.of_suspicion(self.widths)
         # An offset is only as sure as the frames that it rests on, and they wander like all others.
         ratio = self.width_of_memory(num_learned)[None] / self.widths.widths.T[:, :, None]
