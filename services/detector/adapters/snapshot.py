@@ -20,7 +20,7 @@ import numpy as np
 
 from evenkeel.services.detector.domain.memory.state import kept_fields
 
-FORMAT = 2
+FORMAT = 3
 """Raised when a stored snapshot can no longer be read as before."""
 
 _HEAD = struct.Struct("<4sII")
@@ -121,7 +121,8 @@ class _Reader:
             if len(plain) != len(args):
                 raise SnapshotError(f"{where} has {len(plain)} values, not {len(args)}")
             return tuple(self.value(arm, each, None, where) for arm, each in zip(args, plain, strict=True))
-        every = [self.value(args[0], each, None, where) for each in plain]
+        there = known if isinstance(known, list) and len(known) == len(plain) else [None] * len(plain)
+        every = [self.value(args[0], each, one, where) for each, one in zip(plain, there, strict=True)]
         return origin(every) if origin in (list, set, frozenset) else tuple(every)
 
     def _array(self, dtype: Any, plain: Any, where: str) -> Any:

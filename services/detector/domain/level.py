@@ -9,9 +9,6 @@ from evenkeel.services.detector.domain.memory.middle import median
 
 Floats = npt.NDArray[np.float64]
 
-INTERVAL_SCALES = 1.96 * 1.2
-"""Half-width of a 95 % interval in scales; a trimmed mean of Student-t noise is a fifth wider than a Gaussian's."""
-
 _TAIL = 4.0
 _APART = 4.0
 
@@ -73,12 +70,3 @@ def robust_level(residuals: Floats) -> float:
         return median(residuals)
     cut = len(residuals) // 5
     return float(np.mean(np.sort(residuals)[cut : len(residuals) - cut]))
-
-
-def could_be_below(residuals: Floats, scale: float, level: float) -> bool:
-    """Does the interval of a device that just became faster reach down to ``level``?
-
-    What disturbs an iteration, the rest of the illness in the first one included, only slows it: so the lower median.
-    """
-    lower = float(np.sort(residuals)[(len(residuals) - 1) // 2])
-    return lower - INTERVAL_SCALES * scale / float(np.sqrt(len(residuals))) <= level

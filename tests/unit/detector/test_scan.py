@@ -40,15 +40,17 @@ def test_a_row_that_begins_anew_has_no_windows_until_they_are_whole_again() -> N
 def test_a_budget_is_shared_among_rows_lengths_and_looks() -> None:
     budget = Budget(iterations_per_false_alarm=1e4, num_rows=6)
     widths = Widths.of_shape(1, 6)
-    widths.widths, widths.freedoms = np.full((1, len(LENGTHS)), 1.3), np.full((1, len(LENGTHS)), 1e9)
+    widths.widths[:], widths.spreads[:], widths.tails[:] = 1.3, 1e-9, 1e-9
     expected = 0.0
     heights = budget.of_verdict(widths)
     for height, length in zip(heights[0], LENGTHS, strict=True):
         expected += 6 * stats.norm.sf(height / 1.3) / (length / 8)
     assert expected == pytest.approx(1e-4, rel=0.01)
     assert (budget.of_suspicion(widths) < heights).all()
-    widths.freedoms[:] = 4.0
-    assert (budget.of_verdict(widths) > heights).all()
+    for unsure in (widths.spreads, widths.tails):
+        unsure[:] = 0.1
+        assert (budget.of_verdict(widths) > heights).all()
+        unsure[:] = 1e-9
 
 
 def test_what_must_be_exceeded_follows_the_farthest_healthy_window_where_tails_are_heavy() -> None:
@@ -72,7 +74,7 @@ def _learned(noise: np.ndarray) -> Widths:
         for place, sums in windows.push(values[None, :]):
             if frame % LENGTHS[place] == 0:
                 widths.see(frame, place, sums / math.sqrt(LENGTHS[place]), windows.are_whole(place))
-    widths.renew(np.zeros(1))
+    widths.renew(np.zeros(1), 64)
     return widths
 
 
@@ -90,7 +92,7 @@ def test_independent_noise_is_as_wide_as_it_should_be_and_wandering_noise_wider(
 
 def test_the_longer_the_windows_the_less_is_known_of_them() -> None:
     widths = _learned(np.random.default_rng(2).standard_normal((400, 2)))
-    assert (np.diff(widths.freedoms[0]) < 0).all()
+    assert (np.diff(widths.spreads[0]) > 0).all()
     assert (np.diff(widths.widths[0, 4:]) > 0).all()
 
 
@@ -120,9 +122,9 @@ def test_a_level_is_what_it_is_since_its_onset(level: float, since: int) -> None
 
 def test_noise_that_hides_half_of_a_level_keeps_nobody_ill_who_shows_nothing_for_long() -> None:
     residuals = 0.3 * np.random.default_rng(3).standard_normal(64)
-    found = has_recovered(residuals, level=0.1, scale=0.3, width=1.2, num_relapses=0)
+    found = has_recovered(residuals, level=0.1, scale=0.3, width=1.2, num_relapses=0, smallest=0.045)
     assert found
-    assert not has_recovered(residuals + 0.3, level=0.1, scale=0.3, width=1.2, num_relapses=0)
+    assert not has_recovered(residuals + 0.3, level=0.1, scale=0.3, width=1.2, num_relapses=0, smallest=0.045)
 
 
 def test_a_lone_pause_is_no_level() -> None:
@@ -138,5 +140,5 @@ def test_who_is_clearly_below_half_of_its_level_has_recovered(now: float, scale:
     residuals = np.concatenate([np.full(52, 0.3), np.full(12, now)]) + 0.01 * np.random.default_rng(4).standard_normal(
         64
     )
-    found = has_recovered(residuals, level=0.3, scale=scale, width=1.2, num_relapses=0)
+    found = has_recovered(residuals, level=0.3, scale=scale, width=1.2, num_relapses=0, smallest=0.045)
     assert found == recovered

@@ -8,9 +8,8 @@ import pytest
 from benchmarks.detection.link_traces import Victim, make_link_trace
 from evenkeel.services.detector.adapters.snapshot import dump, load
 from evenkeel.services.detector.domain.frames.observation import FrameObservation
-from evenkeel.services.detector.domain.links.bank import LinkBank
-from evenkeel.services.detector.domain.links.complaint import LinkChange, LinkFinding
-from evenkeel.services.detector.domain.links.health import REFERENCE_OBSERVATIONS, LinkHealth
+from evenkeel.services.detector.domain.links.complaint import LinkFinding
+from evenkeel.services.detector.domain.links.rows import LinkRows
 from evenkeel.services.detector.domain.links.ties import Tie
 from evenkeel.services.detector.domain.links.watch import LinkWatch
 
@@ -43,22 +42,22 @@ def test_what_is_slow_is_named_with_its_measure(victim: Victim) -> None:
     assert first.peers == pytest.approx(1.0, abs=0.1)
 
 
-def changes_of(seed: int, slowdown: float) -> list[LinkChange]:
+def slow_links(seed: int, slowdown: float) -> list[int]:
     """Twelve links with noise of 2 %; the fourth becomes slow in iteration 100 of 160."""
-    rng, health = np.random.default_rng(seed), LinkHealth(iterations_per_false_alarm=1e6)
+    rng, links = np.random.default_rng(seed), LinkRows(1e5)
     ties = [Tie(group=None, ranks=(rank, rank + 1), crosses=False) for rank in range(12)]
-    rows, found = health.bank.locate(ties, num_to_reference=REFERENCE_OBSERVATIONS), []
+    rows = links.locate(ties)
     for iteration in range(160):
         log_ratios = rng.normal(0, 0.02, len(rows))
         log_ratios[3] += np.log1p(slowdown) * (iteration >= 100)
-        found += health.observe(iteration, rows, log_ratios)
-    return found
+        links.observe(iteration, rows, log_ratios)
+    return np.flatnonzero(links.slow).tolist()
 
 
 def test_a_link_just_above_what_is_told_is_told_as_soon_as_it_is_clear_and_one_below_is_not() -> None:
     """Seen once: every tenth was taken into the baseline, as its first iterations happened to stand below."""
-    assert [[change.row for change in changes_of(seed, 0.1)] for seed in range(10)] == [[3]] * 10
-    assert [changes_of(seed, 0.05) for seed in range(5)] == [[]] * 5
+    assert [slow_links(seed, 0.1) for seed in range(10)] == [[3]] * 10
+    assert [slow_links(seed, 0.05) for seed in range(5)] == [[]] * 5
 
 
 def test_an_endpoint_is_over_soon_after_most_that_shares_it_is_though_one_of_its_links_is_noisy() -> None:
@@ -100,8 +99,10 @@ def test_a_new_layout_begins_anew_and_forgets_what_it_no_longer_uses() -> None:
 
 
 def test_a_link_whose_end_moved_to_another_node_is_another_link() -> None:
-    bank = LinkBank()
-    bank.locate((Tie(group=None, ranks=(1, 2), crosses=False),), num_to_reference=8)
-    bank.num_to_reference[0], bank.ill[0] = 0, True
-    rows = bank.locate((Tie(group=None, ranks=(1, 2), crosses=True),), num_to_reference=8)
-    assert (bank.num_to_reference[rows].tolist(), bank.ill[rows].tolist()) == ([8], [False])
+    links = LinkRows(1e5)
+    links.locate([Tie(group=None, ranks=(1, 2), crosses=False)])
+    for iteration in range(60):
+        links.observe(iteration, np.zeros(1, dtype=np.int64), np.array([0.01 * (iteration % 3) + (iteration >= 40)]))
+    assert links.slow.tolist() == [True]
+    rows = links.locate([Tie(group=None, ranks=(1, 2), crosses=True)])
+    assert links.slow[rows].tolist() == [False]

@@ -56,7 +56,8 @@ def test_a_link_that_became_slow_is_told_and_no_worker(healthy: Operations, dp_r
     first, *more = verdicts(slowed(healthy, transfers_between(healthy, dp_rank, low), 4.0))
     assert first.kind is VerdictKind.COMMUNICATION_SLOW
     assert [one.rank for one in first.culprits] == [3 * dp_rank + low, 3 * dp_rank + low + 1]
-    assert ONSET <= first.first_iteration <= first.decided_iteration < ONSET + 8
+    # Its transfers vary by a fifth, and two dozen steps hardly say how far that may go.
+    assert ONSET == first.first_iteration < first.decided_iteration < ONSET + 16
     assert first.throughput == pytest.approx(0.25, abs=0.05)
     assert all(one.culprits == first.culprits for one in more)
 

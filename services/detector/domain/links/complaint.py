@@ -1,27 +1,6 @@
-"""What changed of links and groups, what is to be told of that, and what was told, for as long as it is not over."""
+"""What is to be told of links and groups, and what was told, for as long as it is not over."""
 
 from dataclasses import dataclass
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinkChange:
-    """A row of the bank whose level changed.
-
-    Attributes:
-        row: Its row.
-        recovered: It was slow and is as before; otherwise it is slow, or slow in another measure.
-        level: Log slowdown now.
-        first_iteration: First iteration that showed it.
-        nats: Log-likelihood ratio behind the decision.
-        num_observations: Iterations the level rests on.
-    """
-
-    row: int
-    recovered: bool
-    level: float
-    first_iteration: int
-    nats: float
-    num_observations: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +13,7 @@ class LinkFinding:
         throughput: Their speed, 1 = as before.
         margin: Half-width of its 95 % interval.
         first_iteration: First iteration that showed it.
-        nats: Log-likelihood ratio behind the decision.
+        distance: Standard errors between that and healthy.
         num_observations: Iterations it rests on.
         scale: One iteration's noise, log units of time.
         expected_seconds: Of one operation, as it was before.
@@ -48,7 +27,7 @@ class LinkFinding:
     throughput: float
     margin: float
     first_iteration: int
-    nats: float
+    distance: float
     num_observations: int
     scale: float
     expected_seconds: float
@@ -59,12 +38,12 @@ class LinkFinding:
 
 @dataclass(slots=True, kw_only=True)
 class LinkComplaint:
-    """What was told of some rows of a link bank and is not over.
+    """What was told of some rows of links and groups and is not over.
 
     Attributes:
         ranks: One is an endpoint, two are a link, more are a group.
         rows: The rows that share the slowdown.
-        slow: Those of them that the tests hold to be slow.
+        slow: Those of them that are slow by themselves.
         published: Speed last told, 1 = as before.
         first_iteration: First iteration that showed it.
         num_frames: Frames since it was told.

@@ -4,15 +4,14 @@ Waiting is not transfer: a straggler delays whoever waits for it and no transfer
 no computation, so neither is taken for the other.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
 from evenkeel.services.detector.domain.frames.observation import FrameObservation
-from evenkeel.services.detector.domain.level import INTERVAL_SCALES
-from evenkeel.services.detector.domain.links.complaint import LinkChange, LinkComplaint, LinkFinding
-from evenkeel.services.detector.domain.links.health import REFERENCE_OBSERVATIONS, LinkHealth
+from evenkeel.services.detector.domain.links.complaint import LinkComplaint, LinkFinding
+from evenkeel.services.detector.domain.links.rows import SMALLEST_SLOWDOWN, LinkRows
 from evenkeel.services.detector.domain.links.tie_index import TieIndex
 from evenkeel.services.detector.domain.links.transfers.cost import TransferCost
 from evenkeel.services.detector.domain.links.transfers.ratios import log_ratios_of
@@ -22,6 +21,7 @@ from evenkeel.services.detector.domain.memory.state import DERIVED, GIVEN
 from evenkeel.services.detector.domain.probes.desk import SUSPECT_AT
 from evenkeel.services.detector.domain.probes.link_probes import LinkStanding
 from evenkeel.services.detector.domain.probes.ring import GroupStanding
+from evenkeel.services.detector.domain.scan.level import INTERVAL
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -38,12 +38,9 @@ USUAL_PROBE_BYTES = 1 << 16
 
 SMALLEST_PROBE_BYTES, LARGEST_PROBE_BYTES = 1 << 12, 1 << 22
 
-# The budget is the devices' first: links together may raise a tenth of their false alarms.
-_SHARE_OF_BUDGET = 10.0
 _DECISIVE_NATS = 4.0
-_LONGEST_DOUBT = 3
-_REFINE_AFTER = (8, 24)
-_REFINE_EVERY = 48
+_LONGEST_DOUBT = 8
+_FEWEST_TO_HEAL = 3
 _FRAMES_TO_LEARN = 3
 
 
@@ -58,15 +55,16 @@ class LinkWatch:
     iterations_per_false_alarm: float = field(metadata=GIVEN)
     _times: TransferTimes = field(default_factory=TransferTimes)
     _cost: TransferCost = field(default_factory=TransferCost)
-    _health: LinkHealth = field(init=False)
-    _doubts: dict[int, tuple[int, LinkChange]] = field(default_factory=dict)
+    _rows: LinkRows = field(init=False)
+    # Frames for which it has been open whose fault it is that a row is slow.
+    _doubts: dict[int, int] = field(default_factory=dict)
     _complaints: list[LinkComplaint] = field(default_factory=list)
     _index: TieIndex | None = field(default=None, metadata=DERIVED)
     _num_frames: int = 0
     _new_epoch: bool = False
 
     def __post_init__(self) -> None:
-        self._health = LinkHealth(iterations_per_false_alarm=_SHARE_OF_BUDGET * self.iterations_per_false_alarm)
+        self._rows = LinkRows(self.iterations_per_false_alarm)
 
     def begin_epoch(self) -> None:
         """The layout changed."""
@@ -74,9 +72,7 @@ class LinkWatch:
 
     def go_back(self, iteration: int) -> None:
         """The job goes on from this iteration, which it has done before: what is known was by then."""
-        self._health.bank.go_back(iteration)
-        for row, (age, change) in self._doubts.items():
-            self._doubts[row] = age, replace(change, first_iteration=min(change.first_iteration, iteration))
+        self._rows.go_back(iteration)
         for complaint in self._complaints:
             complaint.first_iteration = min(complaint.first_iteration, iteration)
             complaint.healing_since = min(complaint.healing_since, iteration)
@@ -86,17 +82,16 @@ class LinkWatch:
         transfers = self._times.measure(frame)
         if transfers is None:
             return []
-        known = len(self._health.bank)
-        rows = self._health.bank.locate(transfers.ties, num_to_reference=REFERENCE_OBSERVATIONS)
+        known = len(self._rows)
         if self._new_epoch:
-            self._forget_others(rows)
-            rows = self._health.bank.locate(transfers.ties, num_to_reference=REFERENCE_OBSERVATIONS)
-        if self._new_epoch or known != len(self._health.bank):
+            self._forget_others(self._rows.begin_epoch(transfers.ties))
+        rows = self._rows.locate(transfers.ties)
+        if self._new_epoch or known != len(self._rows):
             self._index = None
         first_of_epoch, self._new_epoch = self._new_epoch, False
         operations = rows[transfers.tie_of]
         usable = np.isfinite(transfers.seconds) & (transfers.num_bytes >= 0)
-        classes = self._health.bank.class_of[operations]
+        classes = self._rows.class_of[operations]
         self._num_frames += 1
         if self._num_frames <= _FRAMES_TO_LEARN:
             self._cost.learn(classes[usable], transfers.num_bytes[usable], transfers.seconds[usable])
@@ -105,35 +100,35 @@ class LinkWatch:
             return []
         expected = self._cost.expect(classes, transfers.num_bytes)
         log_ratios, usual_seconds = log_ratios_of(transfers, expected, usable)
-        told = np.isfinite(log_ratios)
-        changes = self._health.observe(frame.iteration, rows[told], log_ratios[told])
-        usual = np.full(len(self._health.bank), np.nan)
-        usual[rows] = usual_seconds
-        found = self._take(changes, usual)
-        calm = usable & self._health.calm(operations)
+        told, was_slow = np.isfinite(log_ratios), self._rows.slow
+        self._rows.observe(frame.iteration, rows[told], log_ratios[told])
+        seconds = np.full(len(self._rows), np.nan)
+        seconds[rows] = usual_seconds * np.exp(log_ratios)
+        found = self._take(was_slow, seconds)
+        calm = usable & self._rows.calm[operations]
         self._cost.learn(classes[calm], transfers.num_bytes[calm], transfers.seconds[calm])
         return found
 
     def standing(self) -> LinkStanding | None:
         """Where links and groups stand; None when none of them is worth a question."""
-        bank, evidence = self._health.bank, self._health.evidence()
-        if not bank.ill.any() and not (evidence >= SUSPECT_AT).any():
+        links, evidence = self._rows, self._rows.evidence
+        if not links.slow.any() and not (evidence >= SUSPECT_AT).any():
             self._index = None
             return None
-        self._index = index = self._index or TieIndex(bank.ties)
-        faults = np.full(len(bank), -1, dtype=np.int64)
+        self._index = index = self._index or TieIndex(links.ties)
+        faults = np.full(len(links), -1, dtype=np.int64)
         for number, complaint in enumerate(self._complaints):
             faults[sorted(complaint.rows)] = number
         num_bytes = self._cost.bytes_within(PROBE_SECONDS)
         num_bytes = np.where(np.isfinite(num_bytes), num_bytes, USUAL_PROBE_BYTES)
         num_bytes = np.clip(num_bytes, SMALLEST_PROBE_BYTES, LARGEST_PROBE_BYTES)
-        bytes_of = num_bytes[bank.class_of].astype(np.int64)
-        ill, pairs = bank.ill | (faults >= 0), index.links
+        bytes_of = num_bytes[links.class_of].astype(np.int64)
+        ill, pairs = links.slow | (faults >= 0), index.links
         return LinkStanding(
             ends=index.ends,
             evidence=evidence[pairs],
             ill=ill[pairs],
-            classes=bank.class_of[pairs].astype(np.int64),
+            classes=links.class_of[pairs],
             faults=faults[pairs],
             num_bytes=bytes_of[pairs],
             groups=self._group_standing(index, evidence, ill, faults, bytes_of),
@@ -143,8 +138,8 @@ class LinkWatch:
         self, index: TieIndex, evidence: Floats, ill: Bools, faults: Ints, bytes_of: Ints
     ) -> GroupStanding:
         """Where the groups of more than two stand."""
-        bank, rows = self._health.bank, index.groups
-        since = bank.since[rows].astype(np.int64)
+        rows = index.groups
+        since = np.where(self._rows.slow, self._rows.since, -1)[rows]
         endpoints = np.full(len(rows), -1, dtype=np.int64)
         for number, complaint in enumerate(self._complaints):
             mine = faults[rows] == number
@@ -154,127 +149,132 @@ class LinkWatch:
             members=index.members,
             evidence=evidence[rows],
             ill=ill[rows],
-            classes=bank.class_of[rows].astype(np.int64),
+            classes=self._rows.class_of[rows],
             faults=faults[rows],
             endpoints=endpoints,
             since=since,
             num_bytes=bytes_of[rows],
         )
 
-    def _take(self, changes: list[LinkChange], usual: Floats) -> list[LinkFinding]:
+    def _take(self, was_slow: Bools, seconds: Floats) -> list[LinkFinding]:
         """Tells recoveries at once; holds what became slow until it is clear whose fault it is."""
-        found = []
-        for change in changes:
-            if change.recovered:
-                self._doubts.pop(change.row, None)
-                found += self._recover(change, usual)
+        found, slow = [], self._rows.slow
+        for row in np.flatnonzero(was_slow & ~slow).tolist():
+            self._doubts.pop(row, None)
+            found += self._recover(row, int(self._rows.since[row]), seconds)
+        for row in np.flatnonzero(slow & ~was_slow).tolist():
+            mine = next((one for one in self._complaints if row in one.rows), None)
+            if mine is None or (len(mine.ranks) > 1 and row not in mine.slow):
+                self._doubts[row] = 0
             else:
-                mine = next((one for one in self._complaints if change.row in one.rows), None)
-                if mine is None or (len(mine.ranks) > 1 and change.row not in mine.slow):
-                    self._doubts[change.row] = (0, change)
-                else:
-                    mine.slow.add(change.row)
-                    mine.healing_since = -1
+                mine.slow.add(row)
+                mine.healing_since = -1
         for complaint in list(self._complaints):
             if complaint.healing_since >= 0 and 2 * len(complaint.slow) <= len(complaint.rows):
-                for row in sorted(complaint.slow):
-                    healed = self._health.heal_too(row, complaint.healing_since)
-                    found += [] if healed is None else self._recover(healed, usual)
-        rows_of_rank = self._health.bank.rows_of_rank() if self._doubts else {}
+                found += self._heal(complaint, seconds)
+        if self._doubts:
+            found += self._accuse_or_wait(seconds)
+        for complaint in self._complaints:
+            found += self._refine(complaint, seconds)
+        return found
+
+    def _accuse_or_wait(self, seconds: Floats) -> list[LinkFinding]:
+        found, rows_of_rank = [], self._rows.rows_of_rank()
+        iterations, residuals, strays = self._rows.iterations, self._rows.residuals, self._rows.strays
         for row in list(self._doubts):
             if row not in self._doubts:
                 continue
-            age, change = self._doubts[row]
-            why = explain(self._health.bank, row, rows_of_rank=rows_of_rank, first_iteration=change.first_iteration)
-            if why.lead_nats < _DECISIVE_NATS and age < _LONGEST_DOUBT:
-                self._doubts[row] = (age + 1, change)
+            first = int(self._rows.since[row])
+            since = residuals[:, iterations >= first]
+            why = explain(row, ties=self._rows.ties, residuals=since, scales=strays, rows_of_rank=rows_of_rank)
+            if why.lead_nats < _DECISIVE_NATS and self._doubts[row] < _LONGEST_DOUBT:
+                self._doubts[row] += 1
                 continue
-            found.append(self._accuse(why, change, usual))
-        for complaint in self._complaints:
-            found += self._refine(complaint, usual)
+            found.append(self._accuse(why, row, first, seconds))
         return found
 
-    def _accuse(self, why: Explanation, change: LinkChange, usual: Floats) -> LinkFinding:
+    def _accuse(self, why: Explanation, row: int, first_iteration: int, seconds: Floats) -> LinkFinding:
         """Opens a complaint; earlier ones about a part of the same are taken up in it."""
-        slow = {row for row in why.rows if self._health.bank.ill[row]} | {change.row}
-        for row in why.rows:
-            self._doubts.pop(row, None)
-        self._doubts.pop(change.row, None)
-        rows = set(why.rows) | {change.row}
+        rows, slow = {*why.rows, row}, self._rows.slow
+        for each in rows:
+            self._doubts.pop(each, None)
         self._complaints = [one for one in self._complaints if not one.rows <= rows]
         complaint = LinkComplaint(
             ranks=why.ranks,
             rows=rows,
-            slow=slow,
+            slow={each for each in rows if slow[each]},
             published=float(np.exp(-max(why.level, 0.0))),
-            first_iteration=change.first_iteration,
+            first_iteration=first_iteration,
         )
         self._complaints.append(complaint)
-        return self._finding(complaint, change.nats, usual, recovered=False)
+        return self._finding(complaint, seconds, recovered=False)
 
-    def _recover(self, change: LinkChange, usual: Floats) -> list[LinkFinding]:
+    def _heal(self, complaint: LinkComplaint, seconds: Floats) -> list[LinkFinding]:
+        """Most that shares a fault is healthy again: is the rest nearer to that than to its level, too?
+
+        By itself a noisy row takes long to convince anybody.
+        """
+        found, since, levels = [], self._rows.iterations >= complaint.healing_since, self._rows.levels
+        residuals = self._rows.residuals[:, since]
+        for row in sorted(complaint.slow):
+            newest = residuals[row][np.isfinite(residuals[row])]
+            if len(newest) >= _FEWEST_TO_HEAL and float(np.median(newest)) < levels[row] / 2:
+                self._rows.call_healthy(row)
+                found += self._recover(row, complaint.healing_since, seconds)
+        return found
+
+    def _recover(self, row: int, first_iteration: int, seconds: Floats) -> list[LinkFinding]:
         found = []
-        for complaint in [one for one in self._complaints if change.row in one.slow]:
-            complaint.slow.discard(change.row)
+        for complaint in [one for one in self._complaints if row in one.slow]:
+            complaint.slow.discard(row)
             if complaint.healing_since < 0:
-                complaint.healing_since = change.first_iteration
+                complaint.healing_since = first_iteration
             if not complaint.slow:
                 self._complaints.remove(complaint)
                 complaint.published = 1.0
-                complaint.first_iteration = change.first_iteration
-                found.append(self._finding(complaint, change.nats, usual, recovered=True))
+                complaint.first_iteration = first_iteration
+                found.append(self._finding(complaint, seconds, recovered=True))
         return found
 
-    def _refine(self, complaint: LinkComplaint, usual: Floats) -> list[LinkFinding]:
-        """The first estimate rests on few iterations: looked at again once there are more, and then seldom."""
-        complaint.num_frames += 1
-        if complaint.num_frames not in _REFINE_AFTER and complaint.num_frames % _REFINE_EVERY:
-            return []
-        bank, rows = self._health.bank, sorted(complaint.slow)
-        level = float(np.median([self._health.refined_level(row) for row in rows]))
-        now = float(np.exp(-max(level, 0.0)))
-        if abs(now - complaint.published) < max(REPUBLISH_AT, float(np.median(bank.scale[rows])) * now):
+    def _refine(self, complaint: LinkComplaint, seconds: Floats) -> list[LinkFinding]:
+        """The first estimate rests on few iterations, and what is slow may become slower."""
+        slow = sorted(complaint.slow)
+        now = float(np.exp(-np.median(self._rows.levels[slow])))
+        error = float(np.median(self._rows.errors[slow]))
+        if abs(now - complaint.published) < max(REPUBLISH_AT, INTERVAL * error * now):
             return []
         complaint.published = now
-        return [self._finding(complaint, 0.0, usual, recovered=False)]
+        return [self._finding(complaint, seconds, recovered=False)]
 
-    def _finding(self, complaint: LinkComplaint, nats: float, usual: Floats, *, recovered: bool) -> LinkFinding:
-        bank = self._health.bank
-        rows = sorted(complaint.rows)
-        seen = [row for row in rows if np.isfinite(usual[row])] or rows
-        since = (bank.iterations >= complaint.first_iteration)[None, :] & np.isfinite(bank.residuals[rows])
-        count = max(int(since.any(axis=0).sum()), 1)
-        scale = float(np.median(bank.scale[rows]))
-        # What it would take as before: what the class pays for these bytes, times what this row has always been off it.
-        row = max(seen, key=lambda one: float(np.nan_to_num(usual[one])))
-        expected = float(np.nan_to_num(usual[row]) * np.exp(bank.reference[row] + bank.offset[row]))
-        peers = np.flatnonzero((bank.class_of == bank.class_of[row]) & ~bank.ill & np.isfinite(bank.residuals[:, -1]))
+    def _finding(self, complaint: LinkComplaint, seconds: Floats, *, recovered: bool) -> LinkFinding:
+        links, rows = self._rows, sorted(complaint.rows)
+        residuals = links.residuals
+        seen = [row for row in rows if np.isfinite(seconds[row])] or rows
+        since = (links.iterations >= complaint.first_iteration)[None, :] & np.isfinite(residuals[rows])
+        row = max(seen, key=lambda one: float(np.nan_to_num(seconds[one])))
+        measured = float(np.nan_to_num(seconds[row]))
+        newest, error = residuals[:, -1], float(np.median(links.errors[rows]))
+        peers = np.flatnonzero((links.class_of == links.class_of[row]) & ~links.slow & np.isfinite(newest))
         peers = peers[~np.isin(peers, rows)]
         return LinkFinding(
             ranks=complaint.ranks,
             recovered=recovered,
             throughput=complaint.published,
-            margin=INTERVAL_SCALES * scale / float(np.sqrt(count)) * complaint.published,
+            margin=INTERVAL * error * complaint.published,
             first_iteration=complaint.first_iteration,
-            nats=nats,
-            num_observations=count,
-            scale=scale,
-            expected_seconds=expected,
-            measured_seconds=expected * float(np.exp(np.nan_to_num(bank.residuals[row, -1]))),
-            peers=float(np.exp(np.median(bank.residuals[peers, -1]))) if len(peers) else 1.0,
+            distance=max(float(links.levels[rows].max()), SMALLEST_SLOWDOWN) / error,
+            num_observations=max(int(since.any(axis=0).sum()), 1),
+            scale=float(np.median(links.scales[rows])),
+            expected_seconds=measured * float(np.exp(-np.nan_to_num(newest[row]))),
+            measured_seconds=measured,
+            peers=float(np.exp(np.median(newest[peers]))) if len(peers) else 1.0,
             num_links=len(rows),
         )
 
-    def _forget_others(self, rows: Ints) -> None:
-        """Keeps what the new layout still uses, with what is known of it."""
-        numbered = {int(row): place for place, row in enumerate(rows)}
-        self._health.bank.keep(rows)
-        self._health.begin_epoch()
+    def _forget_others(self, kept: dict[int, int]) -> None:
+        """Keeps what the new layout still uses, by its new rows, with what is known of it."""
         self._doubts = {}
-        kept = []
         for complaint in self._complaints:
-            complaint.rows = {numbered[row] for row in complaint.rows if row in numbered}
-            complaint.slow = {numbered[row] for row in complaint.slow if row in numbered}
-            if complaint.slow:
-                kept.append(complaint)
-        self._complaints = kept
+            complaint.rows = {kept[row] for row in complaint.rows if row in kept}
+            complaint.slow = {kept[row] for row in complaint.slow if row in kept}
+        self._complaints = [one for one in self._complaints if one.slow]

@@ -1,17 +1,19 @@
 """Which is it: one link, everything of one rank (its endpoint), or one group? Asked when something became slow.
 
 Each explanation says which rows share one slowdown and that all others have none. The better one is that under which
-the residuals since the change are more likely: (sum of w z)^2 / (2 sum of w) in nats, with z the mean residual of a row
-and w its iterations over the square of its scale.
+the residuals since the change are more likely: (sum of w z)^2 / (2 sum of w) in nats, with z the middle residual of a
+row and w its iterations over the square of its scale.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
-from evenkeel.services.detector.domain.level import robust_level
-from evenkeel.services.detector.domain.links.bank import LinkBank
+from evenkeel.services.detector.domain.links.ties import Tie
+
+Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +22,7 @@ class Explanation:
 
     Attributes:
         ranks: One is an endpoint, two are a link, more are a group.
-        rows: Rows of the bank that share the slowdown, ascending.
+        rows: Rows that share the slowdown, ascending.
         level: The slowdown they share, log units of time.
         lead_nats: How much likelier it is than the best one that accuses others.
     """
@@ -32,23 +34,24 @@ class Explanation:
 
 
 def explain(
-    bank: LinkBank, row: int, *, rows_of_rank: Mapping[int, Sequence[int]], first_iteration: int
+    row: int, *, ties: Sequence[Tie], residuals: Floats, scales: Floats, rows_of_rank: Mapping[int, Sequence[int]]
 ) -> Explanation:
     """The likeliest explanation of a row that became slow.
 
     Args:
-        bank: All rows and their newest residuals.
-        row: The slow one.
+        row: It.
+        ties: What each row is.
+        residuals: Of all rows since it became slow, one column an iteration; NaN where there is none.
+        scales: By which the mean of so many iterations strays, times their root; NaN where that is not known.
         rows_of_rank: Rows that each rank takes part in.
-        first_iteration: First iteration that showed it.
     """
     scored = []
     known: dict[int, tuple[float, float]] = {}
-    for ranks, rows in _candidates(bank, row, rows_of_rank):
+    for ranks, rows in _candidates(ties, row, rows_of_rank):
         total = weights = 0.0
         for one in rows:
             if one not in known:
-                known[one] = _evidence(bank, one, first_iteration)
+                known[one] = _evidence(residuals[one], float(scales[one]))
             mean, weight = known[one]
             total += weight * mean
             weights += weight
@@ -60,26 +63,23 @@ def explain(
 
 
 def _candidates(
-    bank: LinkBank, row: int, rows_of_rank: Mapping[int, Sequence[int]]
+    ties: Sequence[Tie], row: int, rows_of_rank: Mapping[int, Sequence[int]]
 ) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
     """The row's own link or group, and the endpoint of each of its ranks: all of it, or its part on or off the node."""
-    own = bank.ties[row].ranks
-    same = [other for other in rows_of_rank[own[0]] if bank.ties[other].ranks == own]
+    own = ties[row].ranks
+    same = [other for other in rows_of_rank[own[0]] if ties[other].ranks == own]
     found = [(own, tuple(sorted(same)))]
     for rank in own:
         mine = sorted(rows_of_rank[rank])
-        crossing = [one for one in mine if bank.ties[one].crosses == bank.ties[row].crosses]
+        crossing = [one for one in mine if ties[one].crosses == ties[row].crosses]
         for rows in (mine, crossing):
             # An endpoint shows with at least two others; with one it is that link.
-            if len({bank.ties[one].ranks for one in rows}) > 1 and ((rank,), tuple(rows)) not in found:
+            if len({ties[one].ranks for one in rows}) > 1 and ((rank,), tuple(rows)) not in found:
                 found.append(((rank,), tuple(rows)))
     return found
 
 
-def _evidence(bank: LinkBank, row: int, first_iteration: int) -> tuple[float, float]:
-    """Mean residual since the change and its weight."""
-    residuals = bank.residuals[row]
-    since = residuals[(bank.iterations >= first_iteration) & np.isfinite(residuals)]
-    if not len(since) or bank.scale[row] <= 0 or bank.num_to_reference[row] > 0:
-        return 0.0, 0.0
-    return robust_level(since), len(since) / float(bank.scale[row]) ** 2
+def _evidence(residuals: Floats, scale: float) -> tuple[float, float]:
+    """Middle residual, as lone transfers may take several times as long, and its weight."""
+    known = residuals[np.isfinite(residuals)]
+    return (float(np.median(known)), len(known) / scale**2) if len(known) and np.isfinite(scale) else (0.0, 0.0)

@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from evenkeel.services.detector.domain.residual.tables import grown
+from evenkeel.services.detector.domain.residual.tables import arranged
 
 Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 
 KEPT = 64
 """Frames that are kept."""
@@ -30,9 +31,9 @@ class Recent:
         """An empty one, for tables of a shape."""
         return cls(np.full((KEPT, *shape), np.nan))
 
-    def grow(self, count: int) -> None:
-        """So many more devices, of which nothing was observed."""
-        self.tables = grown(self.tables, count, np.nan)
+    def arrange(self, columns: Ints) -> None:
+        """Takes these columns of what is kept; -1 is a new one, of which nothing was observed."""
+        self.tables = arranged(self.tables, columns, np.nan)
 
     def push(self, table: Floats) -> None:
         """Keeps one more; the oldest goes."""

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from evenkeel.services.detector.domain.residual.peers import centres_of_peers
 from evenkeel.services.detector.domain.residual.recent import KEPT, Recent
-from evenkeel.services.detector.domain.residual.tables import grown, mean, median, no_bools, no_floats, no_ints
+from evenkeel.services.detector.domain.residual.tables import arranged, mean, median, more, no_bools, no_floats, no_ints
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -87,16 +87,16 @@ class Residuals:
             _centres=Recent.of_shape(num_clocks, 0),
             **{name: np.zeros((num_clocks, 0), dtype=dtype) for name, dtype, _ in _TABLES},
         )
-        found.grow(num_devices)
+        found.arrange(more(0, num_devices))
         return found
 
-    def grow(self, count: int) -> None:
-        """So many more devices, of which nothing is known."""
+    def arrange(self, columns: Ints) -> None:
+        """Takes these columns of what is known; -1 is a new device."""
         for name, _, value in _TABLES:
-            setattr(self, name, grown(getattr(self, name), count, value))
-        self.groups = grown(self.groups, count, 0.0)
-        self._values.grow(count)
-        self._centres.grow(count)
+            setattr(self, name, arranged(getattr(self, name), columns, value))
+        self.groups = arranged(self.groups, columns, 0.0)
+        self._values.arrange(columns)
+        self._centres.arrange(columns)
 
     def forget(self, devices: Ints) -> None:
         """These columns are other devices now, of which nothing is known."""

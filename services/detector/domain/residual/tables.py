@@ -44,7 +44,12 @@ def mean(values: Floats) -> Floats:
     return found
 
 
-def grown(table: npt.NDArray[Number], count: int, value: float) -> npt.NDArray[Number]:
-    """A table with so many more devices, in its last axis, of which each number is ``value``."""
-    more = np.full((*table.shape[:-1], count), value, dtype=table.dtype)
-    return np.concatenate([table, more], axis=-1)
+def arranged(table: npt.NDArray[Number], columns: Ints, value: float) -> npt.NDArray[Number]:
+    """A table of these columns, which are its last axis; -1 is a new one, of which each number is ``value``."""
+    fresh = np.full((*table.shape[:-1], 1), value, dtype=table.dtype)
+    return np.take(np.concatenate([table, fresh], axis=-1), columns, axis=-1)
+
+
+def more(count: int, num_more: int) -> Ints:
+    """Columns of a table of ``count``, and so many new ones."""
+    return np.append(np.arange(count), np.full(num_more, -1, dtype=np.int64))

@@ -50,11 +50,15 @@ def _heights(widths: Widths, shares: Floats) -> Floats:
     """As far as so rare a window of healthy frames would go, by what was seen of them.
 
     Two foretellings, of which the farther one counts: the width, as unsure as it is; and the farthest window seen,
-    which had one chance in as many as there were, with tails that fall like normal ones from there on.
+    which had one chance in as many as there were, with tails that fall like normal ones from there on. A window far out
+    may be due to chance or to a width beyond what is thought, whose logarithm is normal: the likelier mixture counts.
     """
     # Imported where it is needed: a service is ready before it has loaded this.
     from scipy.special import stdtrit  # noqa: PLC0415
 
-    by_width = -widths.widths * stdtrit(widths.freedoms, shares)
+    # Of a Student distribution with these excesses of the fourth moment.
+    chance = stdtrit(4 + 6 / widths.tails, shares)
+    mixed = (np.sqrt(1 + 4 * widths.spreads * chance**2) - 1) / (2 * widths.spreads)
+    by_width = widths.widths * np.sqrt(mixed) * np.exp(widths.spreads * mixed)
     by_farthest = widths.farthest * np.sqrt(np.log(shares) / -np.log(np.maximum(widths.num_seen, _FEWEST)))
     return np.asarray(np.maximum(by_width, by_farthest))

@@ -8,11 +8,11 @@ import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
 
-SMALLEST_LEVEL = 0.045
-"""Levels below this, log units of time, are nobody's illness."""
-
 ERRORS = 3.1
 """Standard errors by which a mean must be off to be another."""
+
+INTERVAL = 1.96
+"""Standard errors of half a 95 % interval."""
 
 SHORTEST = 4
 """Frames that say where an ill row stands now, at least."""
@@ -69,7 +69,7 @@ def level_since_onset(residuals: Floats, *, middle: float) -> Level:
     return level_of(residuals[int(places[int(np.argmax(gains))]) :])
 
 
-def moved_level(residuals: Floats, *, level: float, scale: float, width: float) -> Level | None:
+def moved_level(residuals: Floats, *, level: float, scale: float, width: float, smallest: float) -> Level | None:
     """The level of an ill row since it last moved; None where it stands where it did.
 
     Args:
@@ -77,6 +77,7 @@ def moved_level(residuals: Floats, *, level: float, scale: float, width: float) 
         level: Where it is known to stand.
         scale: Standard deviation of a healthy frame.
         width: How much wider a mean of some frames is than that of independent ones.
+        smallest: Steps below this, log units of time, are none.
     """
     apart = residuals - level
     known = apart[np.isfinite(apart)]
@@ -86,7 +87,7 @@ def moved_level(residuals: Floats, *, level: float, scale: float, width: float) 
     errors, length = ERRORS * width * max(scale, level_of(known).scatter), SHORTEST
     while length <= len(known):
         shift = float(np.median(known[-length:]))
-        if abs(shift) > max(SMALLEST_LEVEL, errors / math.sqrt(length)):
+        if abs(shift) > max(smallest, errors / math.sqrt(length)):
             found = level_since_onset(math.copysign(1.0, shift) * apart, middle=abs(shift))
             if found.num_frames < SHORTEST:
                 return None

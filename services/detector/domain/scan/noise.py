@@ -7,9 +7,10 @@ import numpy.typing as npt
 
 from evenkeel.services.detector.domain.residual.recent import KEPT
 from evenkeel.services.detector.domain.residual.residuals import RENEWED_EVERY
-from evenkeel.services.detector.domain.residual.tables import grown, no_floats
+from evenkeel.services.detector.domain.residual.tables import arranged, no_floats
 
 Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 _SHARE, _QUANTILE = 0.87, 1.514
@@ -56,14 +57,14 @@ class RowNoise:
         ones, zeros = np.ones(shape), np.zeros(shape)
         return cls(np.full(shape, np.nan), np.zeros(len(smallest)), smallest[:, None], ones, ones, zeros)
 
-    def grow(self, count: int) -> None:
-        """So many more devices; each is taken to scatter as the job does."""
+    def arrange(self, columns: Ints) -> None:
+        """Takes these columns of what is known; -1 is a new one, which is taken to scatter as the job does."""
         known = np.where(np.isnan(self.scales), 0.0, self.scales)
         scales = np.sqrt((known**2).sum(axis=1) / np.maximum((known > 0).sum(axis=1), 1))
-        scales = np.where(scales > 0, scales, np.nan)
-        self.scales = np.concatenate([self.scales, np.repeat(scales[:, None], count, axis=1)], axis=1)
-        self._usual_steps, self._steps = grown(self._usual_steps, count, 1.0), grown(self._steps, count, 1.0)
-        self._before = grown(self._before, count, 0.0)
+        scales = np.where(scales > 0, scales, np.nan)[:, None]
+        self.scales = np.where(columns < 0, scales, arranged(self.scales, columns, np.nan))
+        self._usual_steps, self._steps = (arranged(each, columns, 1.0) for each in (self._usual_steps, self._steps))
+        self._before = arranged(self._before, columns, 0.0)
 
     def unrest(self, scaled: Floats) -> Floats:
         """How many times its usual variance each row's noise has now, at least 1.

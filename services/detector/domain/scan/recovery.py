@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from evenkeel.services.detector.domain.residual.recent import KEPT
-from evenkeel.services.detector.domain.scan.level import ERRORS, SHORTEST, SMALLEST_LEVEL, level_of
+from evenkeel.services.detector.domain.scan.level import ERRORS, SHORTEST, level_of
 
 Floats = npt.NDArray[np.float64]
 
@@ -24,7 +24,9 @@ def may_be_recovering(residuals: Floats, *, level: float) -> bool:
     return _mean(residuals[-SHORTEST:]) < _STILL_ILL * level
 
 
-def has_recovered(residuals: Floats, *, level: float, scale: float, width: float, num_relapses: int) -> bool:
+def has_recovered(
+    residuals: Floats, *, level: float, scale: float, width: float, num_relapses: int, smallest: float
+) -> bool:
     """Whether some stretch of the newest frames lies clearly below the half of the level.
 
     So does one of all that is kept that shows no difference from healthy any more. An ill row may scatter more than a
@@ -36,12 +38,13 @@ def has_recovered(residuals: Floats, *, level: float, scale: float, width: float
         scale: Standard deviation of a healthy frame.
         width: How much wider a mean of some frames is than that of independent ones.
         num_relapses: How often it has recovered before.
+        smallest: Levels below this are no illness.
     """
     known = residuals[np.isfinite(residuals)]
     if len(known) < SHORTEST:
         return False
     errors = (ERRORS + _ERRORS_PER_RELAPSE * num_relapses) * width * max(scale, level_of(known).scatter)
-    limit = max(SMALLEST_LEVEL, level / 2)
+    limit = max(smallest, level / 2)
     length = SHORTEST
     while length <= len(known):
         if float(known[-length:].mean()) + errors / math.sqrt(length) < limit:

@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from evenkeel.services.detector.domain.memory.state import GIVEN
-from evenkeel.services.detector.domain.residual.tables import grown, no_floats, no_ints
+from evenkeel.services.detector.domain.residual.recent import KEPT
+from evenkeel.services.detector.domain.residual.tables import arranged, no_floats, no_ints
 from evenkeel.services.detector.domain.scan.budget import Budget
 from evenkeel.services.detector.domain.scan.noise import RowNoise
 from evenkeel.services.detector.domain.scan.widths import FRAMES_OF_A_BASKET, Widths
@@ -80,12 +81,12 @@ class Scan:
         self._reached = np.zeros((len(LENGTHS), *shape))
         self._renew_heights(np.ones(shape, dtype=np.int64))
 
-    def grow(self, count: int) -> None:
-        """So many more devices, of which nothing is known."""
+    def arrange(self, columns: Ints) -> None:
+        """Takes these columns of what is known; -1 is a new device."""
         for each in (self.noise, self.widths, self._windows):
-            each.grow(count)
-        self._suspected_at = np.pad(self._suspected_at, ((0, 0), (0, count)), constant_values=_NEVER)
-        self._doubts, self._reached = grown(self._doubts, count, 2.0), grown(self._reached, count, 0.0)
+            each.arrange(columns)
+        self._suspected_at = arranged(self._suspected_at, columns, _NEVER)
+        self._doubts, self._reached = arranged(self._doubts, columns, 2.0), arranged(self._reached, columns, 0.0)
 
     @property
     def suspected(self) -> Bools:
@@ -189,7 +190,7 @@ class Scan:
         return Budget(iterations_per_false_alarm=self.iterations_per_false_alarm, num_rows=num_rows)
 
     def _renew_heights(self, num_learned: Ints) -> None:
-        self.widths.renew(self.noise.alike)
+        self.widths.renew(self.noise.alike, min(max(self.num_frames, 1), KEPT))
         self._verdicts, self._suspicions = self._budget.of_verdict(self.widths), self._budget.of_suspicion(self.widths)
         # An offset is only as sure as the frames that it rests on, and they wander like all others.
         ratio = self.width_of_memory(num_learned)[None] / self.widths.widths.T[:, :, None]

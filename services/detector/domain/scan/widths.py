@@ -3,9 +3,10 @@
 The width of a length is the root mean square of its windows, in units of what independent frames would give: 1 where
 nothing hangs together, more where noise wanders, whatever the way in which it does. Few windows of a long length are
 seen, so its width is drawn to what the shorter ones foretell: it goes on growing as it did from the one before to the
-last, give or take some. Degrees of freedom count what was seen and foretold; windows alike their neighbours, as those
-of wandering noise are, count for less, and so does everything where the fourth moment shows tails that are not normal.
-Where they are much heavier than it can tell, the farthest window seen says so.
+last, give or take some. Of the shortest it is what frames that are so much alike their neighbours make, as far as that
+is known. How unsure a width is shrinks with what was seen; windows alike their neighbours, as those of wandering noise
+are, count for less. The fourth moment shows tails that are not normal; where they are much heavier than it can tell,
+the farthest window seen says so.
 
 What is learned waits: up to 256 frames, a quarter of a young job's age. What comes under suspicion meanwhile, or is
 told, is not learned.
@@ -16,17 +17,19 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from evenkeel.services.detector.domain.residual.tables import grown, no_floats
+from evenkeel.services.detector.domain.residual.tables import arranged, no_floats
 from evenkeel.services.detector.domain.scan.windows import LENGTHS
 
 Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 FRAMES_OF_A_BASKET = 16
 """Windows that end in so many frames in a row wait together."""
 
 _NUM_BASKETS = 16
-_PRIOR_WIDTH, _PRIOR_WINDOWS = 1.2, 16.0
+_PRIOR_WIDTH, _PRIOR_SPREAD = 1.2, 1 / 40
+_LARGEST_SPREAD_OF_LIKENESS = 0.2
 _GROWTH, _SPREAD_OF_GROWTH = 0.12, 0.15
 _LARGEST_GROWTH = 0.5 * np.log(2.0)
 _PRIOR_TAIL, _PRIOR_WINDOWS_OF_TAIL = 0.3, 32.0
@@ -34,6 +37,7 @@ _LEAST_TAIL, _LARGEST_TAIL = 1e-3, 0.3
 _LARGEST_MEMORY = 4096.0
 _FADES = 1 / 2048
 _MEAN_OF = 8.0
+_STEP = 0.01
 
 
 @dataclass(slots=True, eq=False)
@@ -42,12 +46,14 @@ class Widths:
 
     Attributes:
         widths: One row a clock, one column a length.
-        freedoms: Degrees of freedom that each is known with.
+        spreads: Variance of the logarithm of each, as unsure as it is.
+        tails: Excess of the fourth moment of each.
         farthest: The farthest healthy window of each, fading.
     """
 
     widths: Floats = field(init=False, default_factory=no_floats)
-    freedoms: Floats = field(init=False, default_factory=no_floats)
+    spreads: Floats = field(init=False, default_factory=no_floats)
+    tails: Floats = field(init=False, default_factory=no_floats)
     farthest: Floats = field(default_factory=no_floats)
     _counts: Floats = field(default_factory=no_floats)
     _squares: Floats = field(default_factory=no_floats)
@@ -72,7 +78,7 @@ class Widths:
             _means=np.zeros(means),
             _num_in_means=np.zeros(means),
         )
-        found.renew(np.zeros(num_clocks))
+        found.renew(np.zeros(num_clocks), 1)
         return found
 
     @property
@@ -80,9 +86,10 @@ class Widths:
         """Windows that the widths and the farthest rest on."""
         return self._counts
 
-    def grow(self, count: int) -> None:
-        """So many more devices."""
-        self._means, self._num_in_means = grown(self._means, count, 0.0), grown(self._num_in_means, count, 0.0)
+    def arrange(self, columns: Ints) -> None:
+        """Takes these columns of what is known; -1 is a new one."""
+        self._means = arranged(self._means, columns, 0.0)
+        self._num_in_means = arranged(self._num_in_means, columns, 0.0)
 
     @property
     def _share(self) -> float:
@@ -133,17 +140,21 @@ class Widths:
         for basket in range(max(oldest, newest - _NUM_BASKETS + 1), newest + 1) if count else ():
             self._waiting[:, basket % _NUM_BASKETS] = 0.0
 
-    def renew(self, alike: Floats) -> None:
+    def renew(self, alike: Floats, num_frames: int) -> None:
         """Finds the widths by all that was learned.
 
         Args:
             alike: Lag-one correlation of single frames by clock: what the shortest windows are taken to be before they
                 have been seen.
+            num_frames: Frames of each device that it rests on.
         """
-        logs, freedoms = np.empty(self._counts.shape), np.empty(self._counts.shape)
-        spread = np.full(len(logs), 1 / (2 * _PRIOR_WINDOWS))
-        tail = np.full(len(logs), _PRIOR_TAIL)
-        growth, before = np.full(len(logs), _GROWTH), np.log(np.maximum(_width_of(alike), _PRIOR_WIDTH))
+        logs, spreads, tails = np.empty(self._counts.shape), np.empty(self._counts.shape), np.empty(self._counts.shape)
+        before = _log_width(alike, LENGTHS[0])
+        growth = np.clip(_log_width(alike, LENGTHS[1]) - before, _GROWTH, _LARGEST_GROWTH)
+        slope = (_log_width(alike + _STEP, LENGTHS[0]) - before) / _STEP
+        doubt = (1 - alike**2) / max(num_frames * self._share * self._means.shape[-1], 1)
+        spread = _PRIOR_SPREAD + slope**2 * np.minimum(doubt, _LARGEST_SPREAD_OF_LIKENESS)
+        before, tail = np.maximum(before, np.log(_PRIOR_WIDTH)), np.full(len(logs), _PRIOR_TAIL)
         for place in range(len(LENGTHS)):
             if place:
                 before, spread = before + growth, spread + _SPREAD_OF_GROWTH**2
@@ -156,16 +167,18 @@ class Widths:
             weight = np.where(known, 2 * count, 0.0)
             logs[:, place] = (before / spread + seen * weight) / (1 / spread + weight)
             spread = 1 / (1 / spread + weight)
-            # Of a Student distribution with these excesses of the fourth moment.
-            excess = self._fourths[:, place] / np.exp(4 * logs[:, place]) - 3 * self._counts[:, place]
-            tail = (_PRIOR_WINDOWS_OF_TAIL * tail + excess) / (_PRIOR_WINDOWS_OF_TAIL + self._counts[:, place])
+            # So many normal ones about 0 have 3 n^2 / (n + 2) fourth powers of their own root mean square.
+            every = self._counts[:, place]
+            excess = np.where(known, self._fourths[:, place] / np.where(known, mean, 1.0) ** 2, 0.0)
+            excess -= np.where(known, 3 * every**2 / (every + 2), 0.0)
+            tail = (_PRIOR_WINDOWS_OF_TAIL * tail + excess) / (_PRIOR_WINDOWS_OF_TAIL + every)
             tail = np.clip(tail, _LEAST_TAIL, _LARGEST_TAIL)
-            freedoms[:, place] = 1 / (2 * spread + 1 / (4 + 6 / tail))
+            spreads[:, place], tails[:, place] = spread, tail
             tail = tail / 2  # as far as neighbours are independent
             if place:
                 growth = np.clip(logs[:, place] - logs[:, place - 1], _GROWTH, _LARGEST_GROWTH)
             before = logs[:, place]
-        self.widths, self.freedoms = np.exp(logs), freedoms
+        self.widths, self.spreads, self.tails = np.exp(logs), spreads, tails
 
     def _learn(self, basket: Floats) -> None:
         counts, squares, fourths, farthest = basket
@@ -180,8 +193,7 @@ class Widths:
         basket[:] = 0.0
 
 
-def _width_of(alike: Floats) -> Floats:
-    """Width of the shortest windows of a first-order autoregression, by its lag-one correlation."""
-    count = LENGTHS[0]
+def _log_width(alike: Floats, count: int) -> Floats:
+    """Of windows of a first-order autoregression, by its lag-one correlation."""
     rest = 2 * alike * (1 - alike**count) / (count * (1 - alike) ** 2)
-    return np.asarray(np.sqrt((1 + alike) / (1 - alike) - rest))
+    return np.asarray(np.log((1 + alike) / (1 - alike) - rest) / 2)

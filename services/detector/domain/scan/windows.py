@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from evenkeel.services.detector.domain.residual.tables import grown, no_ints
+from evenkeel.services.detector.domain.residual.tables import arranged, no_ints
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -38,10 +38,10 @@ class Windows:
         shape = num_clocks, num_devices
         return cls(np.zeros(shape, dtype=np.int64), np.zeros((len(LENGTHS), BLOCKS, *shape)))
 
-    def grow(self, count: int) -> None:
-        """So many more devices."""
-        self.ages = np.pad(self.ages, ((0, 0), (0, count)))
-        self._blocks = grown(self._blocks, count, 0.0)
+    def arrange(self, columns: Ints) -> None:
+        """Takes these columns of what is kept; -1 is a new one."""
+        self.ages = arranged(self.ages, columns, 0)
+        self._blocks = arranged(self._blocks, columns, 0.0)
 
     @property
     def num_frames(self) -> int:

@@ -1,15 +1,11 @@
 """Slow communication in the words of a verdict."""
 
-import math
-
 from evenkeel.services.detector.domain.findings.verdict import Culprit, Evidence, Verdict, VerdictKind, verdict_id
 from evenkeel.services.detector.domain.frames.observation import FrameObservation
 from evenkeel.services.detector.domain.frames.probe_reports import LinkProbeReport
 from evenkeel.services.detector.domain.links.complaint import LinkFinding
 from evenkeel.services.detector.domain.probes.link_probes import LinkAccusation
-
-_PRIOR_ODDS = 1e-4
-"""Odds that a link changed at a given iteration, before looking at it."""
+from evenkeel.services.detector.domain.told.words import confidence_of
 
 
 def link_probe_evidence(probe: LinkProbeReport) -> Evidence:
@@ -96,15 +92,9 @@ def link_verdict(
         ),
         Evidence(
             name="distance from healthy",
-            value=math.log(ratio) / finding.scale if finding.scale > 0 else 0.0,
-            unit="sigma",
+            value=finding.distance,
+            unit="standard errors",
             text=f"one iteration's noise is {100 * finding.scale:.2f} %",
-        ),
-        Evidence(
-            name="likelihood ratio",
-            value=finding.nats,
-            unit="nats",
-            text="of a lasting change against noise, summed over iterations",
         ),
         *((link_probe_evidence(probe),) if probe is not None else ()),
     )
@@ -115,7 +105,7 @@ def link_verdict(
         culprits=culprits,
         throughput=finding.throughput,
         throughput_margin=finding.margin,
-        confidence=1 / (1 + math.exp(-min(finding.nats, 60.0)) / _PRIOR_ODDS) if finding.nats > 0 else 0.99,
+        confidence=confidence_of(finding.distance),
         first_iteration=finding.first_iteration,
         decided_iteration=frame.iteration,
         decided_at_unix_seconds=frame.closed_at_unix_seconds,

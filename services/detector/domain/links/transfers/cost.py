@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
-Classes = npt.NDArray[np.int32] | npt.NDArray[np.int64]
+Classes = npt.NDArray[np.int64]
 
 NUM_CLASSES = 4
 _KEPT_PER_ITERATION = 0.98
