@@ -35,8 +35,8 @@ KAFKA_REFUSES: tuple[type[BaseException], ...] = (MessageSizeTooLargeError, Topi
 
 __all__ = ["KAFKA_AWAY", "KAFKA_REFUSES", "CommitFailedError", "KafkaClientConfig", "KafkaError", "consumed_record"]
 
-# Three may be lost on the way before a member is believed dead; another hears of that with its own next one.
-_HEARTBEATS_A_SESSION = 4
+# Another member hears that one is believed dead with its own next heartbeat: that is how late it takes over at most.
+_HEARTBEATS_A_SESSION = 10
 # A frame of a large job is larger than the library's 1 MiB.
 _MAX_RECORD_BYTES = 16 * 1024 * 1024
 # The client has one fetch on its way to a broker and leaves a partition out whose records still wait for a busy

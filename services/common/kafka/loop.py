@@ -7,8 +7,8 @@ Delivery is at least once: after a crash a handler sees again what it had not al
 must be idempotent.
 
 Decoding runs on a worker thread, as the work of a handler does, so that the client's heartbeats and the service's
-answers go on beside it; and batches are as large as a fraction of a second allows. So a starved service takes smaller
-bites, and never so long over one that it loses its place in the group.
+answers go on beside it; and a turn takes as much as a fraction of a second of CPU time allows. A starved service
+takes as large bites as any other, up to some seconds, for small ones cost most; it keeps its place in the group.
 
 Not covered: work on several cores (run more instances), retries of single records (a handler waits and tries
 again itself while something that it needs is away: that holds the stream, which is what we want).
@@ -23,7 +23,7 @@ import structlog
 
 from evenkeel.services.common.kafka.checkpoint import Checkpoint
 from evenkeel.services.common.kafka.dead_letters import DeadLetters
-from evenkeel.services.common.kafka.pace import BatchPace, LoopConfig
+from evenkeel.services.common.kafka.pace import SECONDS_A_CPU_SECOND, BatchPace, LoopConfig
 from evenkeel.services.common.kafka.ports import Consumer, Decoder, Handler
 from evenkeel.services.common.kafka.records import (
     Batch,
@@ -203,7 +203,8 @@ class ConsumeLoop(Generic[M]):
 
     async def _take_what_waits(self) -> None:
         """A batch of each partition, all together as much as a turn may take; the rest goes to the end of the queue."""
-        began_seconds, room, batches = time.monotonic(), self._pace.max_records, {}
+        began_seconds, began_cpu_seconds = time.monotonic(), time.process_time()
+        room, batches = self._pace.max_records, {}
         for num_before, (partition, records) in enumerate(list(self._waiting.items())):
             num_taken = min(len(records), max(1, room // (len(self._waiting) - num_before)), room)
             batches[partition], room = records[:num_taken], room - num_taken
@@ -216,7 +217,8 @@ class ConsumeLoop(Generic[M]):
             if isinstance(outcome, BaseException):
                 raise outcome
         if takes:
-            self._pace.took(self._pace.max_records - room, time.monotonic() - began_seconds)
+            seconds, cpu_seconds = time.monotonic() - began_seconds, time.process_time() - began_cpu_seconds
+            self._pace.took(self._pace.max_records - room, max(cpu_seconds, seconds / SECONDS_A_CPU_SECOND))
 
     async def _take(self, partition: Partition, records: Sequence[ConsumedRecord]) -> None:
         expected = self._checkpoint.positions.get(partition)

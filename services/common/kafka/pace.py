@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 
 TARGET_SECONDS = 0.2
+# Where CPU time is hard to come by, or something else is waited for, a turn may last so many times as long.
+SECONDS_A_CPU_SECOND = 10.0
 FEWEST_RECORDS = 16
 MOST_RECORDS = 20_000
 
@@ -31,7 +33,7 @@ class LoopConfig:
 
 
 class BatchPace:
-    """Follows the time that batches take. Pure: the caller has the clock.
+    """Follows the CPU time that batches take. Pure: the caller has the clock.
 
     A batch that took too long halves the next at most, a full one that was quick doubles it at most. One that was not
     full says nothing of larger ones.
