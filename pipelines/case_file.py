@@ -54,42 +54,6 @@ def passed_over(document: Mapping[str, Any]) -> list[str]:
     return sorted(set(document) - _CASE) + sorted(f"layers[].{key}" for key in layers)
 
 
-def case_to_json(case: Case) -> dict[str, Any]:
-    """The case as a JSON document that :func:`case_from_json` reads."""
-    rules: dict[str, Any] = {"min_layers_per_stage": 1, "placement": case.placement.value, "fifo": case.fifo}
-    if case.stages is not None:
-        rules["stages"] = case.stages
-    document: dict[str, Any] = {
-        "name": case.name,
-        "devices": case.devices,
-        "micro_batches": case.micro_batches,
-        "backward": case.backward.value,
-        "communication": case.communication,
-        "memory": {"limit": case.memory_limit, "release": "weight"},
-        "device_speeds": list(case.speeds),
-        "constraints": rules,
-        "layers": [
-            {
-                "forward": layer.forward,
-                "backward_input": layer.backward_input,
-                "backward_weight": layer.backward_weight,
-                "activation": layer.activation,
-            }
-            for layer in case.layers
-        ],
-    }
-    if case.stage_bias is not None:
-        document["stage_bias"] = {
-            role: {"forward": cost.forward, "backward_input": cost.backward_input}
-            for role, cost in (
-                ("first", case.stage_bias.first),
-                ("middle", case.stage_bias.middle),
-                ("last", case.stage_bias.last),
-            )
-        }
-    return document
-
-
 _CASE = frozenset(
     {
         "name",

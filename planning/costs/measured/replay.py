@@ -19,8 +19,8 @@ from evenkeel.layouts.model import ModelSpec
 from evenkeel.layouts.programs.execution import cell_receiver, times
 from evenkeel.layouts.programs.instructions import Instruction, Op, Program
 from evenkeel.layouts.programs.paths import Paths
+from evenkeel.layouts.programs.routed_stages import routed_stages
 from evenkeel.layouts.programs.schedules import SCHEDULES
-from evenkeel.layouts.programs.timeline import routed_stages
 from evenkeel.layouts.sizes.mix import Mix
 from evenkeel.planning.costs.cost_model import CostModel, block_slowness
 from evenkeel.planning.pipelined.virtual import programs_of

@@ -10,12 +10,12 @@ from evenkeel.layouts.layout import Layout, uniform_layout
 from evenkeel.layouts.programs.instructions import Instruction, Op
 from evenkeel.layouts.programs.paths import Paths
 from evenkeel.layouts.programs.routes import Route
-from evenkeel.layouts.programs.timeline import timeline_of
 from evenkeel.services.detector.adapters.snapshot import dump, load
 from evenkeel.services.detector.domain.findings.verdict import Verdict, VerdictKind
 from evenkeel.services.detector.domain.frames.observation import FrameObservation
 from evenkeel.services.detector.domain.job import JobDetector
 from evenkeel.services.detector.domain.profile.profile import Profile
+from tests.unit.layouts.timeline import timeline_of
 
 HOME = uniform_layout(num_blocks=4, tensor=1, pipeline=2, data=3, num_micro_batches=12)
 # Rank 1 (replica 0, stage 1) gives two of four away, rank 4 (replica 2, stage 0) one.

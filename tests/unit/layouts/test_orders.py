@@ -12,8 +12,8 @@ from evenkeel.layouts.programs.interleaved import interleaved_orders
 from evenkeel.layouts.programs.orders import Turn, cells_of, flaw_in, orders_from_lists, orders_to_lists
 from evenkeel.layouts.programs.routes import Route
 from evenkeel.layouts.programs.schedules import most_live, program_of
-from evenkeel.layouts.programs.timeline import timeline_of
 from tests.unit.layouts.strategies import ordered_layouts
+from tests.unit.layouts.timeline import timeline_of
 
 F, B = Op.FORWARD, Op.BACKWARD
 TWICE = interleaved_orders(2, 2, 4)

@@ -9,8 +9,8 @@ from evenkeel.layouts.programs.instructions import Op
 from evenkeel.layouts.programs.paths import Paths
 from evenkeel.layouts.programs.routes import Route
 from evenkeel.layouts.programs.schedules import most_live, program_of, routed_program
-from evenkeel.layouts.programs.timeline import timeline_of
 from tests.unit.layouts.strategies import layouts, possible_routes, routed_layouts
+from tests.unit.layouts.timeline import timeline_of
 
 UNIFORM = uniform_layout(num_blocks=4, tensor=1, pipeline=2, data=2, num_micro_batches=8)
 _COMPUTES = (Op.FORWARD, Op.BACKWARD, Op.BACKWARD_INPUT, Op.BACKWARD_WEIGHT)

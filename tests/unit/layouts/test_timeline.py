@@ -6,7 +6,7 @@ from evenkeel.layouts.layout import uniform_layout
 from evenkeel.layouts.programs.execution import times
 from evenkeel.layouts.programs.instructions import Instruction, Op
 from evenkeel.layouts.programs.schedules import one_f_one_b
-from evenkeel.layouts.programs.timeline import timeline_of
+from tests.unit.layouts.timeline import timeline_of
 
 seconds = st.floats(0.001, 10.0)
 

@@ -18,12 +18,12 @@ from evenkeel.layouts.model import BlockCost, ModelSpec
 from evenkeel.layouts.programs.instructions import Instruction, Op
 from evenkeel.layouts.programs.orders import Turn
 from evenkeel.layouts.programs.routes import Route
-from evenkeel.layouts.programs.timeline import timeline_of
 from evenkeel.offline.errors import RecordingError
 from evenkeel.offline.operations.measured import operations_of, slowest_shards
 from evenkeel.offline.samples.job_shape import JobShape
 from evenkeel.simulator.job.afflictions import Affliction
 from tests.unit.layouts.strategies import ordered_replicas
+from tests.unit.layouts.timeline import timeline_of
 
 COUNT = 12
 

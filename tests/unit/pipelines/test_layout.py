@@ -6,13 +6,13 @@ from hypothesis import strategies as st
 
 from evenkeel.layouts.codec import layout_from_proto, layout_to_proto
 from evenkeel.layouts.programs.instructions import Instruction, Op
-from evenkeel.layouts.programs.timeline import timeline_of
 from evenkeel.pipelines.case import Case
 from evenkeel.pipelines.evaluate import evaluate
 from evenkeel.pipelines.layout import layout_of
 from evenkeel.pipelines.plan import Operation, Pass, Plan
 from evenkeel.pipelines.search.budget import Budget
 from evenkeel.pipelines.search.generate import generate
+from tests.unit.layouts.timeline import timeline_of
 from tests.unit.pipelines.documents import small_cases
 
 

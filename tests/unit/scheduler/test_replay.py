@@ -13,7 +13,6 @@ from evenkeel.layouts.layout import Layout, Replica, Stage, uniform_layout
 from evenkeel.layouts.programs.instructions import Instruction, Op
 from evenkeel.layouts.programs.interleaved import interleaved_orders
 from evenkeel.layouts.programs.routes import Route
-from evenkeel.layouts.programs.timeline import timeline_of
 from evenkeel.layouts.sizes.mix import even_mix
 from evenkeel.planning.costs.cost_model import CostModel, Workload
 from evenkeel.planning.costs.measured.calibration import (
@@ -24,6 +23,7 @@ from evenkeel.planning.costs.measured.calibration import (
 )
 from evenkeel.planning.costs.measured.recent import RecentIteration
 from evenkeel.planning.costs.measured.replay import Replay, usual_seconds
+from tests.unit.layouts.timeline import timeline_of
 
 MODEL = gpt(6)
 TOKENS, SQUARES = 1000, 200_000

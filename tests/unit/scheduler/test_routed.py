@@ -12,13 +12,13 @@ from evenkeel.layouts.programs.instructions import Op
 from evenkeel.layouts.programs.paths import Paths
 from evenkeel.layouts.programs.routes import Route
 from evenkeel.layouts.programs.schedules import most_live, program_of
-from evenkeel.layouts.programs.timeline import timeline_of
 from evenkeel.layouts.sizes.mix import mix_for
 from evenkeel.planning.costs.memory import replica_peaks
 from evenkeel.planning.costs.risks import num_risks
 from evenkeel.planning.pipelined.routed import together
 from evenkeel.planning.situation import Situation
 from tests.unit.layouts.strategies import possible_routes
+from tests.unit.layouts.timeline import timeline_of
 from tests.unit.scheduler.planning_cases import situation_of
 
 HOME = uniform_layout(num_blocks=6, tensor=1, pipeline=3, data=3, num_micro_batches=12)

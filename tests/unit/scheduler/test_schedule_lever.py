@@ -8,7 +8,6 @@ import pytest
 from evenkeel.layouts.layout import Layout, uniform_layout
 from evenkeel.layouts.programs.instructions import Op
 from evenkeel.layouts.programs.schedules import SCHEDULES
-from evenkeel.layouts.programs.timeline import timeline_of
 from evenkeel.planning.costs.cost_model import replica_makespan
 from evenkeel.planning.costs.memory import replica_peaks
 from evenkeel.planning.costs.risks import judged_seconds, num_risks
@@ -18,6 +17,7 @@ from evenkeel.planning.search.solver import solve
 from evenkeel.planning.situation import Situation
 from evenkeel.planning.solution import TIE
 from evenkeel.services.scheduler.plans.decision import Choice, DecisionRule, decide
+from tests.unit.layouts.timeline import timeline_of
 from tests.unit.scheduler.planning_cases import situation_of
 
 BOTH = ("1f1b", "zb-h1")

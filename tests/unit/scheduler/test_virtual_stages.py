@@ -10,7 +10,6 @@ from benchmarks.planning.solver.small_jobs import WORKLOAD, gpt
 from evenkeel.layouts.layout import Layout, Replica, Stage, uniform_layout
 from evenkeel.layouts.programs.instructions import Op
 from evenkeel.layouts.programs.interleaved import interleaved_orders
-from evenkeel.layouts.programs.timeline import timeline_of
 from evenkeel.planning.costs.links import SlowLink
 from evenkeel.planning.costs.measured.recent import RecentIteration
 from evenkeel.planning.costs.measured.replay import Replay
@@ -25,6 +24,7 @@ from evenkeel.planning.situation import Situation
 from evenkeel.planning.solution import TIE, NoPlanError
 from evenkeel.services.scheduler.plans.coverage import uncovered_blocks
 from tests.unit.layouts.strategies import ordered_replicas
+from tests.unit.layouts.timeline import timeline_of
 from tests.unit.scheduler.planning_cases import situation_of, situations
 
 LEVER = REGISTRY["virtual_stages"]
