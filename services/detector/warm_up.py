@@ -15,8 +15,6 @@ from evenkeel.services.detector.adapters.frame_reader import observations_of
 from evenkeel.services.detector.adapters.observation_codec import decode_observations
 from evenkeel.services.detector.domain.job import JobDetector
 from evenkeel.services.detector.domain.memory.middle import middle_of
-from evenkeel.services.detector.domain.noise import estimate, row_scales
-from evenkeel.services.detector.domain.sequential_test import log_ratios
 from evenkeel.telemetry.v2 import frames_pb2 as pb
 
 _NUM_RANKS, _NUM_ITERATIONS = 8, 76
@@ -35,10 +33,6 @@ def warm_up() -> float:
     message = pb.Observation(job_id=detector.job_id)
     write_frames(message.frames, _frame(0))
     decode_observations(ConsumedRecord(Partition("", -1), 0, 0.0, None, message.SerializeToString()))
-    # Of links, whose residuals are of another precision, and of who may have recovered.
-    window = np.linspace(-0.01, 0.01, 48)[None, :]
-    row_scales(window, estimate(window, np.ones(1, dtype=np.bool_)))
-    log_ratios(np.zeros(1), np.ones(1), 4.0)
     middle_of(np.zeros(1))  # most often a part of what else is compiled
     return time.perf_counter() - started
 

@@ -1,20 +1,6 @@
-import math
-
 import numpy as np
-from hypothesis import example, given
-from hypothesis import strategies as st
 
 from evenkeel.services.detector.domain.series.pauses import Pauses, set_apart
-
-
-@example(0.2042643210213177, [0.0, 3.8666473790638757e-17])  # the last bit of a sum may go down
-@given(st.floats(1e-4, 0.5), st.lists(st.floats(-200, 200), min_size=1, max_size=20))
-def test_no_iteration_says_more_than_that_it_is_no_pause(share: float, ratios: list[float]) -> None:
-    less = Pauses(share=share).discounted(np.array(sorted(ratios)))
-    assert (less <= math.log(1 / share) + 1e-9).all()
-    assert (less <= np.maximum(np.array(sorted(ratios)), 0.0) - math.log1p(-share) + 1e-9).all()
-    assert (np.diff(less) >= -1e-12).all()
-    assert abs(Pauses(share=share).discounted(np.zeros(1))[0]) < 1e-9
 
 
 def test_lone_pauses_are_set_apart_and_counted() -> None:

@@ -1,28 +1,31 @@
-"""The test of one series is the devices' test, number by number."""
+"""The test of one series is what its densities say."""
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 
-from evenkeel.services.detector.domain import sequential_test
-from evenkeel.services.detector.domain.noise import Noise
-from evenkeel.services.detector.domain.series.evidence import SeriesEvidence
+from evenkeel.services.detector.domain.series.evidence import NUM_TESTS, SMALL_SHIFTS, SeriesEvidence
+from evenkeel.services.detector.domain.series.noise import Noise
 from evenkeel.services.detector.domain.series.pauses import Pauses
 
 SLOWER, FASTER, ONE_STEP = 15.0, 8.0, 0.36
 
 
-def by_arrays(values: list[float], noise: Noise, pauses: Pauses) -> tuple[list[bool], np.ndarray]:
+def by_densities(values: list[float], noise: Noise, pauses: Pauses) -> tuple[list[bool], np.ndarray]:
     """Decisions after each value, and the sums at the end; a side a row."""
-    sums = np.zeros((2, sequential_test.NUM_TESTS))
-    ages, decided = np.zeros(sums.shape, dtype=np.int64), []
+    sums, decided = np.zeros((2, NUM_TESTS)), []
+    low = min(max(0.06, 3 * noise.scale), 1.0)
     for value in values:
         for side, (sign, height) in enumerate(((1.0, SLOWER), (-1.0, FASTER))):
-            z, scale = np.array([sign * value]), np.array([noise.scale])
-            ratios = pauses.discounted(sequential_test.log_ratios(z, scale, noise.freedom))
-            ratios = np.minimum(ratios, ONE_STEP * height)
-            sequential_test.advance(sums[side : side + 1], ages[side : side + 1], ratios, np.array([height]))
+            z = sign * value
+            null = stats.t.logpdf(z, noise.freedom, scale=noise.scale)
+            shifted = [stats.t.logpdf(z - shift, noise.freedom, scale=noise.scale) for shift in SMALL_SHIFTS]
+            large = 0.05 * stats.cauchy.pdf(z) + (0.95 / (z * np.log(3.0 / low)) if low <= z <= 3.0 else 0.0)
+            ratios = np.array([*shifted, np.log(large)]) - null
+            less = -np.logaddexp(np.log1p(-pauses.share) - ratios, np.log(pauses.share))
+            sums[side] = np.maximum(sums[side] + np.minimum(less, ONE_STEP * height), 0.0)
         decided.append(bool(sums[0].max() >= SLOWER or sums[1].max() >= FASTER))
     return decided, sums
 
@@ -33,11 +36,11 @@ def by_arrays(values: list[float], noise: Noise, pauses: Pauses) -> tuple[list[b
     st.sampled_from([2.0, 4.0, 6.0]),
     st.floats(0.001, 0.3),
 )
-def test_it_decides_as_the_test_on_arrays_does(values: list[float], scale: float, freedom: float, share: float) -> None:
+def test_it_decides_as_the_densities_say(values: list[float], scale: float, freedom: float, share: float) -> None:
     noise, pauses = Noise(scale=scale, freedom=freedom), Pauses(share=share)
     test = SeriesEvidence()
     test.expect(noise, scale, pauses)
-    decided, sums = by_arrays(values, noise, pauses)
+    decided, sums = by_densities(values, noise, pauses)
     assert [test.advance(value, slower=SLOWER, faster=FASTER) for value in values] == decided
     assert test.highest == pytest.approx(sums.max(), abs=1e-9)
 

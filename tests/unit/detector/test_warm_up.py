@@ -13,11 +13,7 @@ MODULES = [
     if not each.name.endswith("__main__")
 ]
 # Called by others that are compiled, and so a part of them.
-INNER = {
-    *("_centre_of", "_log_ratio", "_ninetieth", "_quantile", "range_of", "_scored", "_sizes", "_sizes_of", "_spread"),
-    *("_estimate", "_leave_out", "_middle", "recentre"),
-    *("_correlation", "_tip", "advance", "between_ranks", "middle_distance", "place", "selected"),
-}
+INNER = {"_scored", "between_ranks", "middle_distance", "selected"}
 
 
 def num_compiled() -> dict[str, int]:

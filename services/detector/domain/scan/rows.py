@@ -157,9 +157,9 @@ class RowScan:
         tested = residuals.has_begun & ~self.slow
         if scan.num_frames in (0, self.num_frames):
             return
-        crossings = scan.observe(residuals.newest(1)[0], tested, tested & ~self._differs)
-        for clock, device in np.argwhere(crossings.windows):
-            self._decide(int(clock), int(device), int(crossings.windows[clock, device]))
+        windows = scan.observe(residuals.newest(1)[0], tested, tested & ~self._differs)
+        for clock, device in np.argwhere(windows):
+            self._decide(int(clock), int(device), int(windows[clock, device]))
         for clock, device in np.argwhere(self.slow):
             self._see_where_it_stands(int(clock), int(device))
         if self.num_frames % RENEWED_EVERY == 0:

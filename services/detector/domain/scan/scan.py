@@ -31,19 +31,6 @@ SUSPECTED_FOR = 16
 _NEVER = -(1 << 40)
 
 
-@dataclass(frozen=True, slots=True)
-class Crossings:
-    """What a frame decided.
-
-    Attributes:
-        windows: Frames of the shortest window of each row that crossed; 0 for none.
-        sizes: How far it is beyond what it had to exceed, as a ratio.
-    """
-
-    windows: Ints
-    sizes: Floats
-
-
 @dataclass(slots=True, eq=False)
 class Scan:
     """The scan of one table of rows: one row a clock, one column a device.
@@ -113,13 +100,16 @@ class Scan:
         self._forget(rows)
         self._renew_heights(num_learned)
 
-    def observe(self, residuals: Floats, tested: Bools, learned: Bools) -> Crossings:
+    def observe(self, residuals: Floats, tested: Bools, learned: Bools) -> Ints:
         """Takes one frame.
 
         Args:
             residuals: By row; NaN where nothing was observed, which speaks neither for nor against a row.
             tested: Rows that are healthy so far.
             learned: Of those, rows whose windows say what healthy ones look like.
+
+        Returns:
+            Frames of the shortest window of each row that crossed; 0 for none.
         """
         self.num_frames += 1
         clip = self.clips
@@ -129,19 +119,18 @@ class Scan:
         unrest = self.noise.unrest(scaled)
         if self.num_frames % FRAMES_OF_A_BASKET == 0:
             self.widths.release(self.num_frames, is_quiet=not (self.suspected & tested).any())
-        windows, sizes = np.zeros(residuals.shape, dtype=np.int64), np.zeros(residuals.shape)
+        windows = np.zeros(residuals.shape, dtype=np.int64)
         for place, sums in self._windows.push(scaled):
             means = sums / np.sqrt(LENGTHS[place] * unrest) / self._doubts[place]
             usable = self._windows.are_whole(place) & tested
             crossed = usable & (means > self._verdicts[:, place, None])
-            sizes = np.where(crossed & (windows == 0), means / self._verdicts[:, place, None], sizes)
             windows = np.where(crossed & (windows == 0), LENGTHS[place], windows)
             self._reached[place] = np.where(usable, means / self._verdicts[:, place, None], 0.0)
             strange = usable & (np.abs(means) > self._suspicions[:, place, None])
             self._suspected_at[strange] = self.num_frames
             if self.num_frames % LENGTHS[place] == 0:
                 self.widths.see(self.num_frames, place, means, usable & known & learned)
-        return Crossings(windows, sizes)
+        return windows
 
     def renew(self, residuals: Floats, tested: Bools, num_learned: Ints) -> None:
         """Learns; to be asked every ``RENEWED_EVERY`` frames.

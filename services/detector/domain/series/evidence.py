@@ -1,27 +1,33 @@
 """The sequential test of one series, towards slower and towards faster, on plain numbers.
 
-The test is that of :mod:`evenkeel.services.detector.domain.sequential_test`, its ratios discounted by the pauses among
-healthy iterations (:mod:`pauses`); arrays of one number would cost ten times as much. Not thread-safe.
+One-sided cumulative sums of log-likelihood ratios, with a budget for false alarms. Under the null an iteration is
+Student-t around 0; under the alternatives it sits around a fixed small shift, or around a shift drawn afresh from a
+log-uniform range (large ones), with 5 % of a Cauchy under it for what falls outside. Each ratio has mean 1 under the
+null, so a sum that restarts at 0 crosses ``threshold`` less often than once in exp(threshold) iterations (Lorden 1971;
+Page 1954). Ratios are discounted by the pauses among healthy iterations (:mod:`pauses`). Not thread-safe.
 """
 
 import math
 
-import numpy as np
-
-from evenkeel.services.detector.domain.noise import Noise
-from evenkeel.services.detector.domain.sequential_test import (
-    LARGEST_SHIFT,
-    NUM_TESTS,
-    SMALL_SHIFTS,
-    smallest_large,
-    student_log_density,
-)
+from evenkeel.services.detector.domain.series.noise import Noise
 from evenkeel.services.detector.domain.series.pauses import Pauses
 
+SMALL_SHIFTS = (0.045, 0.09)
+"""Shifts, in log units of time, that small lasting slowdowns are tested for."""
+
+NUM_TESTS = len(SMALL_SHIFTS) + 1
+"""Alternatives that are tested against: the small shifts and the range of large ones."""
+
+SMALLEST_LARGE_SHIFT, LARGEST_SHIFT = 0.06, 3.0
 # What one iteration may add, of the way: two slow ones decide nothing.
 _ONE_STEP_SHARE = 0.36
 _CAUCHY = 0.05 / math.pi
 _UNIFORM = 0.95
+
+
+def threshold(iterations_per_false_alarm: float) -> float:
+    """Height at which a sum decides, in nats; the operator's budget is shared among the tests."""
+    return math.log(max(iterations_per_false_alarm, 10.0) * NUM_TESTS)
 
 
 class SeriesEvidence:
@@ -49,9 +55,10 @@ class SeriesEvidence:
         freedom = noise.freedom
         self._half = (freedom + 1) / 2
         self._body = freedom * scale**2
-        self._peak = float(student_log_density(np.zeros(1), 1.0, freedom)[0]) - math.log(scale)
-        self._peak += self._half * math.log(self._body)
-        self._low = float(smallest_large(scale))
+        # Of the log density of the null, what does not depend on the residual.
+        self._peak = math.lgamma(self._half) - math.lgamma(freedom / 2) - 0.5 * math.log(freedom * math.pi)
+        self._peak += self._half * math.log(self._body) - math.log(scale)
+        self._low = min(max(SMALLEST_LARGE_SHIFT, 3.0 * scale), 1.0)
         self._uniform = _UNIFORM / math.log(LARGEST_SHIFT / self._low)
         self._share, self._rest = math.log(pauses.share), math.log1p(-pauses.share)
         # Nearer to 0 than half of the smallest shift no alternative is likelier than the null.
@@ -87,7 +94,7 @@ class SeriesEvidence:
         """Adds the evidence of one iteration to the sums of a side; the highest of them."""
         sums, ages = self._sums[side], self._ages[side]
         for test, ratio in enumerate(ratios):
-            # The logarithm of the mean of "no slowdown" and "one more pause", as in Pauses.discounted.
+            # The logarithm of the mean of "no slowdown" and "one more pause".
             low = self._rest - ratio
             high = max(low, self._share)
             less = -(high + math.log1p(math.exp(min(low, self._share) - high)))

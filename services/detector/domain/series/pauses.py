@@ -34,14 +34,6 @@ class Pauses:
 
     share: float = 0.01
 
-    def discounted(self, log_ratios: Floats) -> Floats:
-        """Log-likelihood ratios against a null under which ``share`` of the iterations look just like the alternative.
-
-        No single one is more than the logarithm of one in ``share``.
-        """
-        less: Floats = -np.logaddexp(np.log1p(-self.share) - log_ratios, np.log(self.share))
-        return less
-
 
 def set_apart(residuals: Floats) -> tuple[Floats, Pauses]:
     """Residuals without the pauses among them (NaN in their place), and how often these come.

@@ -2,11 +2,10 @@
 
 The expectation comes from the workload where it is given, else from the series' own recent past. Workloads unlike any
 before are learned and not judged. It follows slow drift, but not beyond ``LARGEST_DRIFT`` above the long run. The
-residual goes through the same sequential test as a device's, with the same budget
-(:mod:`evenkeel.services.detector.domain.series.evidence`): two slow iterations decide nothing, and where iterations
-pause now
-and then, more of them do not. After a short spell of slowness only a longer one is told: it may be another evaluation
-that nobody marked. Nor is told what is over by the time that a job has warmed up again after a restart.
+residual goes through a sequential test (:mod:`evenkeel.services.detector.domain.series.evidence`): two slow iterations
+decide nothing, and where iterations pause now and then, more of them do not. After a short spell of slowness only a
+longer one is told: it may be another evaluation that nobody marked. Nor is told what is over by the time that a job has
+warmed up again after a restart.
 """
 
 import math
@@ -15,18 +14,17 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from evenkeel.services.detector.domain import sequential_test
 from evenkeel.services.detector.domain.expectation.restarts import Restarts
-from evenkeel.services.detector.domain.level import Change, locate_change
-from evenkeel.services.detector.domain.noise import SMALLEST_SCALE, Noise, estimate
-from evenkeel.services.detector.domain.series.evidence import SeriesEvidence
+from evenkeel.services.detector.domain.series.evidence import SeriesEvidence, threshold
 from evenkeel.services.detector.domain.series.expectation import SeriesExpectation
 from evenkeel.services.detector.domain.series.finding import Iteration, SeriesVerdict, SeriesVerdictKind, evidence_of
+from evenkeel.services.detector.domain.series.level import Change, locate_change
+from evenkeel.services.detector.domain.series.noise import SMALLEST_SCALE, Noise, estimate
 from evenkeel.services.detector.domain.series.pauses import Pauses, set_apart
 from evenkeel.services.detector.domain.series.spells import Spells
+from evenkeel.services.detector.domain.series.strays import Strays
 from evenkeel.services.detector.domain.series.trend import without_trend
 from evenkeel.services.detector.domain.series.window import ROOM, WINDOW, SeriesWindow
-from evenkeel.services.detector.domain.strays import Strays
 
 Floats = npt.NDArray[np.float64]
 
@@ -71,7 +69,7 @@ class SeriesDetector:
 
     def __init__(self, job_id: str, *, iterations_per_false_alarm: float = 100_000.0) -> None:
         self.job_id = job_id
-        self._limit = sequential_test.threshold(iterations_per_false_alarm=iterations_per_false_alarm, num_ranks=1)
+        self._limit = threshold(iterations_per_false_alarm)
         self._expectation = SeriesExpectation()
         self._num_seen = 0
         self._num_observed = 0
@@ -219,7 +217,7 @@ class SeriesDetector:
         prior_scale = _PRIOR_SCALE
         if self._num_observed <= WINDOW and np.isfinite(body).any():
             prior_scale = max(_PRIOR_SCALE, 1.4826 * float(np.nanmedian(np.abs(body))))
-        return estimate(body[None, :], np.array([True]), prior_scale=prior_scale)
+        return estimate(body, prior_scale=prior_scale)
 
     def _push(self, iteration: int, residual: float) -> None:
         self._newest.push(iteration, residual, residual + self._centre - self._local)

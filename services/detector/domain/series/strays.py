@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from evenkeel.services.detector.domain.noise import block_scale
+from evenkeel.services.detector.domain.series.noise import block_scale
 
 Floats = npt.NDArray[np.float64]
 
