@@ -115,7 +115,7 @@ async def serve(settings: SchedulerSettings) -> None:
                     AssignedConsumer(
                         config, topics=list(DECODERS), offsets=store, on_change=health.witness("kafka", "consumer")
                     ),
-                    Intake(coordinator, bury=dead_letters.bury, clock=clock),
+                    Intake(coordinator, bury=dead_letters.bury),
                     decoders=DECODERS,
                     dead_letters=dead_letters,
                     metrics=metrics,

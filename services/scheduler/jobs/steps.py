@@ -22,6 +22,7 @@ from evenkeel.history.vocabulary import PlanState
 from evenkeel.layouts.rank_state import RankState
 from evenkeel.services.scheduler.domain.job_state import JobKnowledge, RankInfo
 from evenkeel.services.scheduler.domain.stuck import Stuck
+from evenkeel.services.scheduler.domain.suspicion import Suspicion
 from evenkeel.services.scheduler.jobs.job import Job, Process, TimerKey
 from evenkeel.services.scheduler.jobs.rules import Rules
 
@@ -82,6 +83,13 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
+class Probe:
+    """Answer a suspicion."""
+
+    suspicion: Suspicion
+
+
+@dataclass(frozen=True, slots=True)
 class Tell:
     """Tell the job's watchers, and count."""
 
@@ -117,7 +125,7 @@ class EndJob:
     """Finish the job, as if the fleet API had been told to."""
 
 
-Effect = SetTimer | Ask | Evict | Report | Tell | Weighed | Note | AwaitPossible | EndJob
+Effect = SetTimer | Ask | Evict | Report | Probe | Tell | Weighed | Note | AwaitPossible | EndJob
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,12 +11,11 @@ import structlog
 
 from evenkeel.history import reads
 from evenkeel.history.errors import FinishedJobError, JobConflictError, JobIdUsedError, UnknownJobError
-from evenkeel.history.records import JobRecord, RankExitRecord, RankRecord, VerdictRecord
+from evenkeel.history.records import JobRecord, RankExitRecord, RankRecord
 from evenkeel.history.vocabulary import JobState
 from evenkeel.services.common.completion import completed
 from evenkeel.services.scheduler.adapters.fleet_port import JobNews, JobView
-from evenkeel.services.scheduler.domain.profiles import JobEnded, JobProfile
-from evenkeel.services.scheduler.domain.suspicion import Suspicion
+from evenkeel.services.scheduler.jobs import events
 from evenkeel.services.scheduler.serving.faults import JobAwayError, is_fault
 from evenkeel.services.scheduler.serving.parts import JobReports, Parts
 from evenkeel.services.scheduler.serving.served_job import ServedJob
@@ -100,13 +99,13 @@ class Coordinator:
         """See :class:`evenkeel.services.scheduler.adapters.fleet_port.FleetPort`."""
         if job_id not in self._jobs and await self._has_finished(job_id):
             raise FinishedJobError(job_id)
-        await self._known(job_id).take_ranks(ranks)
+        await self._known(job_id).take(events.RanksRegistered(tuple(ranks)))
 
     async def report_exits(self, job_id: str, exits: Sequence[RankExitRecord]) -> None:
         """See :class:`evenkeel.services.scheduler.adapters.fleet_port.FleetPort`."""
         if job_id not in self._jobs and await self._has_finished(job_id):
             return
-        await self._known(job_id).take_exits(exits)
+        await self._known(job_id).take(events.ExitsReported(tuple(exits)))
 
     async def finish_job(self, job_id: str, failure: str = "") -> None:
         """See :class:`evenkeel.services.scheduler.adapters.fleet_port.FleetPort`."""
@@ -133,41 +132,22 @@ class Coordinator:
         job = self._jobs.get(job_id)
         return job is None or job.is_ready
 
-    async def take_verdicts(self, job_id: str, verdicts: Sequence[VerdictRecord]) -> None:
-        """Verdicts about one job, in order; durable on return. Those about an unknown job are dropped with a word.
+    def tell(self, job_id: str, event: events.Event) -> "asyncio.Future[None]":
+        """The detector says something of a job: done when what it leads to is durable, or nobody serves the job here.
+
+        It waits for a job that begins anew; cancelled before its turn, it never was.
 
         Raises:
-            JobFailedError: They made the job fail, or one of them did; some may be durable.
-            JobAwayError: The job begins anew just now.
+            JobFailedError: By the future: the job has failed at it twice.
         """
         job = self._jobs.get(job_id)
-        if job is None:
-            _log.warning("verdicts about a job that does not run here", job_id=job_id, verdicts=len(verdicts))
-            return
-        await job.take_verdicts(verdicts)
-
-    async def take_profile(self, profile: JobProfile) -> None:
-        """The newest profile of a job; one of an unknown job is dropped. Errors as of :meth:`take_verdicts`."""
-        job = self._jobs.get(profile.job_id)
         if job is not None:
-            await job.take_profile(profile)
-
-    async def take_end(self, end: JobEnded) -> None:
-        """All processes of a job have ended: finished soon if nobody does that. An unknown job's end is dropped.
-
-        Errors as of :meth:`take_verdicts`.
-        """
-        if end.job_id in self._jobs:
-            await self._jobs[end.job_id].take_end()
-
-    async def take_suspicion(self, suspicion: Suspicion) -> None:
-        """Probe the suspect in the background; a suspicion about an unknown job or process is dropped.
-
-        Errors as of :meth:`take_verdicts`.
-        """
-        job = self._jobs.get(suspicion.job_id)
-        if job is not None:
-            job.take_suspicion(suspicion)
+            return job.tell(event)
+        if isinstance(event, events.VerdictsTaken):
+            _log.warning("verdicts about a job that does not run here", job_id=job_id, verdicts=len(event.verdicts))
+        told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        told.set_result(None)
+        return told
 
     async def _has_finished(self, job_id: str) -> bool:
         known = await self._parts.store.read(reads.get_job, job_id)
