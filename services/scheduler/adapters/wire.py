@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, TypeVar, get_args, get_type_hints
 
 from google.protobuf.descriptor import EnumDescriptor
@@ -21,8 +21,12 @@ R = TypeVar("R")
 
 def to_proto(kind: type[M], /, *records: object, **said: Any) -> M:
     """A message: each field is what ``said`` has for it, or the first of the records that has one of this name."""
-    left = [field for field in kind.DESCRIPTOR.fields if field.name not in said]
-    return kind(**{field.name: _wire(field, _found(field.name, records)) for field in left}, **said)
+    walk: Any = _walk
+    for name, convert in walk(kind):
+        if name not in said:
+            value = _found(name, records)
+            said[name] = value if convert is None or value is None else convert(value)
+    return kind(**said)
 
 
 def from_proto(kind: type[R], message: Message, /, **said: Any) -> R:
@@ -54,21 +58,30 @@ _CONVERTERS: Mapping[type, Callable[[Any], Message]] = {
 
 
 def _found(name: str, records: tuple[object, ...]) -> Any:
-    return getattr(next((record for record in records if hasattr(record, name)), records[0]), name)
+    for record in records[:-1]:
+        if hasattr(record, name):
+            return getattr(record, name)
+    return getattr(records[-1], name)
 
 
-def _wire(field: Any, value: Any) -> Any:
+@lru_cache(maxsize=64)
+def _walk(kind: Any) -> list[tuple[str, Callable[[Any], Any] | None]]:
+    return [(field.name, _converter(field)) for field in kind.DESCRIPTOR.fields]
+
+
+def _converter(field: Any) -> Callable[[Any], Any] | None:
     if field.enum_type is not None:
-        return number_of(field.enum_type, value)
-    if field.message_type is None or value is None:
-        return value
-    items = [_message(field, item) for item in (value if isinstance(value, tuple) else (value,))]
-    return items if isinstance(value, tuple) else items[0]
+        return partial(number_of, field.enum_type)
+    if field.message_type is None:
+        return None
+    return partial(_messages, GetMessageClass(field.message_type))
 
 
-def _message(field: Any, value: Any) -> Message:
+def _messages(kind: type[Message], value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_messages(kind, one) for one in value]
     convert = _CONVERTERS.get(type(value))
-    return to_proto(GetMessageClass(field.message_type), value) if convert is None else convert(value)
+    return to_proto(kind, value) if convert is None else convert(value)
 
 
 @lru_cache(maxsize=64)

@@ -1,7 +1,7 @@
 """What a job does about an event: its new state, what the history learns, and what is to be done about it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from typing import Any
 
@@ -211,13 +211,6 @@ class Draft:
         return Step(job=self.job, save=tuple(self.save), keep=self.keep, meanwhile=meanwhile, then=then)
 
     def _tell(self, record: PlanRecord, event: PlanEventRecord) -> None:
-        status = PlanStatus(
-            plan=record,
-            state=event.state,
-            at=event.at,
-            first_iteration=event.first_iteration,
-            measured_seconds=event.measured_seconds,
-            decision=event.decision,
-            detail=event.detail,
-        )
+        said = {each.name: getattr(event, each.name) for each in fields(event) if each.name != "plan_id"}
+        status = PlanStatus(plan=record, **said)
         self.then.append(Tell(status))

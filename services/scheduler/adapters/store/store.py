@@ -217,23 +217,13 @@ async def _apply(connection: AsyncConnection, change: Change) -> bool:
             await writes.save_offsets(connection, _READER, offsets)
             return True
         case PlanRecord():
-            return await writes.record_plan(connection, change) and await _announce(connection, _proposed(change))
+            return await writes.record_plan(connection, change) and await _announce(
+                connection, PlanStatus(plan=change, state=PlanState.PROPOSED, at=change.proposed_at)
+            )
         case PlanEventRecord():
             return await writes.append_plan_event(connection, change) and await _announce_plan(connection, change)
         case RankRecord() | WorkingStateRecord():
             raise AssertionError("these are added together")
-
-
-def _proposed(plan: PlanRecord) -> PlanStatus:
-    return PlanStatus(
-        plan=plan,
-        state=PlanState.PROPOSED,
-        at=plan.proposed_at,
-        first_iteration=None,
-        measured_seconds=None,
-        decision=None,
-        detail="",
-    )
 
 
 async def _announce_plan(connection: AsyncConnection, change: PlanEventRecord) -> bool:
