@@ -1,4 +1,4 @@
-"""All jobs of this scheduler: where the fleet API, verdicts and profiles meet. Implements the fleet port.
+"""All jobs of this scheduler: where the fleet API, verdicts and profiles meet.
 
 Not covered: jobs dealt out to several schedulers. One at a time is in charge (``adapters/lease.py``).
 """
@@ -14,9 +14,9 @@ from evenkeel.history.errors import FinishedJobError, JobConflictError, JobIdUse
 from evenkeel.history.records import JobRecord, RankExitRecord, RankRecord
 from evenkeel.history.vocabulary import JobState
 from evenkeel.services.common.completion import completed
-from evenkeel.services.scheduler.adapters.fleet_port import JobNews, JobView
 from evenkeel.services.scheduler.jobs import events
 from evenkeel.services.scheduler.serving.faults import JobAwayError, is_fault
+from evenkeel.services.scheduler.serving.news import JobNews, JobView
 from evenkeel.services.scheduler.serving.parts import JobReports, Parts
 from evenkeel.services.scheduler.serving.served_job import ServedJob
 
@@ -27,7 +27,11 @@ _MOST_AT_ONCE = 25
 
 
 class Coordinator:
-    """Every unfinished job; see :class:`evenkeel.services.scheduler.adapters.fleet_port.FleetPort`."""
+    """Every unfinished job. Belongs to the event loop's thread.
+
+    Errors of what the fleet API calls: :class:`UnknownJobError`, the database's own when it is away, and
+    :class:`JobAwayError` from what changes a job that begins anew just now.
+    """
 
     def __init__(self, parts: Parts, reports: Callable[[str, str], JobReports]) -> None:
         """Keeps what it is given; does no I/O.
@@ -78,7 +82,11 @@ class Coordinator:
                 raise failure
 
     async def register_job(self, job: JobRecord) -> JobView:
-        """See :class:`evenkeel.services.scheduler.adapters.fleet_port.FleetPort`."""
+        """Make a job known, durably, before returning.
+
+        Raises:
+            JobConflictError: The id is taken by another job.
+        """
         try:
             await self._parts.store.save([job])
         except JobConflictError:
@@ -96,19 +104,28 @@ class Coordinator:
         return view
 
     async def register_ranks(self, job_id: str, ranks: Sequence[RankRecord]) -> None:
-        """See :class:`evenkeel.services.scheduler.adapters.fleet_port.FleetPort`."""
+        """Make processes of a job's ranks known, durably, all or none; idempotent by (job, rank, incarnation).
+
+        Raises:
+            FinishedJobError: The job has ended.
+            UnknownRankError: The job's layout has no such rank.
+        """
         if job_id not in self._jobs and await self._has_finished(job_id):
             raise FinishedJobError(job_id)
         await self._known(job_id).take(events.RanksRegistered(tuple(ranks)))
 
     async def report_exits(self, job_id: str, exits: Sequence[RankExitRecord]) -> None:
-        """See :class:`evenkeel.services.scheduler.adapters.fleet_port.FleetPort`."""
+        """Processes of a job's ranks have ended; durable on return, and the second report of a process is dropped.
+
+        Raises:
+            UnknownRankError: The job's layout has no such rank.
+        """
         if job_id not in self._jobs and await self._has_finished(job_id):
             return
         await self._known(job_id).take(events.ExitsReported(tuple(exits)))
 
     async def finish_job(self, job_id: str, failure: str = "") -> None:
-        """See :class:`evenkeel.services.scheduler.adapters.fleet_port.FleetPort`."""
+        """End a job; idempotent. Its watchers' iterators end. ``failure`` says why it failed; empty: it did not."""
         job = self._jobs.get(job_id)
         if job is None:
             if await self._parts.store.read(reads.get_job, job_id) is None:
@@ -119,12 +136,12 @@ class Coordinator:
         self._parts.metrics.jobs.set(len(self._jobs))
 
     def job(self, job_id: str) -> JobView | None:
-        """See :class:`evenkeel.services.scheduler.adapters.fleet_port.FleetPort`."""
+        """A job that is served here, or None for one that is unknown or finished. Never blocks."""
         job = self._jobs.get(job_id)
         return None if job is None else job.view()
 
     def watch(self, job_id: str) -> AsyncIterator[JobNews]:
-        """See :class:`evenkeel.services.scheduler.adapters.fleet_port.FleetPort`."""
+        """The job as it is, then its news until it is finished; a watcher that falls too far behind is ended."""
         return self._known(job_id).watch()
 
     def is_ready(self, job_id: str) -> bool:

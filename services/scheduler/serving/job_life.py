@@ -12,7 +12,6 @@ import structlog
 from evenkeel.history.records import JobStateRecord, VerdictRecord
 from evenkeel.history.vocabulary import JobState
 from evenkeel.layouts.rank_state import RankPhase, RankState
-from evenkeel.services.scheduler.adapters.fleet_port import JobNews, JobView
 from evenkeel.services.scheduler.adapters.store.job_document import restored_job, saved_state
 from evenkeel.services.scheduler.domain.standing import Standing
 from evenkeel.services.scheduler.jobs import events, steps
@@ -21,7 +20,7 @@ from evenkeel.services.scheduler.jobs.machine import on
 from evenkeel.services.scheduler.serving.faults import is_fault
 from evenkeel.services.scheduler.serving.job_effects import JobEffects
 from evenkeel.services.scheduler.serving.job_tasks import JobTasks
-from evenkeel.services.scheduler.serving.news import Newsroom, job_view
+from evenkeel.services.scheduler.serving.news import JobNews, JobView, Newsroom, job_view
 from evenkeel.services.scheduler.serving.parts import JobReports, Parts
 from evenkeel.services.scheduler.serving.processes import Processes
 

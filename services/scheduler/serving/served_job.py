@@ -18,7 +18,6 @@ from evenkeel.history.errors import FinishedJobError, UnknownRankError
 from evenkeel.history.records import JobRecord, StoredJob
 from evenkeel.history.vocabulary import JobState
 from evenkeel.services.common.backoff import Backoff
-from evenkeel.services.scheduler.adapters.fleet_port import JobNews, JobView
 from evenkeel.services.scheduler.adapters.store.job_document import restored_job
 from evenkeel.services.scheduler.jobs import events
 from evenkeel.services.scheduler.jobs.job import Job
@@ -26,7 +25,7 @@ from evenkeel.services.scheduler.jobs.machine import registered_job
 from evenkeel.services.scheduler.serving.faults import JobAwayError, JobFailedError, is_fault
 from evenkeel.services.scheduler.serving.job_life import JobLife, end_on_record
 from evenkeel.services.scheduler.serving.letters import Letter, Letters, joined
-from evenkeel.services.scheduler.serving.news import Newsroom
+from evenkeel.services.scheduler.serving.news import JobNews, JobView, Newsroom
 from evenkeel.services.scheduler.serving.parts import JobReports, Parts
 
 _log = structlog.get_logger(__name__)

@@ -21,7 +21,6 @@ from evenkeel.layouts.layout import Layout, uniform_layout
 from evenkeel.services.common.completion import TASK_NAME
 from evenkeel.services.common.database import create_engine
 from evenkeel.services.common.metrics import create_registry
-from evenkeel.services.scheduler.adapters.fleet_port import JobView
 from evenkeel.services.scheduler.adapters.store.store import Store
 from evenkeel.services.scheduler.dispatch.two_phase import FlightTimes
 from evenkeel.services.scheduler.domain.profiles import JobProfile
@@ -30,6 +29,7 @@ from evenkeel.services.scheduler.jobs import events
 from evenkeel.services.scheduler.metrics import SchedulerMetrics
 from evenkeel.services.scheduler.serving.coordinator import Coordinator
 from evenkeel.services.scheduler.serving.faults import JobAwayError
+from evenkeel.services.scheduler.serving.news import JobView
 from evenkeel.services.scheduler.serving.parts import Parts
 from tests.integration.scheduler.toy_job import ToyJob, ToyRank
 from tests.planner_in_thread import PlannerInThread

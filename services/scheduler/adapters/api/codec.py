@@ -16,8 +16,8 @@ from evenkeel.history.records import (
 from evenkeel.history.vocabulary import VerdictKind
 from evenkeel.layouts.codec import layout_from_proto, model_from_proto
 from evenkeel.scheduler.v1 import scheduler_pb2 as pb
-from evenkeel.services.scheduler.adapters.fleet_port import JobView
 from evenkeel.services.scheduler.adapters.wire import from_proto, to_proto
+from evenkeel.services.scheduler.serving.news import JobView
 
 
 def verdict_kind_from_proto(number: int) -> str:
