@@ -238,10 +238,10 @@ class PlanStatus:
     plan: PlanRecord
     state: PlanState
     at: datetime
-    first_iteration: int | None
-    measured_seconds: float | None
-    decision: Mapping[str, Any] | None
-    detail: str
+    first_iteration: int | None = None
+    measured_seconds: float | None = None
+    decision: Mapping[str, Any] | None = None
+    detail: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

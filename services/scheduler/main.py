@@ -38,100 +38,125 @@ GROUP = "evenkeel-scheduler"
 _WILDCARDS = ("0.0.0.0", "[::]", "")  # noqa: S104 - asked about, not bound
 
 
+class _Plumbing:
+    """What the service stands on: its database and its place in it, Kafka, and what it says of itself."""
+
+    def __init__(self, settings: SchedulerSettings) -> None:
+        self.registry, self.clock = create_registry(), SteadyClock()
+        self.health = Health("postgres", "kafka", "partitions")
+        self.postgres = Reachability("postgres", self.health.witness("postgres", "history"))
+        holder, url = uuid.uuid4().hex[:12], settings.database_url.get_secret_value()
+        self.engine = create_engine(url, application_name=f"evenkeel-scheduler/{holder}")
+        self.gate = Gate()
+        self.lease = Lease(self.engine, holder, reachability=self.postgres, on_leader=self._stand_by)
+        self.store = Store(self.engine, reachability=self.postgres, fence=self.lease.fence)
+        self.kafka = KafkaClientConfig.from_settings(settings, service=SERVICE)
+        self.kafka_metrics = KafkaMetrics(self.registry)
+        on_change = self.health.witness("kafka", "producer")
+        self.producer = KafkaProducer(self.kafka, self.kafka_metrics, on_change=on_change)
+
+    def _stand_by(self, leader: str) -> None:
+        self.gate.stand_by(leader)
+        for part in ("kafka", "partitions"):
+            self.health.report(part, ready=True, detail=f"stands by; in charge is the scheduler at {leader}")
+
+    async def close(self) -> None:
+        await self.producer.stop()
+        await self.lease.give_up()
+        await self.engine.dispose()
+
+
 async def serve(settings: SchedulerSettings) -> None:
     """Run the service until cancelled: stand by, and be in charge once nobody else is.
 
     Waits for PostgreSQL and Kafka for as long as they are away.
     """
-    registry, clock = create_registry(), SteadyClock()
-    health = Health("postgres", "kafka", "partitions")
-    holder = uuid.uuid4().hex[:12]
-    engine = create_engine(settings.database_url.get_secret_value(), application_name=f"evenkeel-scheduler/{holder}")
-    config = KafkaClientConfig.from_settings(settings, service=SERVICE)
-    metrics = KafkaMetrics(registry)
-    producer = KafkaProducer(config, metrics, on_change=health.witness("kafka", "producer"))
-    postgres = Reachability("postgres", health.witness("postgres", "history"))
-    gate = Gate()
-
-    def stand_by(leader: str) -> None:
-        gate.stand_by(leader)
-        for part in ("kafka", "partitions"):
-            health.report(part, ready=True, detail=f"stands by; in charge is the scheduler at {leader}")
-
-    lease = Lease(engine, holder, reachability=postgres, on_leader=stand_by)
-    store = Store(engine, reachability=postgres, fence=lease.fence)
-    rank_tls = RankTls.from_settings(settings)
+    plumbing, rank_tls = _Plumbing(settings), RankTls.from_settings(settings)
     planner = PlannerProcess(deadline_seconds=settings.plan_deadline_seconds)
+    health, registry, host = plumbing.health, plumbing.registry, settings.metrics_host
     try:
         async with (
-            health_server(health, registry, host=settings.metrics_host, port=settings.metrics_port) as metrics_port,
+            health_server(health, registry, host=host, port=settings.metrics_port) as metrics_port,
             asyncio.TaskGroup() as group,
         ):
-            coordinator = Coordinator(
-                Parts(
-                    store=store,
-                    metrics=SchedulerMetrics(registry),
-                    planner=planner,
-                    spawn=group.create_task,
-                    rule=DecisionRule(horizon_seconds=settings.plan_horizon_seconds, min_gain=settings.plan_min_gain),
-                    transition=TransitionCosts(
-                        group_seconds=settings.plan_group_seconds, bytes_per_second=settings.plan_bytes_per_second
-                    ),
-                    start_deadline_seconds=settings.start_deadline_seconds,
-                    leadership=lease,
-                    rank_tls=rank_tls,
-                    clock=clock,
-                ),
-                lambda job_id, job_token: JobEvents(producer, job_id, job_token, clock=clock),
-            )
+            coordinator = _coordinator(settings, plumbing, planner, group, rank_tls)
             async with (
                 fleet_server(
                     coordinator,
-                    store,
+                    plumbing.store,
                     registry,
                     address=settings.fleet_address,
                     fleet_token=settings.fleet_token.get_secret_value(),
                     tls=_tls(settings),
                     rank_tls=rank_tls,
-                    gate=gate,
-                    term=lambda: lease.term,
+                    gate=plumbing.gate,
+                    term=lambda: plumbing.lease.term,
                 ) as fleet,
                 ready_file(settings.ready_file, metrics_port=metrics_port, grpc_port=fleet.port),
             ):
                 group.create_task(planner.run())
-                await lease.acquire(_address_of(settings, fleet.port))
-                group.create_task(lease.keep())
-                health.report("partitions", ready=False, detail="loads the history")
-                await persist(coordinator.load, transient=DATABASE_AWAY, reachability=postgres)
-                gate.open()
-                group.create_task(_say_whether_serving(fleet, postgres))
-                outbox = OutboxPublisher(
-                    engine, producer, store.outbox_filled, reachability=postgres, fence=lease.fence
-                )
-                group.create_task(outbox.run())
-                await producer.start()
-                dead_letters = DeadLetters(producer, metrics, group=GROUP)
-                loop = ConsumeLoop(
-                    AssignedConsumer(
-                        config, topics=list(DECODERS), offsets=store, on_change=health.witness("kafka", "consumer")
-                    ),
-                    Intake(coordinator, bury=dead_letters.bury, clock=clock),
-                    decoders=DECODERS,
-                    dead_letters=dead_letters,
-                    metrics=metrics,
-                    worker=Worker(),
-                    # A verdict should not wait for a commit interval after a restart, nor a tick for the next poll.
-                    config=LoopConfig(checkpoint_seconds=0.2),
-                    clock=clock,
-                    on_assigned=lambda partitions: health.report(
-                        "partitions", ready=True, detail=f"{len(partitions)} partitions"
-                    ),
-                )
-                await loop.run()
+                await plumbing.lease.acquire(_address_of(settings, fleet.port))
+                group.create_task(plumbing.lease.keep())
+                await _lead(plumbing, coordinator, group, fleet)
     finally:
-        await producer.stop()
-        await lease.give_up()
-        await engine.dispose()
+        await plumbing.close()
+
+
+def _coordinator(
+    settings: SchedulerSettings,
+    plumbing: _Plumbing,
+    planner: PlannerProcess,
+    group: asyncio.TaskGroup,
+    rank_tls: RankTls | None,
+) -> Coordinator:
+    parts = Parts(
+        store=plumbing.store,
+        metrics=SchedulerMetrics(plumbing.registry),
+        planner=planner,
+        spawn=group.create_task,
+        rule=DecisionRule(horizon_seconds=settings.plan_horizon_seconds, min_gain=settings.plan_min_gain),
+        transition=TransitionCosts(
+            group_seconds=settings.plan_group_seconds, bytes_per_second=settings.plan_bytes_per_second
+        ),
+        start_deadline_seconds=settings.start_deadline_seconds,
+        leadership=plumbing.lease,
+        rank_tls=rank_tls,
+        clock=plumbing.clock,
+    )
+    return Coordinator(parts, lambda job_id, token: JobEvents(plumbing.producer, job_id, token, clock=plumbing.clock))
+
+
+async def _lead(plumbing: _Plumbing, coordinator: Coordinator, group: asyncio.TaskGroup, fleet: FleetServer) -> None:
+    """Be in charge: take the jobs up, let calls in, and read what the detector says."""
+    health, store = plumbing.health, plumbing.store
+    health.report("partitions", ready=False, detail="loads the history")
+    await persist(coordinator.load, transient=DATABASE_AWAY, reachability=plumbing.postgres)
+    plumbing.gate.open()
+    group.create_task(_say_whether_serving(fleet, plumbing.postgres))
+    outbox = OutboxPublisher(
+        plumbing.engine,
+        plumbing.producer,
+        store.outbox_filled,
+        reachability=plumbing.postgres,
+        fence=plumbing.lease.fence,
+    )
+    group.create_task(outbox.run())
+    await plumbing.producer.start()
+    dead_letters = DeadLetters(plumbing.producer, plumbing.kafka_metrics, group=GROUP)
+    on_change = health.witness("kafka", "consumer")
+    loop = ConsumeLoop(
+        AssignedConsumer(plumbing.kafka, topics=list(DECODERS), offsets=store, on_change=on_change),
+        Intake(coordinator, bury=dead_letters.bury),
+        decoders=DECODERS,
+        dead_letters=dead_letters,
+        metrics=plumbing.kafka_metrics,
+        worker=Worker(),
+        # A verdict should not wait for a commit interval after a restart, nor a tick for the next poll.
+        config=LoopConfig(checkpoint_seconds=0.2),
+        clock=plumbing.clock,
+        on_assigned=lambda partitions: health.report("partitions", ready=True, detail=f"{len(partitions)} partitions"),
+    )
+    await loop.run()
 
 
 def _address_of(settings: SchedulerSettings, port: int) -> str:

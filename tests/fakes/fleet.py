@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator, Sequence
 from evenkeel.history.errors import UnknownJobError
 from evenkeel.history.records import JobRecord, JobStateRecord, RankExitRecord, RankRecord
 from evenkeel.history.vocabulary import JobState
-from evenkeel.services.scheduler.adapters.fleet_port import JobNews, JobView
 from evenkeel.services.scheduler.adapters.store.store import Store
+from evenkeel.services.scheduler.serving.news import JobNews, JobView
 
 
 class FakeFleet:
-    """Implements :class:`evenkeel.services.scheduler.adapters.fleet_port.FleetPort`."""
+    """Stands for :class:`evenkeel.services.scheduler.serving.coordinator.Coordinator`."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

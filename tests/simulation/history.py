@@ -103,15 +103,7 @@ class MemoryHistory:
             case IncidentEventRecord():
                 return all(job.take(change) for job in self.jobs.values())
             case PlanRecord():
-                status = PlanStatus(
-                    plan=change,
-                    state=PlanState.PROPOSED,
-                    at=change.proposed_at,
-                    first_iteration=None,
-                    measured_seconds=None,
-                    decision=None,
-                    detail="",
-                )
+                status = PlanStatus(plan=change, state=PlanState.PROPOSED, at=change.proposed_at)
                 return self.plans.setdefault(change.plan_id, status) is status
             case PlanEventRecord():
                 self._enter(change.plan_id, change.state, change.at, change.decision, change.first_iteration)

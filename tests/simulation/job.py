@@ -9,11 +9,12 @@ from evenkeel.history.vocabulary import VerdictKind
 from evenkeel.layouts import copies
 from evenkeel.layouts.layout import Layout, uniform_layout
 from evenkeel.layouts.rank_state import RankPhase
-from evenkeel.services.scheduler.adapters.fleet_port import JobView
 from evenkeel.services.scheduler.adapters.store.job_document import restored_job
 from evenkeel.services.scheduler.domain.profiles import JobProfile
 from evenkeel.services.scheduler.domain.stuck import StuckReason
-from evenkeel.services.scheduler.serving.news import job_view
+from evenkeel.services.scheduler.jobs import events
+from evenkeel.services.scheduler.serving.coordinator import Coordinator
+from evenkeel.services.scheduler.serving.news import JobView, job_view
 from evenkeel.trainer_sdk.control.state import Commit
 from tests.simulation.faults import Shape
 from tests.simulation.ranks import Meeting, SimulatedRank
@@ -243,7 +244,10 @@ class SimulatedJob:
                 decided_at=self.world.now(),
             )
 
-        self.world.until_taken(lambda fleet: fleet.take_verdicts(self.job_id, [verdict()]), seconds, lambda: True)
+        async def say(fleet: Coordinator) -> None:
+            await fleet.tell(self.job_id, events.VerdictsTaken((verdict(),)))
+
+        self.world.until_taken(say, seconds, lambda: True)
 
     # ---- after a calm
 

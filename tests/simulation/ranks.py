@@ -8,7 +8,7 @@ from evenkeel.layouts.copies import Placement
 from evenkeel.layouts.layout import Layout
 from evenkeel.layouts.rank_state import EarlierState, KeptCopy, RankPhase, RankState
 from evenkeel.services.scheduler.dispatch.protocol import RankAwayError
-from evenkeel.services.scheduler.plans.coverage import uncovered_blocks
+from evenkeel.services.scheduler.dispatch.restore import uncovered_blocks
 from evenkeel.trainer_sdk.control.acceptor import Acceptor
 from evenkeel.trainer_sdk.control.cycle import RankCycle, Way, agreed_epoch
 from evenkeel.trainer_sdk.control.standing import asked_plan

@@ -9,7 +9,7 @@ from unittest import mock
 
 from evenkeel.services.scheduler.adapters.store import lease
 from evenkeel.services.scheduler.serving import processes
-from evenkeel.services.scheduler.serving.renewals import Renewals
+from evenkeel.services.scheduler.serving.served_job import ServedJob
 from tests.simulation.calls import SimulatedClient
 from tests.simulation.faults import Fault, Outcome, Scenario
 from tests.simulation.virtual_loop import VirtualLoop
@@ -26,7 +26,7 @@ def run(scenario: Scenario, faults: Iterable[Fault]) -> Outcome:
     def failed(_: object, said: Mapping[str, Any]) -> None:
         world.broken.append(f"fault: {said.get('exception') or said['message']!r}")
 
-    def job_failed(_: Renewals, where: str, doing: str, error: Exception) -> None:
+    def job_failed(_: ServedJob, doing: str, error: Exception, where: str = "task") -> None:
         world.broken.append(f"fault: the work for a job failed at {where}, {doing}: {error!r}")
 
     loop.set_exception_handler(failed)
@@ -34,7 +34,7 @@ def run(scenario: Scenario, faults: Iterable[Fault]) -> Outcome:
         # The network and the database end here: what calls ranks over gRPC, and the statements of the lease.
         stack.enter_context(mock.patch.object(processes, "RankClient", SimulatedClient))
         stack.enter_context(mock.patch.object(lease, "writes", world.leases))
-        stack.enter_context(mock.patch.object(Renewals, "failed", job_failed))
+        stack.enter_context(mock.patch.object(ServedJob, "_failed", job_failed))
         try:
             return loop.run_until_complete(world.run())
         finally:

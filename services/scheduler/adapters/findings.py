@@ -14,6 +14,7 @@ from evenkeel.planning.costs.measured.recent import RecentIteration
 from evenkeel.services.common.kafka import ConsumedRecord, RejectedRecordError
 from evenkeel.services.common.kafka.ports import Decoder
 from evenkeel.services.scheduler.adapters.api.codec import verdict_from_proto
+from evenkeel.services.scheduler.adapters.wire import from_proto
 from evenkeel.services.scheduler.domain.profiles import JobEnded, JobProfile
 from evenkeel.services.scheduler.domain.suspicion import SuspectedLink, Suspicion
 
@@ -86,39 +87,26 @@ def decode_profile(record: ConsumedRecord) -> JobProfile | JobEnded:
     # A loop that does not know what its model costs has no price: the scheduler makes one of its iterations' time.
     priced = message.seconds_per_flop != 0.0
     try:
-        recent = tuple(
-            [
-                RecentIteration(
-                    wall_seconds=one.wall_seconds,
-                    tokens=tuple(one.tokens),
-                    sums_of_squares=tuple(one.sums_of_squares),
-                )
-                for one in message.recent
-            ]
-        )
         workload = Workload(
             seconds_per_flop=message.seconds_per_flop if priced else 1.0,
             tokens=message.tokens,
             sum_of_squares=message.sum_of_squares,
             fixed_seconds=message.fixed_seconds,
             transfer_seconds=message.transfer_seconds,
-            recent=recent,
+            recent=tuple([from_proto(RecentIteration, one) for one in message.recent]),
         )
     except ValueError as error:
         raise RejectedRecordError("value", str(error)) from error
     for name in ("exchange_seconds", "gradient_seconds"):
         if not 0.0 <= getattr(message, name) < math.inf:
             raise RejectedRecordError("value", f"{name} is {getattr(message, name)}")
-    return JobProfile(
-        job_id=message.job_id,
-        iteration=message.iteration,
-        epoch=message.epoch,
+    return from_proto(
+        JobProfile,
+        message,
         workload=workload,
-        iteration_seconds=message.iteration_seconds,
-        exchange_seconds=message.exchange_seconds,
-        gradient_seconds=message.gradient_seconds,
         priced=priced,
         throughputs={t.rank: t.throughput for t in message.throughputs if math.isfinite(t.throughput)},
+        taken_at_unix_seconds=0.0,
     )
 
 
@@ -129,17 +117,8 @@ def decode_suspicion(record: ConsumedRecord) -> Suspicion:
         RejectedRecordError: It is no suspicion, or one that cannot be.
     """
     message = _message_in(record, detector_pb2.Suspicion)
-    suspicion = Suspicion(
-        job_id=message.job_id,
-        rank=message.rank,
-        incarnation=message.incarnation,
-        peer_rank=message.peer_rank,
-        peer_incarnation=message.peer_incarnation,
-        iteration=message.iteration,
-        at_unix_seconds=message.at_unix_seconds,
-        matrix_size=message.matrix_size,
-        link=_suspected_link(message.link) if message.HasField("link") else None,
-    )
+    link = from_proto(SuspectedLink, message.link) if message.HasField("link") else None
+    suspicion = from_proto(Suspicion, message, link=link)
     ranks = [rank for rank, _ in suspicion.processes]
     if min(min(process) for process in suspicion.processes) < 0 or len(set(ranks)) < len(ranks):
         raise RejectedRecordError("value", f"a suspicion about ranks {ranks}")
@@ -147,16 +126,6 @@ def decode_suspicion(record: ConsumedRecord) -> Suspicion:
     if size < 1 or not 0.0 <= message.at_unix_seconds < 1e12:
         raise RejectedRecordError("value", f"the size of the probe is {size}, at {message.at_unix_seconds}")
     return suspicion
-
-
-def _suspected_link(link: detector_pb2.SuspectedLink) -> SuspectedLink:
-    return SuspectedLink(
-        partner_rank=link.partner_rank,
-        partner_incarnation=link.partner_incarnation,
-        peer_partner_rank=link.peer_partner_rank,
-        peer_partner_incarnation=link.peer_partner_incarnation,
-        num_bytes=link.num_bytes,
-    )
 
 
 DECODERS: Mapping[str, Decoder[Finding]] = {

@@ -10,6 +10,7 @@ from evenkeel.contracts.speakers import NO_RANK, SCHEDULER_INCARNATION
 from evenkeel.contracts.topics import BATCHES
 from evenkeel.services.common.kafka.ports import Producer
 from evenkeel.services.common.kafka.records import OutgoingRecord
+from evenkeel.services.scheduler.adapters.wire import to_proto
 from evenkeel.services.scheduler.domain.suspicion import ProbeOutcome
 from evenkeel.telemetry.v2 import process_pb2 as pb
 from evenkeel.telemetry.v2.batch_pb2 import Batch
@@ -46,16 +47,7 @@ class JobEvents:
         """A suspect was probed beside a peer."""
         asked = outcome.suspicion
         event = pb.ProcessEvent(kind=pb.PROCESS_EVENT_KIND_PROBED, rank=asked.rank, incarnation=asked.incarnation)
-        event.probe.peer_rank = asked.peer_rank
-        event.probe.matrix_size = asked.matrix_size
-        event.probe.seconds = outcome.seconds
-        event.probe.peer_seconds = outcome.peer_seconds
-        event.probe.iteration = asked.iteration
-        if asked.link is not None:
-            event.probe.link.partner_rank = asked.link.partner_rank
-            event.probe.link.partner_incarnation = asked.link.partner_incarnation
-            event.probe.link.peer_partner_rank = asked.link.peer_partner_rank
-            event.probe.link.num_bytes = asked.link.num_bytes
+        event.probe.CopyFrom(to_proto(pb.ProbeReport, outcome, asked))
         await self._report(event)
 
     async def _report(self, event: pb.ProcessEvent) -> None:

@@ -106,25 +106,41 @@ def _counts(job: JobKnowledge, one: RankExitRecord) -> bool:
 
 
 def _verdict(job: JobKnowledge, accused: Sequence[RankExitRecord], at: datetime) -> VerdictRecord:
-    first, iteration = accused[0], max(job.iteration, 0)
     culprits = []
     for one in accused:
         info = job.ranks[one.rank]
         node, device = (info.node, info.device) if info.incarnation == one.incarnation else ("", "")
         culprits.append(CulpritRecord(rank=one.rank, incarnation=one.incarnation, node=node, device=device))
+    evidence = [
+        EvidenceRecord(name="exit", value=float(one.code), unit="", text=f"rank {one.rank}: {one.last_line}")
+        for one in accused
+    ]
+    first, iteration = (accused[0].rank, accused[0].incarnation), max(job.iteration, 0)
+    return own_verdict(job, VerdictKind.PROGRAM_ERROR, first, culprits, evidence, iteration=iteration, at=at)
+
+
+def own_verdict(
+    job: JobKnowledge,
+    kind: VerdictKind,
+    suspect: tuple[int, int],
+    culprits: Sequence[CulpritRecord],
+    evidence: Sequence[EvidenceRecord],
+    *,
+    iteration: int,
+    at: datetime,
+    confidence: float = 1.0,
+) -> VerdictRecord:
+    """What the scheduler itself finds of processes that are gone, with the id that the detector's would have."""
     return VerdictRecord(
-        verdict_id=verdict_id(job.job_id, VerdictKind.PROGRAM_ERROR, first.rank, first.incarnation),
+        verdict_id=verdict_id(job.job_id, kind, *suspect),
         job_id=job.job_id,
-        kind=VerdictKind.PROGRAM_ERROR,
+        kind=kind,
         culprits=tuple(culprits),
         throughput=0.0,
         throughput_margin=0.0,
-        confidence=1.0,
+        confidence=confidence,
         first_iteration=iteration,
         decided_iteration=iteration,
         decided_at=at,
-        evidence=tuple(
-            EvidenceRecord(name="exit", value=float(one.code), unit="", text=f"rank {one.rank}: {one.last_line}")
-            for one in accused
-        ),
+        evidence=tuple(evidence),
     )

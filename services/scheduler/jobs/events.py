@@ -11,6 +11,7 @@ from evenkeel.services.scheduler.dispatch.agreement import NoAgreementError
 from evenkeel.services.scheduler.dispatch.protocol import Decision, RankAwayError, RankRefusedError
 from evenkeel.services.scheduler.domain.profiles import JobProfile
 from evenkeel.services.scheduler.domain.stuck import Stuck
+from evenkeel.services.scheduler.domain.suspicion import Suspicion
 from evenkeel.services.scheduler.jobs.job import Process, TimerKey
 
 
@@ -52,6 +53,13 @@ class ProfileTaken:
 @dataclass(frozen=True, slots=True)
 class AllEnded:
     """The detector has seen all processes of the job end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Suspected:
+    """The detector suspects a device or a link, and asks for a probe."""
+
+    suspicion: Suspicion
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +154,7 @@ Event = (
     | VerdictsTaken
     | ProfileTaken
     | AllEnded
+    | Suspected
     | RankSaid
     | StreamBroken
     | Answered

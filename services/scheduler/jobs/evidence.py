@@ -15,10 +15,10 @@ done, or the detector has seen all of them end. It is finished after a while, un
 from collections.abc import Mapping
 from dataclasses import replace
 
-from evenkeel.contracts.verdict_ids import verdict_id
 from evenkeel.history.records import CulpritRecord, EvidenceRecord, VerdictRecord
 from evenkeel.history.vocabulary import PlanMode, VerdictKind
 from evenkeel.layouts.rank_state import RankPhase, RankState
+from evenkeel.services.scheduler.domain.exits import own_verdict
 from evenkeel.services.scheduler.domain.job_state import JobKnowledge
 from evenkeel.services.scheduler.jobs.events import Silence, StreamBroken
 from evenkeel.services.scheduler.jobs.job import Process, Timer, TimerKey
@@ -119,21 +119,19 @@ def verdict_on(draft: Draft, process: Process, answers: Answers) -> VerdictRecor
         f"ranks {parked} are parked, and no verdict came in {draft.moment.rules.verdict_seconds:g} s"
     )
     draft.note("no verdict on a process that is gone: deciding without", rank=rank, incarnation=incarnation)
-    return VerdictRecord(
-        verdict_id=verdict_id(known.job_id, VerdictKind.FAIL_STOP, rank, incarnation),
-        job_id=known.job_id,
-        kind=VerdictKind.FAIL_STOP,
-        culprits=tuple(
-            CulpritRecord(rank=one, incarnation=which, node=known.ranks[one].node, device=known.ranks[one].device)
-            for one, which in sorted({process, *gone})
-        ),
-        throughput=0.0,
-        throughput_margin=0.0,
+    culprits = [
+        CulpritRecord(rank=one, incarnation=which, node=known.ranks[one].node, device=known.ranks[one].device)
+        for one, which in sorted({process, *gone})
+    ]
+    return own_verdict(
+        known,
+        VerdictKind.FAIL_STOP,
+        process,
+        culprits,
+        [EvidenceRecord(name="process", value=1.0, unit="", text=text)],
+        iteration=iteration,
+        at=draft.moment.at,
         confidence=_CONFIDENCE,
-        first_iteration=iteration,
-        decided_iteration=iteration,
-        decided_at=draft.moment.at,
-        evidence=(EvidenceRecord(name="process", value=1.0, unit="", text=text),),
     )
 
 

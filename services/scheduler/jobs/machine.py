@@ -19,7 +19,9 @@ from evenkeel.services.scheduler.domain.replacements import hanging, in_their_pl
 from evenkeel.services.scheduler.domain.transitions import on_verdict
 from evenkeel.services.scheduler.jobs import events, evidence, flights, planning
 from evenkeel.services.scheduler.jobs.job import Job, Timer, counted
-from evenkeel.services.scheduler.jobs.steps import Draft, EndJob, Evict, Moment, Step, Tell
+from evenkeel.services.scheduler.jobs.steps import Draft, EndJob, Evict, Moment, Probe, Step, Tell
+
+_STALE_SUSPICION_SECONDS = 30.0
 
 
 def registered_job(record: JobRecord, salt: str) -> Job:
@@ -63,6 +65,10 @@ def _take(draft: Draft, event: events.Event) -> None:
             _profile(draft, event.profile)
         case events.AllEnded():
             evidence.all_ended(draft)
+        case events.Suspected():
+            # One from before an outage is not worth a probe.
+            if draft.moment.at.timestamp() - event.suspicion.at_unix_seconds < _STALE_SUSPICION_SECONDS:
+                draft.then.append(Probe(event.suspicion))
         case events.RankSaid():
             evidence.rank_said(draft, event.state)
         case events.StreamBroken():

@@ -15,9 +15,8 @@ from evenkeel.services.scheduler.jobs import flights
 from evenkeel.services.scheduler.jobs.events import Agreed, Applied, Event, Failed, Possible, Solved
 from evenkeel.services.scheduler.jobs.job import Question, Timer
 from evenkeel.services.scheduler.jobs.steps import Draft, Solve, Weighed
-from evenkeel.services.scheduler.plans.decision import Choice
+from evenkeel.services.scheduler.plans.decision import Choice, weigh
 from evenkeel.services.scheduler.plans.records import plan_record
-from evenkeel.services.scheduler.plans.weigh import weigh
 
 _LONGEST_SECOND_LOOK_SECONDS = 600.0
 _FIRST_RETRY_SECONDS = 0.1
@@ -171,16 +170,8 @@ def _weigh(draft: Draft, solution: Solution, mode: PlanMode, solve_seconds: floa
             draft.set_timer(Timer.SECOND_LOOK, min(seconds, _LONGEST_SECOND_LOOK_SECONDS))
             draft.job = replace(draft.job, num_second_looks=draft.job.num_second_looks + 1)
         return
-    record = plan_record(
-        known,
-        solution,
-        mode,
-        plan_id=f"{known.job_id}-{known.top_epoch + 1}-{draft.job.salt}",
-        incident_id=known.cause,
-        why=decision.reason,
-        solve_seconds=solve_seconds,
-        at=at,
-    )
+    name = f"{known.job_id}-{known.top_epoch + 1}-{draft.job.salt}"
+    record = plan_record(known, solution, mode, (name, known.cause), decision.reason, solve_seconds, at)
     flights.take_off(draft, record)
 
 
@@ -206,16 +197,8 @@ def _advise(draft: Draft, event: Solved) -> None:
     if decision.choice is Choice.KEEP:
         draft.save.append(replace(note, detail=f"{advice.text} {decision.reason}"))
         return
-    record = plan_record(
-        known,
-        event.answer,
-        mode,
-        plan_id=advice.advice_id,
-        incident_id=advice.incident_id,
-        why=decision.reason,
-        solve_seconds=event.seconds,
-        at=at,
-    )
+    ids = advice.advice_id, advice.incident_id
+    record = plan_record(known, event.answer, mode, ids, decision.reason, event.seconds, at)
     is_new, num_told = draft.job.advised != advice.advice_id, len(draft.then)
     draft.job = replace(draft.job, advised=advice.advice_id)
     draft.save.append(record)

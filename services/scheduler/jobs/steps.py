@@ -1,7 +1,7 @@
 """What a job does about an event: its new state, what the history learns, and what is to be done about it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from typing import Any
 
@@ -22,6 +22,7 @@ from evenkeel.history.vocabulary import PlanState
 from evenkeel.layouts.rank_state import RankState
 from evenkeel.services.scheduler.domain.job_state import JobKnowledge, RankInfo
 from evenkeel.services.scheduler.domain.stuck import Stuck
+from evenkeel.services.scheduler.domain.suspicion import Suspicion
 from evenkeel.services.scheduler.jobs.job import Job, Process, TimerKey
 from evenkeel.services.scheduler.jobs.rules import Rules
 
@@ -82,6 +83,13 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
+class Probe:
+    """Answer a suspicion."""
+
+    suspicion: Suspicion
+
+
+@dataclass(frozen=True, slots=True)
 class Tell:
     """Tell the job's watchers, and count."""
 
@@ -117,7 +125,7 @@ class EndJob:
     """Finish the job, as if the fleet API had been told to."""
 
 
-Effect = SetTimer | Ask | Evict | Report | Tell | Weighed | Note | AwaitPossible | EndJob
+Effect = SetTimer | Ask | Evict | Report | Probe | Tell | Weighed | Note | AwaitPossible | EndJob
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,13 +211,6 @@ class Draft:
         return Step(job=self.job, save=tuple(self.save), keep=self.keep, meanwhile=meanwhile, then=then)
 
     def _tell(self, record: PlanRecord, event: PlanEventRecord) -> None:
-        status = PlanStatus(
-            plan=record,
-            state=event.state,
-            at=event.at,
-            first_iteration=event.first_iteration,
-            measured_seconds=event.measured_seconds,
-            decision=event.decision,
-            detail=event.detail,
-        )
+        said = {each.name: getattr(event, each.name) for each in fields(event) if each.name != "plan_id"}
+        status = PlanStatus(plan=record, **said)
         self.then.append(Tell(status))

@@ -5,10 +5,13 @@ culprit within the memory: a plan for a device that flips every minute must pay 
 on the layout that it has. With someone dead there is no choice.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from evenkeel.history.vocabulary import PlanMode
 from evenkeel.planning.solution import Solution
+from evenkeel.services.scheduler.domain.flips import num_flips as flips_of
+from evenkeel.services.scheduler.domain.job_state import JobKnowledge
 
 
 class Choice(StrEnum):
@@ -73,40 +76,54 @@ def decide(
     """
     cost = solution.price.pause_seconds
     horizon = (rule.horizon_seconds if horizon_seconds is None else horizon_seconds) / 2.0 ** min(num_flips, 60)
+    gain, flips = 0.0, f" (horizon halved {num_flips} times: the device flips)" if num_flips else ""
     if forced:
-        return Decision(
-            choice=Choice.APPLY,
-            gain_seconds=horizon,
-            cost_seconds=cost,
-            horizon_seconds=horizon,
-            reason="The layout in force cannot go on.",
-        )
-    if not solution.changes:
-        return Decision(
-            choice=Choice.KEEP,
-            gain_seconds=0.0,
-            cost_seconds=0.0,
-            horizon_seconds=horizon,
-            reason="No layout is faster than the one in force.",
-        )
-    relative = 1.0 - prediction_factor * solution.predicted_seconds / solution.idle_seconds
-    relative = max(relative, solution.judged_gain)
-    gain = relative * horizon
-    if relative < rule.min_gain:
-        choice, why = (
-            Choice.KEEP,
-            f"it saves {100 * relative:.1f} % per iteration, less than {100 * rule.min_gain:.0f} %",
-        )
-    elif gain <= rule.safety * cost:
-        choice, why = Choice.KEEP, f"it saves {gain:.1f} s in {horizon:.0f} s and costs {cost:.1f} s"
+        choice, gain, reason = Choice.APPLY, horizon, "The layout in force cannot go on."
+    elif not solution.changes:
+        choice, cost, reason = Choice.KEEP, 0.0, "No layout is faster than the one in force."
     else:
-        choice, why = Choice.APPLY, f"it saves {gain:.1f} s in {horizon:.0f} s and costs {cost:.1f} s"
-    verb = "pays" if choice is Choice.APPLY else "does not pay"
-    flips = f" (horizon halved {num_flips} times: the device flips)" if num_flips else ""
+        relative = 1.0 - prediction_factor * solution.predicted_seconds / solution.idle_seconds
+        relative = max(relative, solution.judged_gain)
+        gain = relative * horizon
+        why = f"it saves {gain:.1f} s in {horizon:.0f} s and costs {cost:.1f} s"
+        if relative < rule.min_gain:
+            why = f"it saves {100 * relative:.1f} % per iteration, less than {100 * rule.min_gain:.0f} %"
+        pays = relative >= rule.min_gain and gain > rule.safety * cost
+        choice = Choice.APPLY if pays else Choice.KEEP
+        reason = f"The plan {'pays' if pays else 'does not pay'}: {why}{flips}."
     return Decision(
         choice=choice,
         gain_seconds=gain,
         cost_seconds=cost,
         horizon_seconds=horizon,
-        reason=f"The plan {verb}: {why}{flips}.",
+        reason=reason,
     )
+
+
+def weigh(
+    job: JobKnowledge, solution: Solution, mode: PlanMode, rule: DecisionRule, now_unix_seconds: float
+) -> Decision:
+    """The choice, with what the job's history says of such plans.
+
+    Args:
+        job: The job.
+        solution: What the planner found.
+        mode: How it would be applied.
+        rule: When a plan pays.
+        now_unix_seconds: Now.
+    """
+    # How far plans fell short under which micro-batches got routes, or ranks several stages, says nothing of one that
+    # ends these: it leads back to what the cost model was calibrated on, and must not be held off by that.
+    levers = [action.lever for action in solution.actions if not action.is_over]
+    # The way home leads to a layout that was measured: hindsight is about layouts that never ran.
+    is_home = solution.layout.replicas == job.home.replicas and not solution.layout.routes
+    decision = decide(
+        rule,
+        solution,
+        forced=mode is PlanMode.RECOVER or bool(job.lost),
+        num_flips=flips_of(job, now_unix_seconds),
+        horizon_seconds=job.horizon_seconds(now_unix_seconds, rule.horizon_seconds),
+        prediction_factor=1.0 if is_home else job.hindsight.factor_for(levers),
+    )
+    words = "" if is_home else job.hindsight.words(levers)
+    return replace(decision, reason=f"{decision.reason} {words}".rstrip())

@@ -17,9 +17,7 @@ def plan_record(
     job: JobKnowledge,
     solution: Solution,
     mode: PlanMode,
-    *,
-    plan_id: str,
-    incident_id: str | None,
+    ids: tuple[str, str | None],
     why: str,
     solve_seconds: float,
     at: datetime,
@@ -32,12 +30,12 @@ def plan_record(
         job: The job.
         solution: What the solver found.
         mode: How it is to be applied.
-        plan_id: Its id.
-        incident_id: What it answers.
+        ids: The plan's, and that of the incident that it answers.
         why: Why it pays.
         solve_seconds: Seconds that the solver took.
         at: Now.
     """
+    plan_id, incident_id = ids
     known = 1.0 if job.workload is not None else 0.0
     return PlanRecord(
         plan_id=plan_id,

@@ -1,4 +1,4 @@
-"""All jobs of this scheduler: where the fleet API, verdicts and profiles meet. Implements the fleet port.
+"""All jobs of this scheduler: where the fleet API, verdicts and profiles meet.
 
 Not covered: jobs dealt out to several schedulers. One at a time is in charge (``adapters/lease.py``).
 """
@@ -11,13 +11,12 @@ import structlog
 
 from evenkeel.history import reads
 from evenkeel.history.errors import FinishedJobError, JobConflictError, JobIdUsedError, UnknownJobError
-from evenkeel.history.records import JobRecord, RankExitRecord, RankRecord, VerdictRecord
+from evenkeel.history.records import JobRecord, RankExitRecord, RankRecord
 from evenkeel.history.vocabulary import JobState
 from evenkeel.services.common.completion import completed
-from evenkeel.services.scheduler.adapters.fleet_port import JobNews, JobView
-from evenkeel.services.scheduler.domain.profiles import JobEnded, JobProfile
-from evenkeel.services.scheduler.domain.suspicion import Suspicion
+from evenkeel.services.scheduler.jobs import events
 from evenkeel.services.scheduler.serving.faults import JobAwayError, is_fault
+from evenkeel.services.scheduler.serving.news import JobNews, JobView
 from evenkeel.services.scheduler.serving.parts import JobReports, Parts
 from evenkeel.services.scheduler.serving.served_job import ServedJob
 
@@ -28,7 +27,11 @@ _MOST_AT_ONCE = 25
 
 
 class Coordinator:
-    """Every unfinished job; see :class:`evenkeel.services.scheduler.adapters.fleet_port.FleetPort`."""
+    """Every unfinished job. Belongs to the event loop's thread.
+
+    Errors of what the fleet API calls: :class:`UnknownJobError`, the database's own when it is away, and
+    :class:`JobAwayError` from what changes a job that begins anew just now.
+    """
 
     def __init__(self, parts: Parts, reports: Callable[[str, str], JobReports]) -> None:
         """Keeps what it is given; does no I/O.
@@ -79,7 +82,11 @@ class Coordinator:
                 raise failure
 
     async def register_job(self, job: JobRecord) -> JobView:
-        """See :class:`evenkeel.services.scheduler.adapters.fleet_port.FleetPort`."""
+        """Make a job known, durably, before returning.
+
+        Raises:
+            JobConflictError: The id is taken by another job.
+        """
         try:
             await self._parts.store.save([job])
         except JobConflictError:
@@ -97,19 +104,28 @@ class Coordinator:
         return view
 
     async def register_ranks(self, job_id: str, ranks: Sequence[RankRecord]) -> None:
-        """See :class:`evenkeel.services.scheduler.adapters.fleet_port.FleetPort`."""
+        """Make processes of a job's ranks known, durably, all or none; idempotent by (job, rank, incarnation).
+
+        Raises:
+            FinishedJobError: The job has ended.
+            UnknownRankError: The job's layout has no such rank.
+        """
         if job_id not in self._jobs and await self._has_finished(job_id):
             raise FinishedJobError(job_id)
-        await self._known(job_id).take_ranks(ranks)
+        await self._known(job_id).take(events.RanksRegistered(tuple(ranks)))
 
     async def report_exits(self, job_id: str, exits: Sequence[RankExitRecord]) -> None:
-        """See :class:`evenkeel.services.scheduler.adapters.fleet_port.FleetPort`."""
+        """Processes of a job's ranks have ended; durable on return, and the second report of a process is dropped.
+
+        Raises:
+            UnknownRankError: The job's layout has no such rank.
+        """
         if job_id not in self._jobs and await self._has_finished(job_id):
             return
-        await self._known(job_id).take_exits(exits)
+        await self._known(job_id).take(events.ExitsReported(tuple(exits)))
 
     async def finish_job(self, job_id: str, failure: str = "") -> None:
-        """See :class:`evenkeel.services.scheduler.adapters.fleet_port.FleetPort`."""
+        """End a job; idempotent. Its watchers' iterators end. ``failure`` says why it failed; empty: it did not."""
         job = self._jobs.get(job_id)
         if job is None:
             if await self._parts.store.read(reads.get_job, job_id) is None:
@@ -120,12 +136,12 @@ class Coordinator:
         self._parts.metrics.jobs.set(len(self._jobs))
 
     def job(self, job_id: str) -> JobView | None:
-        """See :class:`evenkeel.services.scheduler.adapters.fleet_port.FleetPort`."""
+        """A job that is served here, or None for one that is unknown or finished. Never blocks."""
         job = self._jobs.get(job_id)
         return None if job is None else job.view()
 
     def watch(self, job_id: str) -> AsyncIterator[JobNews]:
-        """See :class:`evenkeel.services.scheduler.adapters.fleet_port.FleetPort`."""
+        """The job as it is, then its news until it is finished; a watcher that falls too far behind is ended."""
         return self._known(job_id).watch()
 
     def is_ready(self, job_id: str) -> bool:
@@ -133,41 +149,22 @@ class Coordinator:
         job = self._jobs.get(job_id)
         return job is None or job.is_ready
 
-    async def take_verdicts(self, job_id: str, verdicts: Sequence[VerdictRecord]) -> None:
-        """Verdicts about one job, in order; durable on return. Those about an unknown job are dropped with a word.
+    def tell(self, job_id: str, event: events.Event) -> "asyncio.Future[None]":
+        """The detector says something of a job: done when what it leads to is durable, or nobody serves the job here.
+
+        It waits for a job that begins anew; cancelled before its turn, it never was.
 
         Raises:
-            JobFailedError: They made the job fail, or one of them did; some may be durable.
-            JobAwayError: The job begins anew just now.
+            JobFailedError: By the future: the job has failed at it twice.
         """
         job = self._jobs.get(job_id)
-        if job is None:
-            _log.warning("verdicts about a job that does not run here", job_id=job_id, verdicts=len(verdicts))
-            return
-        await job.take_verdicts(verdicts)
-
-    async def take_profile(self, profile: JobProfile) -> None:
-        """The newest profile of a job; one of an unknown job is dropped. Errors as of :meth:`take_verdicts`."""
-        job = self._jobs.get(profile.job_id)
         if job is not None:
-            await job.take_profile(profile)
-
-    async def take_end(self, end: JobEnded) -> None:
-        """All processes of a job have ended: finished soon if nobody does that. An unknown job's end is dropped.
-
-        Errors as of :meth:`take_verdicts`.
-        """
-        if end.job_id in self._jobs:
-            await self._jobs[end.job_id].take_end()
-
-    async def take_suspicion(self, suspicion: Suspicion) -> None:
-        """Probe the suspect in the background; a suspicion about an unknown job or process is dropped.
-
-        Errors as of :meth:`take_verdicts`.
-        """
-        job = self._jobs.get(suspicion.job_id)
-        if job is not None:
-            job.take_suspicion(suspicion)
+            return job.tell(event)
+        if isinstance(event, events.VerdictsTaken):
+            _log.warning("verdicts about a job that does not run here", job_id=job_id, verdicts=len(event.verdicts))
+        told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        told.set_result(None)
+        return told
 
     async def _has_finished(self, job_id: str) -> bool:
         known = await self._parts.store.read(reads.get_job, job_id)

@@ -87,6 +87,8 @@ class JobEffects:
                 last = self._reporting.get(process)
                 if last is None or last.done():
                     self._reporting[process] = self._spawn(self._reports.stream_broken(*process, detail))
+            case steps.Probe(suspicion):
+                self._probe(known, suspicion)
             case steps.Weighed(choice, solve_seconds, reason):
                 metrics.solve_seconds.observe(solve_seconds)
                 metrics.decisions.labels(choice).inc()
@@ -124,8 +126,7 @@ class JobEffects:
             )
             self._flying = plan.record.plan_id, self._spawn(self._fly(plan, flight))
 
-    def probe(self, known: JobKnowledge, suspicion: Suspicion) -> None:
-        """Answer a suspicion, in the background."""
+    def _probe(self, known: JobKnowledge, suspicion: Suspicion) -> None:
         infos = [info for info in known.ranks.values() if (info.rank, info.incarnation) in suspicion.processes]
         calls = self._processes.calls(info for info in infos if info.alive)
 
@@ -133,11 +134,6 @@ class JobEffects:
             await self._prober.answer(suspicion, calls)
 
         self._spawn(answer())
-
-    def close(self) -> None:
-        """The job has ended: nothing is waited for any more."""
-        for task in self._timers.values():
-            task.cancel()
 
     async def _fire(self, key: TimerKey, seconds: float) -> None:
         await asyncio.sleep(seconds)

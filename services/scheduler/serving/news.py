@@ -2,15 +2,45 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import fields, replace
+from dataclasses import dataclass, field, fields, replace
+from datetime import datetime
 
+from evenkeel.history.records import PlanStatus, VerdictRecord
 from evenkeel.history.vocabulary import JobState
+from evenkeel.layouts.layout import Layout
+from evenkeel.layouts.model import ModelSpec
 from evenkeel.layouts.rank_state import RankState
-from evenkeel.services.scheduler.adapters.fleet_port import JobNews, JobView
-from evenkeel.services.scheduler.domain.job_state import JobKnowledge
-from evenkeel.services.scheduler.domain.standing import standing
+from evenkeel.services.scheduler.domain.job_state import JobKnowledge, RankInfo
+from evenkeel.services.scheduler.domain.standing import Standing, standing
 
 _MAX_BEHIND = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobView:
+    """One job as it is now; fields as in ``evenkeel.scheduler.v1.Job``, ranks ascending.
+
+    A rank counts as alive once it has registered, until it is gone or done.
+    """
+
+    job_id: str
+    tenant: str
+    name: str
+    model: ModelSpec
+    layout: Layout
+    epoch: int
+    state: JobState
+    registered_at: datetime
+    ranks: tuple[RankInfo, ...]
+    proportional_bound: float
+    can_reshape: bool = True
+    problem: str = ""
+    standing: Standing = field(default_factory=Standing)
+
+
+JobNews = JobView | VerdictRecord | PlanStatus
+"""What a watcher of a job gets: the job after a change, a verdict that arrived, a plan that changed state."""
+
 _AS_KNOWN = {each.name for each in fields(JobView)} - {"ranks", "problem", "standing"}
 
 

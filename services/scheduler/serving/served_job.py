@@ -1,41 +1,57 @@
-"""One job as the coordinator serves it: begun from its history, and begun anew where its work failed.
+"""One job as the coordinator serves it: one queue of what happens to it, and one writer that takes it out.
 
 What the work for one job raises is a fault of its state or of our code, and comes again with a restart of the service,
 for all jobs. So it ends this job's work only: all that is under way is stopped, and after a pause the job begins as it
 would after a restart. Ranks train on meanwhile; decided plans are finished, undecided ones are made anew.
+
+What the detector says waits for that. That at which the job failed is offered once more, alone.
 """
 
 import asyncio
+import contextlib
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import structlog
 
-from evenkeel.history.records import JobRecord, JobStateRecord, RankExitRecord, RankRecord, StoredJob, VerdictRecord
+from evenkeel.history.errors import FinishedJobError, UnknownRankError
+from evenkeel.history.records import JobRecord, StoredJob
 from evenkeel.history.vocabulary import JobState
-from evenkeel.services.scheduler.adapters.fleet_port import JobNews, JobView
-from evenkeel.services.scheduler.adapters.ranks.watch import StreamBroken
+from evenkeel.services.common.backoff import Backoff
 from evenkeel.services.scheduler.adapters.store.job_document import restored_job
-from evenkeel.services.scheduler.domain.profiles import JobProfile
-from evenkeel.services.scheduler.domain.suspicion import Suspicion
-from evenkeel.services.scheduler.jobs import events, steps
+from evenkeel.services.scheduler.jobs import events
 from evenkeel.services.scheduler.jobs.job import Job
-from evenkeel.services.scheduler.jobs.machine import on, registered_job
-from evenkeel.services.scheduler.serving.faults import JobAwayError, is_fault
-from evenkeel.services.scheduler.serving.job_task import JobTask
-from evenkeel.services.scheduler.serving.news import Newsroom
+from evenkeel.services.scheduler.jobs.machine import registered_job
+from evenkeel.services.scheduler.serving.faults import JobAwayError, JobFailedError, is_fault
+from evenkeel.services.scheduler.serving.job_life import JobLife, end_on_record
+from evenkeel.services.scheduler.serving.letters import Letter, Letters, joined
+from evenkeel.services.scheduler.serving.news import JobNews, JobView, Newsroom
 from evenkeel.services.scheduler.serving.parts import JobReports, Parts
-from evenkeel.services.scheduler.serving.processes import Processes, Spawn
-from evenkeel.services.scheduler.serving.renewals import Renewals
 
 _log = structlog.get_logger(__name__)
+
+FIRST_SECONDS = 0.2
+LONGEST_SECONDS = 300.0
+QUIET_SECONDS = 2 * LONGEST_SECONDS
+"""A job that has not failed for so long begins with the shortest pause again; longer than any pause."""
+
+_WHERE: dict[type, str] = {
+    events.Began: "begin",
+    events.VerdictsTaken: "verdict",
+    events.ProfileTaken: "profile",
+    events.AllEnded: "end",
+    events.Suspected: "suspicion",
+    events.RanksRegistered: "registration",
+    events.ExitsReported: "registration",
+    events.Finish: "finish",
+}
 
 
 class ServedJob:
     """One unfinished job. Belongs to the event loop's thread.
 
-    Errors of all ``take_`` methods and of :meth:`finish`: :class:`JobFailedError` when what was given made the job
-    fail, :class:`JobAwayError` when it begins anew just now. What they lead to is durable on return.
+    Attributes:
+        is_ready: Whether it takes everything in; False while it begins anew.
     """
 
     def __init__(
@@ -49,38 +65,33 @@ class ServedJob:
             reports: Makes, for its token, what is told of the job's broken streams and probes.
             finish: Finishes a job by its id.
         """
-        self._job_id = job_id
-        self._parts = parts
-        self._new_reports = reports
+        self.is_ready = False
+        self._job_id, self._parts, self._new_reports, self._finish = job_id, parts, reports, finish
         # One for all that begins anew: it numbers what it tells.
         self._reports: JobReports | None = None
-        self._finish = finish
         self._news = Newsroom()
-        self._renewals = Renewals(job_id, parts.metrics.failures)
-        self._renewing: asyncio.Task[None] | None = None
-        self._has_failed = False
-        self._task: JobTask | None = None
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether it takes anything in; False while it begins anew."""
-        return self._task is not None and self._renewing is None
+        self._life: JobLife | None = None
+        self._letters, self._begun = Letters(), asyncio.Event()
+        self._has_failed = self._is_over = False
+        self._failed_at_seconds = float("-inf")
+        self._pauses = Backoff(first_seconds=FIRST_SECONDS, longest_seconds=LONGEST_SECONDS)
+        self._writer: asyncio.Task[None] | None = None
 
     @property
     def state(self) -> JobState | None:
         """Its state; None while that cannot be told."""
         try:
-            return None if self._task is None else self._task.job.known.state
+            return None if self._life is None else self._life.job.known.state
         except Exception:  # whoever works with this state next says what is wrong with it
             return None
 
     def view(self) -> JobView | None:
         """The job as it is, or was before it failed; None while that cannot be told."""
         try:
-            return None if self._task is None else self._task.view()
+            return None if self._life is None else self._life.view()
         except Exception as error:
             if self.is_ready:
-                self._failed("view", "view", error)
+                self._failed("view", error, "view")
             return None
 
     def watch(self) -> AsyncIterator[JobNews]:
@@ -97,132 +108,186 @@ class ServedJob:
     def begin(self, job: JobRecord) -> None:
         """Begin with a job that has just been registered."""
         try:
-            self._task = self._task_of(registered_job(job, _salt()), 0, job.job_token)
-            self._task.put(events.Began())
+            self._take_up(registered_job(job, _salt()), 0, job.job_token)
+            self.put(events.Began())
         except Exception as error:
-            self._failed("begin", "beginning as registered", error)
+            self._failed("beginning as registered", error, "begin")
+        self._writer = self._parts.spawn(self._work(None))
 
     async def resume(self, stored: StoredJob | None = None) -> None:
         """Begin with what the history says, as at a start of the service; ``stored`` where it was read already."""
-        try:
-            await self._resume(stored)
-        except JobAwayError:  # told already
-            pass
-        except Exception as error:
-            if not is_fault(error):
-                raise
-            self._failed("begin", "going on from the history", error)
+        self._writer = self._parts.spawn(self._work(stored))
+        await self._begun.wait()
 
-    async def take_verdicts(self, verdicts: Sequence[VerdictRecord]) -> None:
-        """Verdicts of this job, in order; a plan that they need is on its way on return."""
-        await self._take(events.VerdictsTaken(tuple(verdicts)), "verdict")
+    def put(self, event: events.Event) -> None:
+        """Something of the job's own has happened; while it begins anew, it comes again by itself."""
+        if self.is_ready:
+            self._letters.add(Letter(event))
 
-    async def take_profile(self, profile: JobProfile) -> None:
-        """The job's newest profile."""
-        await self._take(events.ProfileTaken(profile), "profile")
+    def tell(self, event: events.Event) -> "asyncio.Future[None]":
+        """The detector says something: done when what it leads to is durable; :class:`JobFailedError` = set it aside.
 
-    async def take_end(self) -> None:
-        """The detector has seen all of its processes end."""
-        await self._take(events.AllEnded(), "end")
+        It waits for a job that begins anew. Cancelled before its turn, it never was.
+        """
+        return self._letters.add(Letter(event, waits=True)).done
 
-    def take_suspicion(self, suspicion: Suspicion) -> None:
-        """Probe the suspect in the background."""
-        self._ready().probe(suspicion)
-
-    async def take_ranks(self, ranks: Sequence[RankRecord]) -> None:
-        """Processes of ranks registered.
+    async def take(self, event: events.Event) -> None:
+        """Something has happened to the job; what it leads to is durable and under way on return.
 
         Raises:
-            UnknownRankError: The job's layout has no such rank.
-            FinishedJobError: The job has ended, perhaps while this waited for its turn.
+            JobFailedError: It made the job fail, which was told.
+            JobAwayError: The job begins anew just now.
+            FinishedJobError, UnknownRankError: See :func:`evenkeel.services.scheduler.jobs.machine.on`.
+            OperationalError, InterfaceError, DatabaseAwayError: Ranks register, and the database is away.
         """
-        await self._take(events.RanksRegistered(tuple(ranks)), "registration")
-
-    async def take_exits(self, exits: Sequence[RankExitRecord]) -> None:
-        """Processes of ranks have ended, as who started them saw.
-
-        Raises:
-            UnknownRankError: The job's layout has no such rank.
-        """
-        await self._take(events.ExitsReported(tuple(exits)), "registration")
+        if self._is_over or not (self.is_ready or isinstance(event, events.Finish)):
+            raise self._away()
+        await asyncio.shield(self._letters.add(Letter(event, is_asked=True)).done)
 
     async def finish(self, failure: str = "") -> None:
         """The job has ended. Of one that begins anew just now, what is open in its history ends with it."""
-        if self.is_ready:
-            await self._take(events.Finish(failure), "finish")
-            await self._retire()
-            return
-        if self._renewing is not None:
-            self._renewing.cancel()
-            await asyncio.gather(self._renewing, return_exceptions=True)
-        await self._retire()
+        if self._life is None or not self._life.job.known.finished:
+            await self.take(events.Finish(failure))
+        if self._writer is not None:
+            await asyncio.wait([self._writer])
+
+    # ---- the writer
+
+    async def _work(self, stored: StoredJob | None) -> None:
         try:
-            await self._end_on_record(failure)
-        except Exception:
-            self._has_failed = True
-            self._renewing = self._parts.spawn(self._renew())
-            raise
-        self._news.close()
+            while not self._is_over:
+                if self._has_failed:
+                    self._begun.set()
+                    await self._pause()
+                else:
+                    await self._live(stored)
+                    await self._end_life()
+                stored = None
+        finally:
+            late = None if self._is_over else self._away()
+            self.is_ready, self._is_over = False, True
+            self._begun.set()
+            self._letters.settle(lambda one: one.waits, late)
+            self._letters.settle(lambda _: True, self._away())
 
-    def _ready(self) -> JobTask:
-        if self._task is None or not self.is_ready:
-            raise JobAwayError(self._job_id)
-        return self._task
-
-    async def _take(self, event: events.Event, where: str) -> None:
-        await self._ready().take(event, where)
-
-    def _failed(self, where: str, doing: str, error: Exception) -> None:
-        self._renewals.failed(where, doing, error)
-        self._has_failed = True
-        if self._renewing is None:
-            self._renewing = self._parts.spawn(self._renew())
-
-    async def _renew(self) -> None:
-        while self._has_failed:
-            await self._retire()
-            await asyncio.sleep(self._renewals.pause_seconds())
-            self._has_failed = False
-            await self.resume()
-        self._renewing = None
-        _log.info("the job began anew", job_id=self._job_id)
-
-    async def _retire(self) -> None:
-        if self._task is not None:
-            await self._task.retire()
-
-    async def _end_on_record(self, failure: str) -> None:
-        parts, at = self._parts, self._parts.now()
-        try:
-            stored = await parts.store.load_job(self._job_id)
-            if stored is None:
+    async def _live(self, stored: StoredJob | None) -> None:
+        """Take the job up, then what happens to it, until it has ended or something of it has failed."""
+        if self._life is None or not self.is_ready:
+            try:
+                stored = stored or await self._parts.store.load_job(self._job_id)
+                if stored is None:
+                    self._is_over = True
+                    return
+                version = 0 if stored.state is None else stored.state.version
+                life = self._take_up(restored_job(stored, _salt()), version, stored.record.job_token)
+            except Exception as error:
+                if not is_fault(error):
+                    raise
+                self._failed("going on from the history", error, "begin")
                 return
-            moment = steps.Moment(at=at, states={}, rules=parts)
-            await parts.store.save_patiently(on(restored_job(stored, _salt()), events.Finish(failure), moment).save)
+            await self._step(life, [Letter(events.Began(again=True))])
+            if not self._has_failed and self._begun.is_set():
+                _log.info("the job began anew", job_id=self._job_id)
+        self._begun.set()
+        assert self._life is not None, "it has been taken up"
+        while not self._has_failed and not self._is_over:
+            if batch := self._letters.next():
+                await self._step(self._life, batch)
+                self._is_over = self._life.job.known.finished
+            else:
+                await self._letters.changed()
+
+    async def _step(self, life: JobLife, batch: list[Letter]) -> None:
+        event = joined(batch)
+        failure: Exception | None = None
+        try:
+            await life.step(event)
+        except (FinishedJobError, UnknownRankError) as error:
+            failure = error
+        except asyncio.CancelledError:
+            for letter in batch:
+                letter.settle(self._away())
+            raise
         except Exception as error:
             if not is_fault(error):
-                raise
-            _log.warning("what is open in its history stays so", job_id=self._job_id, exc_info=error)
-            detail = "the job finished while the scheduler had failed on it"
-            end = JobStateRecord(job_id=self._job_id, state=JobState.FINISHED, at=at, detail=detail)
-            await parts.store.save_patiently([end])
+                for letter in batch:
+                    letter.settle(error)
+                if not batch[0].is_asked:
+                    raise
+                return
+            self._failed(type(event).__name__, error, _WHERE.get(type(event), "task"))
+            failure = JobFailedError(self._job_id)
+        for letter in reversed(batch):
+            if failure is not None and letter.waits and not letter.is_second:
+                self._letters.offer_again(letter)
+            else:
+                letter.settle(failure)
 
-    async def _resume(self, stored: StoredJob | None) -> None:
-        stored = stored or await self._parts.store.load_job(self._job_id)
-        if stored is None:
+    def _failed(self, doing: str, error: Exception, where: str = "task") -> None:
+        if self._has_failed or self._is_over:
             return
-        version = 0 if stored.state is None else stored.state.version
-        self._task = task = self._task_of(restored_job(stored, _salt()), version, stored.record.job_token)
-        await task.take(events.Began(again=True), "begin")
+        now_seconds = self._parts.clock()
+        if now_seconds - self._failed_at_seconds > QUIET_SECONDS:
+            self._pauses.reset()
+        self._failed_at_seconds = now_seconds
+        self.is_ready, self._has_failed = False, True
+        self._parts.metrics.failures.labels(where).inc()
+        _log.error(
+            "the scheduler failed on a job, which begins anew from its history; it trains on, others are not concerned",
+            job_id=self._job_id,
+            where=where,
+            doing=doing,
+            what_to_do="report it with this traceback; records that fail again are in the dead letters",
+            exc_info=error,
+        )
+        self._letters.wake()
 
-    def _task_of(self, job: Job, version: int, token: str) -> JobTask:
-        parts = self._parts
+    async def _pause(self) -> None:
+        """Wait before the job begins anew; one that is to finish does not."""
+        self._letters.settle(lambda one: not one.waits and not isinstance(one.event, events.Finish), self._away())
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._pauses.next_seconds()):
+                while not self._letters.ends():
+                    await self._letters.changed()
+        for letter in self._letters.ends():
+            problem: Exception | None = None
+            try:
+                await end_on_record(self._job_id, self._parts, letter.event, _salt())
+            except Exception as error:
+                problem = error
+            self._letters.settle(lambda one: one is letter, problem)  # noqa: B023 - called here
+            self._is_over = self._is_over or problem is None
+        if self._is_over:
+            self._news.close()
+        self._has_failed = False
+
+    # ---- a life
+
+    def _take_up(self, job: Job, version: int, token: str) -> JobLife:
         self._reports = self._reports or self._new_reports(token)
+        self._life = JobLife(
+            job,
+            version,
+            token,
+            self._parts,
+            self._news,
+            self._reports,
+            put=self.put,
+            take=self.take,
+            failed=self._failed,
+            end=self._end,
+        )
+        self.is_ready = True
+        return self._life
 
-        def connect(broken: StreamBroken, spawn: Spawn) -> Processes:
-            return Processes(self._job_id, token, broken, spawn, parts.rank_tls, leadership=parts.leadership)
+    async def _end_life(self) -> None:
+        self.is_ready = False
+        if self._life is not None:
+            await self._life.end()
 
-        return JobTask(job, version, connect, parts, self._news, self._reports, failed=self._failed, end=self._end)
+    def _away(self) -> Exception:
+        finished = self._life is not None and self._life.job.known.finished
+        return FinishedJobError(self._job_id) if finished else JobAwayError(self._job_id)
 
     def _end(self) -> None:
         # A task of the service's: finishing the job ends the job's own.

@@ -21,14 +21,15 @@ from evenkeel.layouts.layout import Layout, uniform_layout
 from evenkeel.services.common.completion import TASK_NAME
 from evenkeel.services.common.database import create_engine
 from evenkeel.services.common.metrics import create_registry
-from evenkeel.services.scheduler.adapters.fleet_port import JobView
 from evenkeel.services.scheduler.adapters.store.store import Store
 from evenkeel.services.scheduler.dispatch.two_phase import FlightTimes
 from evenkeel.services.scheduler.domain.profiles import JobProfile
 from evenkeel.services.scheduler.domain.suspicion import ProbeOutcome
+from evenkeel.services.scheduler.jobs import events
 from evenkeel.services.scheduler.metrics import SchedulerMetrics
 from evenkeel.services.scheduler.serving.coordinator import Coordinator
 from evenkeel.services.scheduler.serving.faults import JobAwayError
+from evenkeel.services.scheduler.serving.news import JobView
 from evenkeel.services.scheduler.serving.parts import Parts
 from tests.integration.scheduler.toy_job import ToyJob, ToyRank
 from tests.planner_in_thread import PlannerInThread
@@ -104,15 +105,14 @@ class World:
 
     async def say(self, kind: VerdictKind, rank: int, *, incarnation: int = 0, throughput: float = 0.0) -> None:
         """A verdict arrives."""
-        await self.coordinator.take_verdicts(
-            self.toys.job_id, [self.verdict(kind, rank, incarnation=incarnation, throughput=throughput)]
-        )
+        verdict = self.verdict(kind, rank, incarnation=incarnation, throughput=throughput)
+        await self.coordinator.tell(self.toys.job_id, events.VerdictsTaken((verdict,)))
 
     async def say_and_plan(self, kind: VerdictKind, rank: int, *, throughput: float = 0.0) -> None:
         """A verdict arrives; the planner has answered on return, and what follows is in the history."""
         await self.say(kind, rank, throughput=throughput)
         served = self.coordinator._jobs[self.toys.job_id]
-        await self.until(lambda: served._task.job.question is None, "the planner")
+        await self.until(lambda: served._life.job.question is None, "the planner")
 
     async def patiently(self, offer: Callable[[], Awaitable[None]]) -> None:
         """As Kafka and launchers do: what a job could not take in is offered again when it is back."""
@@ -147,7 +147,7 @@ class World:
             iteration_seconds=seconds,
             throughputs={},
         )
-        await self.coordinator.take_profile(self.newest_profile)
+        await self.coordinator.tell(self.newest_profile.job_id, events.ProfileTaken(self.newest_profile))
 
     async def until(self, condition: Callable[[], object], what: str = "the condition") -> None:
         """Wait for a condition, looking often."""
@@ -189,7 +189,7 @@ class World:
         self.scheduler = new_scheduler(self.engine, **settings)
         await self.coordinator.load()
         if profiled and self.newest_profile is not None:
-            await self.coordinator.take_profile(self.newest_profile)
+            await self.coordinator.tell(self.newest_profile.job_id, events.ProfileTaken(self.newest_profile))
 
     async def steps_are_gapless(self) -> None:
         """No rank did a step twice, or left one out in a layout that counted on it."""

@@ -11,6 +11,7 @@ import pytest
 from evenkeel.history.records import VerdictRecord
 from evenkeel.history.vocabulary import JobState, VerdictKind
 from evenkeel.services.scheduler.domain.flips import FLIP_MEMORY_SECONDS
+from evenkeel.services.scheduler.jobs import events
 from tests.integration.scheduler.conftest import World
 from tests.integration.scheduler.toy_job import ToyRank
 
@@ -133,7 +134,7 @@ class Story:
     async def _tell(self) -> None:
         telling = list(self.untold)
         if telling:
-            await self.world.coordinator.take_verdicts(self.world.toys.job_id, telling)
+            await self.world.coordinator.tell(self.world.toys.job_id, events.VerdictsTaken((*telling,)))
             del self.untold[: len(telling)]
             self.told += telling
 

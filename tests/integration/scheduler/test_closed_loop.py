@@ -8,6 +8,7 @@ import pytest
 from evenkeel.history.vocabulary import JobState, PlanMode, PlanState, VerdictKind
 from evenkeel.services.scheduler.dispatch.two_phase import FlightTimes
 from evenkeel.services.scheduler.domain.flips import FLIP_MEMORY_SECONDS
+from evenkeel.services.scheduler.jobs import events
 from tests.integration.scheduler.conftest import DEADLINE_SECONDS, World
 
 pytestmark = pytest.mark.integration
@@ -54,7 +55,7 @@ async def test_a_layout_that_was_kept_for_a_restless_device_is_weighed_again_onc
     await world.restart(second_look_seconds=0.1, clock=lambda: time.time() + later_seconds)
     kinds = [VerdictKind.COMPUTE_SLOW, VerdictKind.RECOVERED] * 10 + [VerdictKind.COMPUTE_SLOW]
     verdicts = [world.verdict(kind, 3, throughput=0.5 if kind is VerdictKind.COMPUTE_SLOW else 1.0) for kind in kinds]
-    await world.coordinator.take_verdicts(world.toys.job_id, verdicts)
+    await world.coordinator.tell(world.toys.job_id, events.VerdictsTaken((*verdicts,)))
     assert await world.plans() == [], "what flips so often is not worth a plan"
     later_seconds = FLIP_MEMORY_SECONDS
     await world.until_epoch(1)
@@ -73,7 +74,7 @@ async def test_a_way_home_that_did_not_pay_for_a_restless_device_is_weighed_agai
     await world.until_epoch(1)
     kinds = [VerdictKind.RECOVERED, VerdictKind.COMPUTE_SLOW] * 10 + [VerdictKind.RECOVERED]
     verdicts = [world.verdict(kind, 3, throughput=0.5 if kind is VerdictKind.COMPUTE_SLOW else 1.0) for kind in kinds]
-    await world.coordinator.take_verdicts(world.toys.job_id, verdicts)
+    await world.coordinator.tell(world.toys.job_id, events.VerdictsTaken((*verdicts,)))
     assert len(await world.plans()) == 1, "what flips so often is not worth a plan, though everybody is well now"
     later_seconds = FLIP_MEMORY_SECONDS
     await world.until_epoch(2)
@@ -206,7 +207,7 @@ async def test_a_job_whose_profile_does_not_come_is_planned_without_it(world: Wo
 async def test_a_device_that_flipped_before_a_restart_is_not_followed_after_it(world: World) -> None:
     flips = [(VerdictKind.COMPUTE_SLOW, 0.5), (VerdictKind.RECOVERED, 1.0)] * 8
     past = [world.verdict(kind, 3, throughput=throughput) for kind, throughput in flips]
-    await world.coordinator.take_verdicts(world.toys.job_id, past)
+    await world.coordinator.tell(world.toys.job_id, events.VerdictsTaken((*past,)))
     await world.restart()
     await world.say(VerdictKind.COMPUTE_SLOW, 3, throughput=0.5)
     assert await world.plans() == [], "its horizon was halved for each flip"
@@ -230,13 +231,13 @@ async def test_a_broken_stream_is_reported_and_decides_nothing(world: World) -> 
 async def test_verdicts_that_come_twice_or_about_an_earlier_process_change_nothing(world: World) -> None:
     world.toys.ranks[5].kill()
     death = world.verdict(VerdictKind.FAIL_STOP, 5)
-    await world.coordinator.take_verdicts(world.toys.job_id, [death, death])
+    await world.coordinator.tell(world.toys.job_id, events.VerdictsTaken((death, death)))
     await world.until_epoch(1)
     newer = world.toys.replace(5)
     await world.register(newer)
     await world.say(VerdictKind.REJOINED, 5, incarnation=1)
     await world.until_epoch(2)
-    await world.coordinator.take_verdicts(world.toys.job_id, [death])
+    await world.coordinator.tell(world.toys.job_id, events.VerdictsTaken((death,)))
     await world.say(VerdictKind.FAIL_STOP, 5, incarnation=0)
     assert world.job.epoch == 2
     assert len(await world.plans()) == 2

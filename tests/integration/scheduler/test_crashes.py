@@ -7,6 +7,7 @@ import pytest
 
 from evenkeel.history.records import VerdictRecord
 from evenkeel.history.vocabulary import JobState, PlanState, VerdictKind
+from evenkeel.services.scheduler.jobs import events
 from tests.integration.scheduler.conftest import World
 
 pytestmark = pytest.mark.integration
@@ -17,13 +18,13 @@ _DECIDED = (PlanState.COMMITTED, PlanState.APPLIED, PlanState.MEASURED)
 
 async def tell_and_crash(world: World, verdict: VerdictRecord, moments: random.Random) -> None:
     """A verdict arrives, the scheduler dies somewhere on the way of what follows, and Kafka brings it again."""
-    telling = asyncio.create_task(world.coordinator.take_verdicts(world.toys.job_id, [verdict]))
+    telling = asyncio.ensure_future(world.coordinator.tell(world.toys.job_id, events.VerdictsTaken((verdict,))))
     await asyncio.sleep(moments.random() * _LONGEST_FLIGHT_SECONDS)
     telling.cancel()
     await asyncio.gather(telling, return_exceptions=True)
     await world.restart()
     # A save that was under way may arrive after the next scheduler has read: that one then begins anew.
-    await world.patiently(lambda: world.coordinator.take_verdicts(world.toys.job_id, [verdict]))
+    await world.patiently(lambda: world.coordinator.tell(world.toys.job_id, events.VerdictsTaken((verdict,))))
 
 
 async def goes_on(world: World) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from evenkeel.contracts.verdict_ids import verdict_id
 from evenkeel.history.vocabulary import PlanMode, PlanState, VerdictKind
+from evenkeel.services.scheduler.jobs import events
 from evenkeel.trainer_sdk.control.server import ControlServer
 from evenkeel.trainer_sdk.control.state import ApplyMode, Commit, Reshape
 from tests.integration.scheduler.conftest import HOME, World
@@ -33,7 +34,7 @@ async def test_a_death_that_nobody_else_tells_is_recovered_from_and_told_later_c
     # The detector is heard again: it names the same process, by the id that follows from that.
     verdict = world.verdict(VerdictKind.FAIL_STOP, 3)
     same = replace(verdict, verdict_id=verdict_id(world.toys.job_id, VerdictKind.FAIL_STOP, 3, 0))
-    await world.coordinator.take_verdicts(world.toys.job_id, [same])
+    await world.coordinator.tell(world.toys.job_id, events.VerdictsTaken((same,)))
     assert len(await world.incidents()) == 1
     assert len(await world.plans()) == 1
     await world.steps_are_gapless()

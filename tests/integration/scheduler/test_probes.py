@@ -1,10 +1,12 @@
 """A suspicion leads to one probe on the suspect and one on its peer, through the real controllers."""
 
+import time
 from dataclasses import replace
 
 import pytest
 
 from evenkeel.services.scheduler.domain.suspicion import SuspectedLink, Suspicion
+from evenkeel.services.scheduler.jobs import events
 from tests.integration.scheduler.conftest import World
 
 pytestmark = [pytest.mark.integration, pytest.mark.asyncio]
@@ -18,7 +20,7 @@ def suspicion(job_id: str, *, rank: int = 3, peer_rank: int = 1) -> Suspicion:
         peer_rank=peer_rank,
         peer_incarnation=0,
         iteration=7,
-        at_unix_seconds=0.0,
+        at_unix_seconds=time.time(),
         matrix_size=64,
     )
 
@@ -26,7 +28,7 @@ def suspicion(job_id: str, *, rank: int = 3, peer_rank: int = 1) -> Suspicion:
 async def test_suspect_and_peer_are_probed_at_an_iteration_border_and_nobody_else(world: World) -> None:
     world.toys.ranks[3].probe_seconds = 0.008
     asked = suspicion(world.toys.job_id)
-    await world.coordinator.take_suspicion(asked)
+    await world.coordinator.tell(world.toys.job_id, events.Suspected(asked))
     await world.until(lambda: world.scheduler.probes, "a probe's outcome")
     outcome = world.scheduler.probes[0]
     assert (outcome.suspicion, outcome.seconds, outcome.peer_seconds) == (asked, 0.008, 0.004)
@@ -39,7 +41,7 @@ async def test_both_ends_of_a_suspected_link_and_of_a_healthy_one_are_asked(worl
         partner_rank=6, partner_incarnation=0, peer_partner_rank=7, peer_partner_incarnation=0, num_bytes=1000
     )
     asked = replace(suspicion(world.toys.job_id, rank=2, peer_rank=3), matrix_size=0, link=link)
-    await world.coordinator.take_suspicion(asked)
+    await world.coordinator.tell(world.toys.job_id, events.Suspected(asked))
     await world.until(lambda: world.scheduler.probes, "a probe's outcome")
     outcome = world.scheduler.probes[0]
     assert (outcome.suspicion, outcome.seconds, outcome.peer_seconds) == (asked, 0.005, 0.001)
@@ -47,8 +49,10 @@ async def test_both_ends_of_a_suspected_link_and_of_a_healthy_one_are_asked(worl
 
 
 async def test_a_suspicion_about_a_process_that_is_not_there_any_more_is_dropped(world: World) -> None:
-    await world.coordinator.take_suspicion(replace(suspicion(world.toys.job_id), incarnation=5))
-    await world.coordinator.take_suspicion(suspicion("another-job"))
-    await world.coordinator.take_suspicion(suspicion(world.toys.job_id))
+    await world.coordinator.tell(
+        world.toys.job_id, events.Suspected(replace(suspicion(world.toys.job_id), incarnation=5))
+    )
+    await world.coordinator.tell("another-job", events.Suspected(suspicion("another-job")))
+    await world.coordinator.tell(world.toys.job_id, events.Suspected(suspicion(world.toys.job_id)))
     await world.until(lambda: world.scheduler.probes, "a probe's outcome")
     assert [outcome.suspicion.incarnation for outcome in world.scheduler.probes] == [0]

@@ -11,8 +11,8 @@ from sqlalchemy import text
 from evenkeel.history import reads
 from evenkeel.history.records import JobRecord, RankExitRecord
 from evenkeel.history.vocabulary import JobState, VerdictKind
-from evenkeel.services.scheduler.adapters.fleet_port import JobView
 from evenkeel.services.scheduler.domain.stuck import StuckReason
+from evenkeel.services.scheduler.serving.news import JobView
 from tests.integration.scheduler.conftest import HOME, World
 
 pytestmark = pytest.mark.integration

@@ -14,14 +14,14 @@ from evenkeel.scheduler.v1 import scheduler_pb2 as pb
 from evenkeel.services.scheduler.adapters.api.codec import (
     job_status_to_proto,
     job_to_proto,
-    number_of,
     ranks_from_request,
     verdict_from_proto,
     verdict_kind_from_proto,
     verdict_to_proto,
 )
-from evenkeel.services.scheduler.adapters.fleet_port import JobView
+from evenkeel.services.scheduler.adapters.wire import number_of
 from evenkeel.services.scheduler.domain.standing import Standing
+from evenkeel.services.scheduler.serving.news import JobView
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 COUNTS = st.integers(0, 2**31 - 1)

@@ -15,7 +15,7 @@ from evenkeel.planning.levers.balance.tensor_width import best_stage, best_width
 from evenkeel.planning.levers.sequence_mix import sizes_for
 from evenkeel.planning.levers.standby import Standby
 from evenkeel.planning.repair import EmptyStage, repaired, spread_quotas
-from evenkeel.services.scheduler.plans.coverage import uncovered_blocks
+from evenkeel.services.scheduler.dispatch.restore import uncovered_blocks
 from tests.unit.scheduler.planning_cases import situation_of
 
 speeds = st.lists(st.floats(0.1, 1.0), min_size=1, max_size=3)

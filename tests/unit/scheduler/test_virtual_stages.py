@@ -22,7 +22,7 @@ from evenkeel.planning.pipelined.virtual import bare, has_orders
 from evenkeel.planning.search.solver import solve
 from evenkeel.planning.situation import Situation
 from evenkeel.planning.solution import TIE, NoPlanError
-from evenkeel.services.scheduler.plans.coverage import uncovered_blocks
+from evenkeel.services.scheduler.dispatch.restore import uncovered_blocks
 from tests.unit.layouts.strategies import ordered_replicas
 from tests.unit.layouts.timeline import timeline_of
 from tests.unit.scheduler.planning_cases import situation_of, situations

@@ -1,18 +1,6 @@
-"""The scheduler's records to and from protobuf: what the fleet API answers and what goes to the topic of plans.
+"""The scheduler's records to and from protobuf: what the fleet API answers and what goes to the topic of plans."""
 
-Records and messages call their fields the same; what a message says in another way is given beside the record.
-"""
-
-from collections.abc import Callable, Mapping
-from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime
-from functools import lru_cache
-from typing import Any, TypeVar, get_args, get_type_hints
-
-from google.protobuf.descriptor import EnumDescriptor
-from google.protobuf.message import Message
-from google.protobuf.message_factory import GetMessageClass
-from google.protobuf.timestamp_pb2 import Timestamp
 
 from evenkeel.detector.v1 import detector_pb2
 from evenkeel.history.records import (
@@ -26,83 +14,10 @@ from evenkeel.history.records import (
     VerdictRecord,
 )
 from evenkeel.history.vocabulary import VerdictKind
-from evenkeel.layouts.codec import layout_from_proto, layout_to_proto, model_from_proto, model_to_proto
-from evenkeel.layouts.layout import Layout
-from evenkeel.layouts.model import ModelSpec
+from evenkeel.layouts.codec import layout_from_proto, model_from_proto
 from evenkeel.scheduler.v1 import scheduler_pb2 as pb
-from evenkeel.services.scheduler.adapters.fleet_port import JobView
-
-M = TypeVar("M", bound=Message)
-R = TypeVar("R")
-
-
-def to_proto(kind: type[M], /, *records: object, **said: Any) -> M:
-    """A message: each field is what ``said`` has for it, or the first of the records that has one of this name."""
-    left = [field for field in kind.DESCRIPTOR.fields if field.name not in said]
-    return kind(**{field.name: _wire(field, _found(field.name, records)) for field in left}, **said)
-
-
-def from_proto(kind: type[R], message: Message, /, **said: Any) -> R:
-    """A record: each field is what ``said`` has for it, or what the message has under this name."""
-    hashable: Any = kind
-    hints = _hints(hashable)
-    values = {name: _value(hint, getattr(message, name)) for name, hint in hints.items() if name not in said}
-    return kind(**values, **said)
-
-
-def number_of(enum: EnumDescriptor, word: str) -> int:
-    """The number of a stored word; UNSPECIFIED for a word that this version does not know."""
-    known = enum.values_by_name.get(enum.values[0].name.removesuffix("UNSPECIFIED") + word.upper())
-    return 0 if known is None else int(known.number)
-
-
-def timestamp(at: datetime) -> Timestamp:
-    """A protobuf timestamp."""
-    message = Timestamp()
-    message.FromDatetime(at.astimezone(UTC))
-    return message
-
-
-_CONVERTERS: Mapping[type, Callable[[Any], Message]] = {
-    Layout: layout_to_proto,
-    ModelSpec: model_to_proto,
-    datetime: timestamp,
-}
-
-
-def _found(name: str, records: tuple[object, ...]) -> Any:
-    return getattr(next((record for record in records if hasattr(record, name)), records[0]), name)
-
-
-def _wire(field: Any, value: Any) -> Any:
-    if field.enum_type is not None:
-        return number_of(field.enum_type, value)
-    if field.message_type is None or value is None:
-        return value
-    items = [_message(field, item) for item in (value if isinstance(value, tuple) else (value,))]
-    return items if isinstance(value, tuple) else items[0]
-
-
-def _message(field: Any, value: Any) -> Message:
-    convert = _CONVERTERS.get(type(value))
-    return to_proto(GetMessageClass(field.message_type), value) if convert is None else convert(value)
-
-
-@lru_cache(maxsize=64)
-def _hints(kind: Any) -> Mapping[str, Any]:
-    hints = get_type_hints(kind)
-    return {field.name: hints[field.name] for field in fields(kind)}
-
-
-def _value(hint: Any, value: Any) -> Any:
-    if is_dataclass(hint):
-        return from_proto(hint, value)  # type: ignore[arg-type]
-    if (items := get_args(hint)) and items[-1] is Ellipsis:
-        return tuple([_value(items[0], item) for item in value])
-    return value
-
-
-# ---- what differs
+from evenkeel.services.scheduler.adapters.wire import from_proto, to_proto
+from evenkeel.services.scheduler.serving.news import JobView
 
 
 def verdict_kind_from_proto(number: int) -> str:

@@ -18,12 +18,14 @@ from evenkeel.history.records import JobStatus, VerdictRecord
 from evenkeel.scheduler.v1 import scheduler_pb2 as pb
 from evenkeel.scheduler.v1 import scheduler_pb2_grpc as pb_grpc
 from evenkeel.services.scheduler.adapters.api import codec, requests
-from evenkeel.services.scheduler.adapters.api.codec import M
 from evenkeel.services.scheduler.adapters.api.errors import SecurityMismatchError
 from evenkeel.services.scheduler.adapters.api.explanation import explain_plan
 from evenkeel.services.scheduler.adapters.api.pages import page_of_messages
-from evenkeel.services.scheduler.adapters.fleet_port import FleetPort, HistoryPort, JobNews, JobView
 from evenkeel.services.scheduler.adapters.ranks.tls import RankTls, check_security
+from evenkeel.services.scheduler.adapters.store.store import Store
+from evenkeel.services.scheduler.adapters.wire import M
+from evenkeel.services.scheduler.serving.coordinator import Coordinator
+from evenkeel.services.scheduler.serving.news import JobNews, JobView
 
 _log = structlog.get_logger(__name__)
 
@@ -37,8 +39,8 @@ class FleetApi(pb_grpc.FleetServiceServicer):
 
     def __init__(
         self,
-        fleet: FleetPort,
-        history: HistoryPort,
+        fleet: Coordinator,
+        history: Store,
         *,
         rank_tls: RankTls | None = None,
         now: Callable[[], datetime] = _now,

@@ -133,25 +133,24 @@ def _check_layout(request: pb.RegisterJobRequest) -> None:
     layout = request.layout
     stages = [stage for replica in layout.replicas for stage in replica.stages]
     ranks = {rank for stage in stages for rank in stage.ranks}
-    if len(ranks) + len(layout.standbys) > _MAX_RANKS:
-        raise InvalidRequestError(f"layout: {len(ranks) + len(layout.standbys)} ranks, at most {_MAX_RANKS}")
-    highest = max([*ranks, *layout.standbys], default=0)
-    if highest > _MAX_RANK:
-        raise InvalidRequestError(f"layout: rank {highest}, at most {_MAX_RANK}")
+    num_ranks, highest = len(ranks) + len(layout.standbys), max([*ranks, *layout.standbys], default=0)
     widest = max((sum(stage.shares) for stage in stages), default=0)
-    if widest > _MAX_WIDTH:
-        raise InvalidRequestError(f"layout: the shares of a stage add up to {widest}, at most to {_MAX_WIDTH}")
     most = max((replica.num_micro_batches for replica in layout.replicas), default=0)
-    if most > _MAX_MICRO_BATCHES:
-        raise InvalidRequestError(f"layout.replicas.num_micro_batches {most}: at most {_MAX_MICRO_BATCHES} each")
     num_passes = sum(len(order.passes) for replica in layout.replicas for order in replica.orders)
-    if num_passes > _MAX_PASSES:
-        raise InvalidRequestError(f"layout.replicas.orders: {num_passes} passes, at most {_MAX_PASSES}")
-    if layout.schedule and layout.schedule not in SCHEDULES:
-        raise InvalidRequestError(f"layout.schedule {layout.schedule[:80]!r}: one of {', '.join(sorted(SCHEDULES))}")
-    for name in layout.schedules:
-        if name not in SCHEDULES:
-            raise InvalidRequestError(f"layout.schedules {name[:80]!r}: out of {', '.join(sorted(SCHEDULES))}")
+    for number, limit, words in (
+        (num_ranks, _MAX_RANKS, "layout: {} ranks, at most {}"),
+        (highest, _MAX_RANK, "layout: rank {}, at most {}"),
+        (widest, _MAX_WIDTH, "layout: the shares of a stage add up to {}, at most to {}"),
+        (most, _MAX_MICRO_BATCHES, "layout.replicas.num_micro_batches {}: at most {} each"),
+        (num_passes, _MAX_PASSES, "layout.replicas.orders: {} passes, at most {}"),
+    ):
+        if number > limit:
+            raise InvalidRequestError(words.format(number, limit))
+    for field, names in (("schedule", [layout.schedule] * bool(layout.schedule)), ("schedules", layout.schedules)):
+        for name in names:
+            if name not in SCHEDULES:
+                known = ", ".join(sorted(SCHEDULES))
+                raise InvalidRequestError(f"layout.{field} {name[:80]!r}: one of {known}")
     if layout.routes:
         raise InvalidRequestError(f"layout.routes: {len(layout.routes)} of them; a job begins without, plans make them")
 

@@ -19,8 +19,9 @@ from evenkeel.services.scheduler.adapters.api.fleet_api import FleetApi
 from evenkeel.services.scheduler.adapters.api.gate import Gate
 from evenkeel.services.scheduler.adapters.api.interceptor import SERVICE, FleetApiInterceptor, FleetApiMetrics
 from evenkeel.services.scheduler.adapters.api.tokens import TokenGuard
-from evenkeel.services.scheduler.adapters.fleet_port import FleetPort, HistoryPort
 from evenkeel.services.scheduler.adapters.ranks.tls import RankTls
+from evenkeel.services.scheduler.adapters.store.store import Store
+from evenkeel.services.scheduler.serving.coordinator import Coordinator
 
 _GRACE_SECONDS = 1.0
 _OPTIONS = (
@@ -62,8 +63,8 @@ class FleetServer:
 
 @contextlib.asynccontextmanager
 async def fleet_server(
-    fleet: FleetPort,
-    history: HistoryPort,
+    fleet: Coordinator,
+    history: Store,
     registry: CollectorRegistry,
     *,
     address: str,

@@ -8,7 +8,7 @@ from enum import StrEnum
 from evenkeel.history import reads
 from evenkeel.scheduler.v1 import scheduler_pb2 as pb
 from evenkeel.services.scheduler.adapters.api.errors import TokenMissingError, TokenRefusedError
-from evenkeel.services.scheduler.adapters.fleet_port import HistoryPort
+from evenkeel.services.scheduler.adapters.store.store import Store
 
 # A job's token never changes, so an entry is never stale.
 _MAX_REMEMBERED_TOKENS = 10_000
@@ -54,7 +54,7 @@ def bearer_token(metadata: Iterable[tuple[str, str | bytes]]) -> str:
 class TokenGuard:
     """Decides whether a call may go on. Belongs to the event loop's thread."""
 
-    def __init__(self, fleet_token: str, history: HistoryPort) -> None:
+    def __init__(self, fleet_token: str, history: Store) -> None:
         """Keeps what it is given; does no I/O.
 
         Args:

@@ -1,18 +1,17 @@
 """Calls to a rank's controller over gRPC, on the service's event loop."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable
-from typing import TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, TypeVar
 
 import grpc
 
 from evenkeel.control.v1 import control_pb2 as pb
 from evenkeel.control.v1 import control_pb2_grpc
-from evenkeel.history.vocabulary import PlanMode
-from evenkeel.layouts.codec import layout_to_proto
 from evenkeel.layouts.rank_codec import ballot_from_proto, rank_state_from_proto
 from evenkeel.layouts.rank_state import RankState
 from evenkeel.services.scheduler.adapters.ranks.tls import RankTls, tls_advice
+from evenkeel.services.scheduler.adapters.wire import to_proto
 from evenkeel.services.scheduler.dispatch.protocol import (
     CannotReshapeError,
     Decision,
@@ -27,7 +26,6 @@ from evenkeel.services.scheduler.dispatch.protocol import (
 from evenkeel.services.scheduler.leadership import Leadership
 
 _REFUSAL_KEY = "evenkeel-refusal-bin"
-_MODES = {PlanMode.BOUNDARY: pb.APPLY_MODE_BOUNDARY, PlanMode.RECOVER: pb.APPLY_MODE_RECOVER}
 _AWAY = frozenset(
     (
         grpc.StatusCode.UNAVAILABLE,
@@ -51,17 +49,6 @@ _OPTIONS = (
 )
 
 Answer = TypeVar("Answer")
-
-
-def _reshape_to_proto(reshape: Reshape) -> pb.Reshape:
-    return pb.Reshape(
-        job_id=reshape.job_id,
-        plan_id=reshape.plan_id,
-        epoch=reshape.epoch,
-        mode=_MODES[reshape.mode],
-        to_layout=layout_to_proto(reshape.to_layout),
-        term=reshape.term,
-    )
 
 
 class RankClient:
@@ -105,68 +92,46 @@ class RankClient:
     async def prepare(self, reshape: Reshape, timeout_seconds: float) -> RankState:
         """See :class:`~evenkeel.services.scheduler.dispatch.protocol.RankCalls`."""
         self._require_leadership()
-        request = pb.PrepareRequest(reshape=_reshape_to_proto(reshape))
-        answer = await self._answer(self._stub.Prepare(request, timeout=timeout_seconds, metadata=self._metadata))
-        return self._checked(answer.state)
+        request = pb.PrepareRequest(reshape=to_proto(pb.Reshape, reshape))
+        return self._checked((await self._answer(self._stub.Prepare, request, timeout_seconds)).state)
 
     async def commit(self, reshape: Reshape, decision: Decision, timeout_seconds: float) -> RankState:
         """See :class:`~evenkeel.services.scheduler.dispatch.protocol.RankCalls`."""
-        request = pb.CommitRequest(
-            reshape=_reshape_to_proto(reshape),
-            from_epoch=decision.from_epoch,
-            from_layout=layout_to_proto(decision.from_layout),
-            sources=decision.sources,
-            steps_applied=decision.steps_applied,
-            stand_ins=[pb.StandIn(owner=one.owner, keeper=one.keeper) for one in decision.stand_ins],
-            from_checkpoint=decision.from_checkpoint,
-        )
-        answer = await self._answer(self._stub.Commit(request, timeout=timeout_seconds, metadata=self._metadata))
-        return self._checked(answer.state)
+        request = to_proto(pb.CommitRequest, decision, reshape=to_proto(pb.Reshape, reshape), group_handles=())
+        return self._checked((await self._answer(self._stub.Commit, request, timeout_seconds)).state)
 
     async def abort(self, reshape: Reshape, timeout_seconds: float) -> RankState:
         """See :class:`~evenkeel.services.scheduler.dispatch.protocol.RankCalls`."""
         self._require_leadership()
-        request = pb.AbortRequest(job_id=self._job_id, plan_id=reshape.plan_id, epoch=reshape.epoch, term=reshape.term)
-        answer = await self._answer(self._stub.Abort(request, timeout=timeout_seconds, metadata=self._metadata))
-        return self._checked(answer.state)
+        request = to_proto(pb.AbortRequest, reshape)
+        return self._checked((await self._answer(self._stub.Abort, request, timeout_seconds)).state)
 
     async def interrupt(self, epoch: int, *, leave: bool, timeout_seconds: float) -> None:
         """See :class:`~evenkeel.services.scheduler.dispatch.protocol.RankCalls`."""
         self._require_leadership()
-        request = pb.InterruptRequest(job_id=self._job_id, epoch=epoch, leave=leave, term=self._leadership.term)
-        await self._answer(self._stub.Interrupt(request, timeout=timeout_seconds, metadata=self._metadata))
+        request = pb.InterruptRequest(epoch=epoch, leave=leave, **self._about)
+        await self._answer(self._stub.Interrupt, request, timeout_seconds)
 
     async def probe(self, matrix_size: int, repetitions: int, timeout_seconds: float) -> list[float]:
         """See :class:`~evenkeel.services.scheduler.dispatch.protocol.RankCalls`."""
-        request = pb.ProbeRequest(
-            job_id=self._job_id, matrix_size=matrix_size, repetitions=repetitions, term=self._leadership.term
-        )
+        request = pb.ProbeRequest(matrix_size=matrix_size, repetitions=repetitions, **self._about)
         return await self._probed(request, timeout_seconds)
 
     async def probe_link(self, probe: LinkProbe, timeout_seconds: float) -> list[float]:
         """See :class:`~evenkeel.services.scheduler.dispatch.protocol.RankCalls`."""
-        link = pb.LinkProbe(
-            probe_id=probe.probe_id,
-            partner_rank=probe.partner_rank,
-            num_bytes=probe.num_bytes,
-            num_ranks=probe.num_ranks,
-        )
-        request = pb.ProbeRequest(
-            job_id=self._job_id, repetitions=probe.repetitions, link=link, term=self._leadership.term
-        )
+        request = pb.ProbeRequest(repetitions=probe.repetitions, link=to_proto(pb.LinkProbe, probe), **self._about)
         return await self._probed(request, timeout_seconds)
 
     async def _probed(self, request: pb.ProbeRequest, timeout_seconds: float) -> list[float]:
-        answer = await self._answer(self._stub.Probe(request, timeout=timeout_seconds, metadata=self._metadata))
+        answer = await self._answer(self._stub.Probe, request, timeout_seconds)
         if not answer.seconds:
             raise RankRefusedError(f"rank {self.rank} at {self.address}: a probe without figures")
         return list(answer.seconds)
 
     async def status(self, timeout_seconds: float) -> RankState:
         """See :class:`~evenkeel.services.scheduler.dispatch.protocol.RankCalls`."""
-        request = pb.StatusRequest(job_id=self._job_id, term=self._leadership.term)
-        answer = await self._answer(self._stub.Status(request, timeout=timeout_seconds, metadata=self._metadata))
-        return self._checked(answer.state)
+        request = pb.StatusRequest(**self._about)
+        return self._checked((await self._answer(self._stub.Status, request, timeout_seconds)).state)
 
     async def watch(self) -> AsyncIterator[RankState]:
         """States as they change, until the stream ends or breaks.
@@ -175,9 +140,7 @@ class RankClient:
             RankAwayError: The stream broke, or could not be opened.
             RankRefusedError: The controller refuses it.
         """
-        call = self._stub.Watch(
-            pb.WatchRequest(job_id=self._job_id, term=self._leadership.term), metadata=self._metadata
-        )
+        call = self._stub.Watch(pb.WatchRequest(**self._about), metadata=self._metadata)
         try:
             async for response in call:
                 yield self._checked(response.state)
@@ -190,6 +153,10 @@ class RankClient:
         """Close the channel; calls in hand, and later ones, end with :class:`RankGoneError`."""
         self._is_closed = True
         await self._channel.close()
+
+    @property
+    def _about(self) -> dict[str, Any]:
+        return {"job_id": self._job_id, "term": self._leadership.term}
 
     @property
     def _stub(self) -> "control_pb2_grpc.RankControlServiceAsyncStub":
@@ -234,9 +201,9 @@ class RankClient:
             return StaleBallotError(ballot_from_proto(refusal.promised), text)
         return RankRefusedError(text)
 
-    async def _answer(self, call: Awaitable[Answer]) -> Answer:
+    async def _answer(self, ask: Callable[..., Awaitable[Answer]], request: object, timeout_seconds: float) -> Answer:
         try:
-            return await call
+            return await ask(request, timeout=timeout_seconds, metadata=self._metadata)
         except grpc.aio.AioRpcError as error:
             raise self._error(error) from error
         except asyncio.CancelledError:

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Concatenate
+from typing import Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
@@ -34,7 +34,6 @@ from evenkeel.services.common.backoff import Reachability, persist
 from evenkeel.services.common.database import DATABASE_AWAY, DatabaseAwayError
 from evenkeel.services.common.kafka.records import Partition
 from evenkeel.services.scheduler.adapters.api.codec import plan_to_proto
-from evenkeel.services.scheduler.adapters.fleet_port import Answer, Asked
 from evenkeel.services.scheduler.adapters.store.group_commit import GroupCommit
 from evenkeel.services.scheduler.jobs.steps import JobChange
 
@@ -53,6 +52,9 @@ Change = JobChange | OffsetsRecord
 """Anything that can be added to the history."""
 
 _READER = "scheduler"
+
+Asked = ParamSpec("Asked")
+Answer = TypeVar("Answer")
 
 
 class Store:
@@ -148,7 +150,12 @@ class Store:
         *args: Asked.args,
         **kwargs: Asked.kwargs,
     ) -> Answer:
-        """See :class:`evenkeel.services.scheduler.adapters.fleet_port.HistoryPort`."""
+        """What one of :mod:`evenkeel.history.reads` finds.
+
+        Raises:
+            OperationalError, InterfaceError, DatabaseAwayError: The database is away.
+            PageError: What is asked for is a page that cannot be.
+        """
         return await self._transaction(lambda connection: query(connection, *args, **kwargs))
 
     async def _write(self, work: Callable[[AsyncConnection], Awaitable[None]]) -> None:
@@ -217,23 +224,13 @@ async def _apply(connection: AsyncConnection, change: Change) -> bool:
             await writes.save_offsets(connection, _READER, offsets)
             return True
         case PlanRecord():
-            return await writes.record_plan(connection, change) and await _announce(connection, _proposed(change))
+            return await writes.record_plan(connection, change) and await _announce(
+                connection, PlanStatus(plan=change, state=PlanState.PROPOSED, at=change.proposed_at)
+            )
         case PlanEventRecord():
             return await writes.append_plan_event(connection, change) and await _announce_plan(connection, change)
         case RankRecord() | WorkingStateRecord():
             raise AssertionError("these are added together")
-
-
-def _proposed(plan: PlanRecord) -> PlanStatus:
-    return PlanStatus(
-        plan=plan,
-        state=PlanState.PROPOSED,
-        at=plan.proposed_at,
-        first_iteration=None,
-        measured_seconds=None,
-        decision=None,
-        detail="",
-    )
 
 
 async def _announce_plan(connection: AsyncConnection, change: PlanEventRecord) -> bool:

@@ -30,6 +30,7 @@ from evenkeel.services.common.worker import Worker
 from evenkeel.services.scheduler.adapters.findings import DECODERS
 from evenkeel.services.scheduler.adapters.intake import Intake
 from evenkeel.services.scheduler.adapters.store.store import Change, Store
+from evenkeel.services.scheduler.jobs import events
 from tests.integration.scheduler.conftest import (
     PATIENT_SECONDS,
     Scheduler,
@@ -203,7 +204,7 @@ async def test_failing_anywhere_on_the_way_of_its_plans_a_job_goes_on_and_no_ste
 
     async def say(kind: VerdictKind, rank: int, **more: float) -> None:
         verdict = bad.verdict(kind, rank, incarnation=bad.toys.ranks[rank].incarnation, **more)
-        await bad.patiently(lambda: bad.coordinator.take_verdicts(bad.toys.job_id, [verdict]))
+        await bad.patiently(lambda: bad.coordinator.tell(bad.toys.job_id, events.VerdictsTaken((verdict,))))
 
     store.trips_before = store.trips_after = now_and_then
     await say(VerdictKind.COMPUTE_SLOW, 1, throughput=0.4)

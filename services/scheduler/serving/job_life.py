@@ -1,0 +1,177 @@
+"""One job at work: carries out its steps, saves what they change, then does what follows.
+
+Clients of ranks, the plan on its way and the job's watchers follow its state. It ends with the job, or when something
+of it fails; then the job begins another one (:mod:`evenkeel.services.scheduler.serving.served_job`).
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from evenkeel.history.records import JobStateRecord, VerdictRecord
+from evenkeel.history.vocabulary import JobState
+from evenkeel.layouts.rank_state import RankPhase, RankState
+from evenkeel.services.scheduler.adapters.store.job_document import restored_job, saved_state
+from evenkeel.services.scheduler.domain.standing import Standing
+from evenkeel.services.scheduler.jobs import events, steps
+from evenkeel.services.scheduler.jobs.job import Job, counted
+from evenkeel.services.scheduler.jobs.machine import on
+from evenkeel.services.scheduler.serving.faults import is_fault
+from evenkeel.services.scheduler.serving.job_effects import JobEffects
+from evenkeel.services.scheduler.serving.job_tasks import JobTasks
+from evenkeel.services.scheduler.serving.news import JobNews, JobView, Newsroom, job_view
+from evenkeel.services.scheduler.serving.parts import JobReports, Parts
+from evenkeel.services.scheduler.serving.processes import Processes
+
+_log = structlog.get_logger(__name__)
+
+_PAUSE_SECONDS = 0.2
+"""A job's ranks change together: what they say meanwhile is told its watchers as one."""
+
+
+class JobLife:
+    """Belongs to the event loop's thread; one step at a time.
+
+    Attributes:
+        job: The job as it is.
+        processes: Its ranks' processes.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        version: int,
+        token: str,
+        parts: Parts,
+        news: Newsroom,
+        reports: JobReports,
+        *,
+        put: Callable[[events.Event], None],
+        take: Callable[[events.Event], Awaitable[None]],
+        failed: Callable[[str, Exception], None],
+        end: Callable[[], None],
+    ) -> None:
+        """Follows the job's processes; does no other I/O.
+
+        Args:
+            job: The job.
+            version: Of it in the history; 0 = as it was registered.
+            token: The job's token.
+            parts: What all jobs share.
+            news: Its watchers.
+            reports: Told of its broken streams and probes.
+            put: Takes in what its tasks and its processes tell.
+            take: Likewise; what it leads to is durable on return.
+            failed: Told what one of its tasks was doing, and what it raised.
+            end: Finishes the job, as the fleet API would.
+        """
+        self.job = self._saved = job
+        self._version, self._parts, self._news, self._put = version, parts, news, put
+        self._tasks = JobTasks(parts.spawn, failed)
+        self.processes = Processes(
+            job.known.job_id, token, self._broken, self._tasks.spawn, parts.rank_tls, leadership=parts.leadership
+        )
+        self._effects = JobEffects(self.processes, parts, reports, spawn=self._tasks.spawn, put=put, take=take, end=end)
+        self._telling: asyncio.Task[None] | None = None
+        self._told: Standing | None = None
+        self.processes.board.listeners.append(self._said)
+        self.processes.follow(counted(job.known).values())
+
+    def view(self) -> JobView:
+        """The job as it is, its ranks as they last said themselves."""
+        return job_view(self.job.known, self.processes.board.states)
+
+    async def step(self, event: events.Event) -> None:
+        """Something has happened to the job; what it leads to is durable and under way on return.
+
+        Raises:
+            FinishedJobError, UnknownRankError: See :func:`evenkeel.services.scheduler.jobs.machine.on`.
+            OperationalError, InterfaceError, DatabaseAwayError: Ranks register, and the database is away.
+        """
+        before, parts = self.job, self._parts
+        step = on(before, event, steps.Moment(at=parts.now(), states=self.processes.board.states, rules=parts))
+        for question in step.meanwhile:
+            self._effects.solve(question)
+        if step.save or step.keep:
+            # Who registers tries again by itself; everything else waits for the history.
+            is_patient = not isinstance(event, events.RanksRegistered)
+            changes = [*step.save]
+            if not step.job.known.finished:
+                changes.append(saved_state(step.job, self._saved, self._version + 1))
+            await (parts.store.save_patiently if is_patient else parts.store.save)(changes)
+            self._saved, self._version = step.job, self._version + 1
+        self.job = job = step.job
+        if job.known.ranks is not before.known.ranks or job.known.newcomers is not before.known.newcomers:
+            self.processes.follow(counted(job.known).values())
+        for effect in step.then:
+            if isinstance(effect, steps.Tell):
+                self._tell(effect.news)
+            else:
+                self._effects.do(job.known, effect)
+        self._effects.fly(job)
+        if job.known is not before.known:
+            self._news.publish(self.view())
+        if job.known.finished:
+            self._news.close()
+
+    async def end(self) -> None:
+        """On return nothing of it is under way."""
+        await self._tasks.end()
+        self.processes.close()
+
+    def _tell(self, news: JobNews) -> None:
+        if isinstance(news, VerdictRecord):
+            self._parts.metrics.verdicts.labels(str(news.kind)).inc()
+        elif not isinstance(news, JobView):
+            record, state = news.plan, news.state.value
+            seconds = max(0.0, news.at.timestamp() - record.proposed_at.timestamp())
+            self._parts.metrics.phase_seconds.labels(state).observe(seconds)
+            self._parts.metrics.plans.labels(record.mode.value, state).inc()
+            _log.info(
+                "plan",
+                job_id=record.job_id,
+                plan_id=record.plan_id,
+                state=state,
+                mode=record.mode.value,
+                epoch=record.epoch,
+                seconds_since_proposed=round(seconds, 4),
+                detail=news.detail,
+            )
+        self._news.publish(news)
+
+    # ---- what ranks say
+
+    def _broken(self, rank: int, incarnation: int, detail: str) -> None:
+        self._put(events.StreamBroken((rank, incarnation), detail))
+
+    def _said(self, state: RankState) -> None:
+        if state.phase in (RankPhase.PARKED, RankPhase.FINISHED):
+            self._put(events.RankSaid(state))
+        if self._telling is None or self._telling.done():
+            self._telling = self._tasks.spawn(self._tell_standing())
+
+    async def _tell_standing(self) -> None:
+        """Watchers see what a job's ranks do, also when nothing else of it has changed."""
+        await asyncio.sleep(_PAUSE_SECONDS)
+        view = self.view()
+        if view.standing != self._told and not self.job.known.finished:
+            self._told = view.standing
+            self._news.publish(view)
+
+
+async def end_on_record(job_id: str, parts: Parts, finish: events.Event, salt: str) -> None:
+    """A job ends that has no life just now: what is open in its history ends with it, where that can be read."""
+    at = parts.now()
+    try:
+        stored = await parts.store.load_job(job_id)
+        if stored is not None:
+            moment = steps.Moment(at=at, states={}, rules=parts)
+            await parts.store.save_patiently(on(restored_job(stored, salt), finish, moment).save)
+    except Exception as error:
+        if not is_fault(error):
+            raise
+        _log.warning("what is open in its history stays so", job_id=job_id, exc_info=error)
+        detail = "the job finished while the scheduler had failed on it"
+        end = JobStateRecord(job_id=job_id, state=JobState.FINISHED, at=at, detail=detail)
+        await parts.store.save_patiently([end])
