@@ -10,5 +10,5 @@ from evenkeel.planning.solution import Solution
 class PlannerInThread:
     """The same answers, out of this process."""
 
-    async def solve(self, situation: Situation) -> Solution:
+    async def solve(self, situation: Situation, *, is_urgent: bool = False) -> Solution:
         return await asyncio.to_thread(solve, situation)

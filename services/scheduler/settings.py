@@ -35,8 +35,8 @@ class SchedulerSettings(ServiceSettings, DatabaseSettings, FleetApiSettings, Ran
         default=10.0,
         gt=0.0,
         le=3600.0,
-        description="how long the planner may take; after that those that are left go on as they are, and it is begun "
-        "anew",
+        description="how much of a processor the planner may take for an answer, then it is begun anew; after a death "
+        "those that are left wait no longer than that by the clock, then go on as they are until it answers",
         examples=["10"],
     )
     plan_group_seconds: float = Field(

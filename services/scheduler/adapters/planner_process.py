@@ -1,7 +1,8 @@
 """The planner as a child of the scheduler: its compiler and its memory are its own, and so is its death.
 
-It is asked one question at a time, by the document that ``evenkeel plan`` reads. One that ends is begun anew; one that
-is ready and does not answer in time is killed. Whoever asked learns of both at once.
+It is asked one question at a time, by the document that ``evenkeel plan`` reads. One that ends is begun anew. Its time
+for an answer is counted by its own processor clock, so a busy machine makes it late and does not kill it; one that has
+used it up, or does nothing, is killed. Whoever asked learns of it at once, and may stop waiting before.
 """
 
 import asyncio
@@ -10,6 +11,7 @@ import json
 import os
 import signal
 import sys
+import time
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Sequence
 
@@ -24,6 +26,8 @@ from evenkeel.services.common.backoff import Backoff
 _log = structlog.get_logger(__name__)
 
 _LONGEST_LINE_BYTES = 2**30
+_IDLE_SHARE = 0.001
+"""Of its time: one that used less of a processor meanwhile is stopped, or waits for something."""
 
 
 class PlannerAwayError(Exception):
@@ -34,7 +38,7 @@ class PlannerProcess:
     """Belongs to the event loop's thread.
 
     Args:
-        deadline_seconds: How long an answer may take.
+        deadline_seconds: How much of a processor an answer may take.
         command: What is started.
     """
 
@@ -78,16 +82,23 @@ class PlannerProcess:
             _log.warning("the planner's process ended, another one begins", exit_code=ended)
             await asyncio.sleep(backoff.next_seconds())
 
-    async def solve(self, situation: Situation) -> Solution:
+    async def solve(self, situation: Situation, *, is_urgent: bool = False) -> Solution:
         """The planner's answer.
+
+        Args:
+            situation: What is asked about.
+            is_urgent: Nobody waits longer than the deadline by the wall, whatever the planner is doing.
 
         Raises:
             NoPlanError: Nothing can be made of the live ranks.
             PlannerAwayError: There is no planner, it ended, took too long, or tripped over this question.
         """
         question = await asyncio.to_thread(_written, situation)
-        async with self._turn:
-            answer = await self._ask(question)
+        try:
+            async with asyncio.timeout(self._deadline_seconds if is_urgent else None), self._turn:
+                answer = await self._ask(question)
+        except TimeoutError:
+            raise PlannerAwayError(f"the planner did not answer in {self._deadline_seconds:g} s") from None
         return await asyncio.to_thread(_read, answer)
 
     async def _ask(self, question: bytes) -> bytes:
@@ -97,18 +108,25 @@ class PlannerProcess:
         self._number += 1
         self._answer = asyncio.get_running_loop().create_future()
         try:
-            async with asyncio.timeout(self._deadline_seconds):
-                child.stdin.write(b"%d %b\n" % (self._number, question))
-                with contextlib.suppress(ConnectionError):  # it ends, which is heard of
-                    await child.stdin.drain()
-                return await self._answer
-        except TimeoutError:
-            # One that is still compiling has not begun with the question.
-            if self._is_ready and child.returncode is None:
-                child.kill()
-            raise PlannerAwayError(f"the planner did not answer in {self._deadline_seconds:g} s") from None
+            child.stdin.write(b"%d %b\n" % (self._number, question))
+            with contextlib.suppress(ConnectionError):  # it ends, which is heard of
+                await child.stdin.drain()
+            return await self._answered(child, self._answer)
         finally:
             self._answer = None
+
+    async def _answered(self, child: Process, answer: asyncio.Future[bytes]) -> bytes:
+        began = before = _processor_seconds(child.pid)
+        while not (await asyncio.wait({answer}, timeout=self._deadline_seconds))[0]:
+            now = _processor_seconds(child.pid)
+            is_idle = now - before < _IDLE_SHARE * self._deadline_seconds
+            # One that is still compiling has not begun with the question.
+            if is_idle or (self._is_ready and now - began >= self._deadline_seconds):
+                if child.returncode is None:
+                    child.kill()
+                raise PlannerAwayError(f"the planner had {self._deadline_seconds:g} s of a processor, or did nothing")
+            began, before = (began if self._is_ready else now), now
+        return answer.result()
 
     def _heard(self, line: bytes) -> None:
         number, _, answer = line.partition(b" ")
@@ -117,6 +135,16 @@ class PlannerProcess:
             _log.info("the planner is ready", seconds=json.loads(answer)["ready_seconds"])
         elif self._answer is not None and not self._answer.done() and int(number) == self._number:
             self._answer.set_result(answer)
+
+
+def _processor_seconds(pid: int) -> float:
+    """What a process has used of processors; where Linux does not say it, the wall clock."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+    except OSError:
+        return time.monotonic()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _written(situation: Situation) -> bytes:

@@ -111,7 +111,7 @@ def _ask(draft: Draft, need: PlanNeed) -> None:
         return
     number = draft.job.num_questions + 1
     draft.job = replace(draft.job, question=Question(number=number, need=need, about=about), num_questions=number)
-    draft.meanwhile.append(Solve(number, known))
+    draft.meanwhile.append(Solve(number, known, need is PlanNeed.RECOVER))
 
 
 def _about(known: JobKnowledge, need: PlanNeed) -> tuple[object, ...]:

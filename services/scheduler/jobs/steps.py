@@ -43,10 +43,14 @@ JobChange = (
 
 @dataclass(frozen=True, slots=True)
 class Solve:
-    """Ask the planner; has no consequence outside, so the answer is worked out while the history writes."""
+    """Ask the planner; has no consequence outside, so the answer is worked out while the history writes.
+
+    Urgent: without a plan nobody trains.
+    """
 
     number: int
     about: JobKnowledge
+    is_urgent: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -144,7 +144,8 @@ class JobEffects:
         transition = self._parts.transition
         answer: Solution | NoPlanError
         try:
-            answer = await self._parts.planner.solve(await asyncio.to_thread(known.situation, transition))
+            situation = await asyncio.to_thread(known.situation, transition)
+            answer = await self._parts.planner.solve(situation, is_urgent=question.is_urgent)
         except NoPlanError as error:
             answer = error
         except Exception as error:  # the boundary: whatever becomes of the planner, a death has a plan

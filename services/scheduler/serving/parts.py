@@ -33,8 +33,8 @@ class JobReports(Protocol):
 class Planner(Protocol):
     """Who answers questions; any other error than the one here means that it cannot just now."""
 
-    async def solve(self, situation: Situation) -> Solution:
-        """The best layout for a situation.
+    async def solve(self, situation: Situation, *, is_urgent: bool = False) -> Solution:
+        """The best layout for a situation; what is urgent is not waited for where the planner is slow.
 
         Raises:
             NoPlanError: Nothing can be made of the live ranks.

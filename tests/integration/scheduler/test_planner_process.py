@@ -1,6 +1,7 @@
 """The planner's own process: it answers what the library answers, and its death costs no job its plan."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
@@ -78,14 +79,62 @@ async def test_one_that_dies_on_a_question_says_so_at_once_and_another_one_answe
 
 
 @pytest.mark.asyncio
-async def test_one_that_is_too_slow_is_replaced(planner: PlannerProcess) -> None:
+async def test_one_that_does_nothing_is_replaced(planner: PlannerProcess) -> None:
     stop(planner)
     pid, planner._deadline_seconds = planner.pid, 0.05
-    with pytest.raises(PlannerAwayError, match=r"did not answer in 0\.05 s"):
+    with pytest.raises(PlannerAwayError, match=r"0\.05 s of a processor, or did nothing"):
         await planner.solve(situation_of(DEMO, dead=(3,)))
     planner._deadline_seconds = 60.0
     await until(lambda: planner.pid != pid and planner._is_ready)
     assert (await planner.solve(situation_of(DEMO))).layout == DEMO
+
+
+A_BUSY_MACHINE = """
+import sys, time
+print('0 {"ready_seconds": 0.0}', flush=True)
+for line in sys.stdin:
+    ends = time.monotonic() + 2.5
+    while time.monotonic() < ends:
+        turn_ends = time.thread_time() + float(sys.argv[1])
+        while time.thread_time() < turn_ends:
+            pass
+        time.sleep(0.02)
+    print(line.split()[0], '{"no_plan": "late, but said"}', flush=True)
+"""
+
+
+@contextlib.asynccontextmanager
+async def slow_planner(busy_seconds: float) -> AsyncIterator[PlannerProcess]:
+    """One that takes 2.5 s for an answer and is at work for a part of each hundredth of it."""
+    command = (sys.executable, "-c", A_BUSY_MACHINE, str(busy_seconds))
+    planner = PlannerProcess(deadline_seconds=1.0, command=command)
+    running = asyncio.create_task(planner.run())
+    try:
+        await until(lambda: planner._is_ready)
+        yield planner
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+@pytest.mark.asyncio
+async def test_one_that_is_kept_from_the_processor_is_waited_for_but_not_where_it_is_urgent() -> None:
+    async with slow_planner(0.004) as planner:
+        pid = planner.pid
+        with pytest.raises(PlannerAwayError, match="did not answer in 1 s"):
+            await planner.solve(situation_of(DEMO, dead=(3,)), is_urgent=True)
+        with pytest.raises(NoPlanError, match="late, but said"):
+            await planner.solve(situation_of(DEMO, dead=(3,)))
+        assert planner.pid == pid
+
+
+@pytest.mark.asyncio
+async def test_one_that_has_had_its_time_on_the_processor_is_replaced() -> None:
+    async with slow_planner(1e9) as planner:
+        pid = planner.pid
+        with pytest.raises(PlannerAwayError, match="1 s of a processor"):
+            await planner.solve(situation_of(DEMO, dead=(3,)))
+        await until(lambda: planner.pid not in (None, pid))
 
 
 @pytest.mark.asyncio
