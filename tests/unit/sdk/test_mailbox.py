@@ -252,6 +252,34 @@ def test_the_way_into_the_first_epoch_is_none_of_a_plan() -> None:
     assert box.state.failed_epoch == 0
 
 
+def test_a_new_process_says_whose_it_is_joins_and_can_run_anything() -> None:
+    box = Mailbox(rank=3, incarnation=2)
+    assert (box.state.rank, box.state.incarnation, box.state.phase) == (3, 2, RankPhase.JOINING)
+    assert not box.interrupted()
+    box.check(LAYOUT)
+
+
+def test_a_scheduler_that_is_heard_again_has_still_asked_what_it_asked(mailbox: Mailbox) -> None:
+    with pytest.raises(TimeoutError):
+        mailbox.prepare(reshape(1, ApplyMode.RECOVER, term=2), 0)
+    mailbox.follow(2)
+    assert mailbox.interrupted()
+
+
+def test_on_its_way_to_an_epoch_a_rank_is_evicted_from_the_one_before_and_interrupted_in_that_one_only(
+    mailbox: Mailbox,
+) -> None:
+    mailbox.commit(commit(1, ApplyMode.BOUNDARY))
+    with mailbox.switching(1):
+        late = "interrupt for epoch 0, .* at epoch 1, .* rank 1 is at epoch 0, promised to epoch 1 of term 0"
+        with pytest.raises(StaleBallotError, match=late):
+            mailbox.interrupt(0, leave=False)
+        assert not mailbox.interrupted()
+        mailbox.interrupt(0, leave=True)
+        assert mailbox.leaving()
+        mailbox.publish(state(RankPhase.TRAINING, epoch=1))
+
+
 def test_what_was_decided_before_the_first_epoch_is_carried_out_in_it() -> None:
     box = Mailbox(rank=1)
     box.commit(commit(1, ApplyMode.BOUNDARY))
