@@ -6,7 +6,6 @@ is decided by the acceptor; here it is locked, waited for, and told to whoever w
 """
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -86,14 +85,9 @@ class Mailbox:
         Yields:
             The plan to move by; None when there was none in time.
         """
-        deadline = time.monotonic() + timeout_seconds
         with self._changed:
-            while (commit := self._take(epoch)) is None and not self.leaving():
-                remaining = deadline - time.monotonic()
-                if remaining <= 0:
-                    break
-                self._changed.wait(remaining)
-        if commit is None:
+            commit = self._changed.wait_for(lambda: self._take(epoch) or self.leaving(), timeout_seconds)
+        if not isinstance(commit, Commit):
             yield None
             return
         with self._obliged():
@@ -138,16 +132,13 @@ class Mailbox:
             TimeoutError: Mode RECOVER, and the training thread did not park in time; the plan stays prepared.
             ValueError: No plan can have that epoch.
         """
-        deadline = time.monotonic() + timeout_seconds
         with self._changed:
             with self._acting() as acceptor:
                 acceptor.prepare(plan)
-            while (answer := acceptor.answer(plan)) is None:
-                remaining = deadline - time.monotonic()
-                if remaining <= 0:
-                    state = acceptor.state
-                    raise TimeoutError(f"rank {state.rank} is {state.phase} and did not park for plan {plan.plan_id}")
-                self._changed.wait(remaining)
+            answer = self._changed.wait_for(lambda: acceptor.answer(plan), timeout_seconds)
+            if answer is None:
+                state = acceptor.state
+                raise TimeoutError(f"rank {state.rank} is {state.phase} and did not park for plan {plan.plan_id}")
             return answer
 
     def commit(self, commit: Commit) -> RankState:
@@ -190,13 +181,8 @@ class Mailbox:
             timeout_seconds: Longest wait.
             is_over: Checked whenever something happens; True ends the wait.
         """
-        deadline = time.monotonic() + timeout_seconds
         with self._changed:
-            while self._version == seen_version and not is_over():
-                remaining = deadline - time.monotonic()
-                if remaining <= 0:
-                    break
-                self._changed.wait(remaining)
+            self._changed.wait_for(lambda: self._version != seen_version or is_over(), timeout_seconds)
             return self._version, self._acceptor.state
 
     def wait_until_leaving(self, timeout_seconds: float) -> bool:

@@ -2,6 +2,7 @@
 
 import contextlib
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -249,6 +250,78 @@ def test_the_way_into_the_first_epoch_is_none_of_a_plan() -> None:
         box.publish(state(RankPhase.TRAINING))
     assert box.state.phase is RankPhase.TRAINING
     assert box.state.failed_epoch == 0
+
+
+def test_a_new_process_says_whose_it_is_joins_and_can_run_anything() -> None:
+    box = Mailbox(rank=3, incarnation=2)
+    assert (box.state.rank, box.state.incarnation, box.state.phase) == (3, 2, RankPhase.JOINING)
+    assert not box.interrupted()
+    box.check(LAYOUT)
+
+
+def test_a_scheduler_that_is_heard_again_has_still_asked_what_it_asked(mailbox: Mailbox) -> None:
+    with pytest.raises(TimeoutError):
+        mailbox.prepare(reshape(1, ApplyMode.RECOVER, term=2), 0)
+    mailbox.follow(2)
+    assert mailbox.interrupted()
+
+
+def test_on_its_way_to_an_epoch_a_rank_is_evicted_from_the_one_before_and_interrupted_in_that_one_only(
+    mailbox: Mailbox,
+) -> None:
+    mailbox.commit(commit(1, ApplyMode.BOUNDARY))
+    with mailbox.switching(1):
+        late = "interrupt for epoch 0, .* at epoch 1, .* rank 1 is at epoch 0, promised to epoch 1 of term 0"
+        with pytest.raises(StaleBallotError, match=late):
+            mailbox.interrupt(0, leave=False)
+        assert not mailbox.interrupted()
+        mailbox.interrupt(0, leave=True)
+        assert mailbox.leaving()
+        mailbox.publish(state(RankPhase.TRAINING, epoch=1))
+
+
+def test_what_was_decided_before_the_first_epoch_is_carried_out_in_it() -> None:
+    box = Mailbox(rank=1)
+    box.commit(commit(1, ApplyMode.BOUNDARY))
+    with box.beginning():
+        box.publish(state(RankPhase.TRAINING))
+    assert taken(box, 1) == 1
+
+
+def test_a_first_epoch_that_cannot_be_reached_is_no_plans_failure() -> None:
+    box = Mailbox(rank=1)
+    with contextlib.suppress(OSError), box.beginning():
+        raise OSError("a peer is gone")
+    box.publish(state(RankPhase.PARKED))
+    assert (box.state.failed_epoch, box.state.failed_reason) == (0, "")
+
+
+def test_a_watcher_waits_for_a_change_for_the_end_and_no_longer_than_it_said(
+    mailbox: Mailbox, threads: ThreadPoolExecutor
+) -> None:
+    seen, _ = mailbox.wait_for_change(-1, 60.0)
+    began = time.monotonic()
+    assert mailbox.wait_for_change(seen, 0.05)[0] == seen
+    assert time.monotonic() - began >= 0.05
+    waiting = threads.submit(mailbox.wait_for_change, seen, 60.0)
+    mailbox.wake()
+    mailbox.publish(state(RankPhase.PARKED))
+    newer, changed = waiting.result(timeout=60)
+    assert (newer > seen, changed.phase) == (True, RankPhase.PARKED)
+    over = threading.Event()
+    waiting = threads.submit(mailbox.wait_for_change, newer, 60.0, over.is_set)
+    over.set()
+    mailbox.wake()
+    assert waiting.result(timeout=60)[0] == newer
+
+
+def test_whoever_waits_for_the_end_of_a_rank_hears_of_its_eviction(
+    mailbox: Mailbox, threads: ThreadPoolExecutor
+) -> None:
+    assert not mailbox.wait_until_leaving(0.05)
+    waiting = threads.submit(mailbox.wait_until_leaving, 60.0)
+    mailbox.interrupt(0, leave=True)
+    assert waiting.result(timeout=60)
 
 
 def test_a_phase_that_follows_from_plans_is_not_published(mailbox: Mailbox) -> None:
