@@ -318,11 +318,11 @@ class SimulatedRank:
         if not self.alive:
             return
         known = {steps for steps in brought.values() if steps >= 0}
-        if commit.stand_ins:
+        if commit.stand_ins or commit.from_checkpoint:
             known.add(commit.steps_applied)
         readable = {rank for rank, steps in brought.items() if steps >= 0} | {one.owner for one in commit.stand_ins}
         lost = uncovered_blocks(self.job.model, commit.from_layout, readable & set(commit.from_layout.ranks))
-        if len(known) != 1 or lost:
+        if len(known) != 1 or (lost and not commit.from_checkpoint):
             self.job.breaks(f"steps_agree: epoch {commit.reshape.epoch} is made of steps {known}, lost {lost}")
             return
         epoch, layout, steps = commit.reshape.epoch, commit.reshape.to_layout, known.pop()

@@ -33,7 +33,7 @@ from evenkeel.trainer_sdk.elastic.model.data import Dataset
 from evenkeel.trainer_sdk.elastic.model.optimizer import clip_scale
 from evenkeel.trainer_sdk.elastic.program.runtime import EpochRuntime
 from evenkeel.trainer_sdk.elastic.state.holdings import Holdings
-from evenkeel.trainer_sdk.elastic.state.shard_state import ShardState, initial_state
+from evenkeel.trainer_sdk.elastic.state.shard_state import ShardState
 from evenkeel.trainer_sdk.elastic.state.transfers import MissingSliceError
 from evenkeel.trainer_sdk.elastic.state.transition import Arrival, Transition
 from evenkeel.trainer_sdk.emit.emitter import Emitter
@@ -285,10 +285,7 @@ class Engine:
         if layout.position_of(self._rank) is None:
             return
         steps = self._config.resume_steps
-        if steps:
-            state = self._safekeeping.restorer.read(layout, epoch=0, steps_applied=steps)
-        else:
-            state = initial_state(self._config, layout, self._rank)
+        state = self._safekeeping.restorer.read(layout, epoch=0, steps_applied=steps)
         self._holdings.begin(state)
         self._layout = layout
         self._cycle.enter(0, steps)

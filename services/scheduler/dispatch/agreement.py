@@ -101,6 +101,8 @@ def recovery_decision(
         # An epoch that some survivor has left for a newer one, or never held, may still be whole with its copies.
         from_memory, _ = _from_memory(states, layouts, to_layout, model, strict=False)
     checkpoint = newest_common_checkpoint(states, to_layout.ranks)
+    if checkpoint is None and _before_the_first_step(states):
+        checkpoint = 0  # what the seed makes needs no copy
     if from_memory is not None and (checkpoint is None or checkpoint <= from_memory.steps_applied):
         return from_memory
     if checkpoint is None:
@@ -115,6 +117,13 @@ def recovery_decision(
         sources=(),
         steps_applied=checkpoint,
         from_checkpoint=True,
+    )
+
+
+def _before_the_first_step(states: Mapping[int, RankState]) -> bool:
+    """Whether somebody knows that the job has applied no step, and nobody of one."""
+    return any(state.held_epochs for state in states.values()) and not any(
+        state.steps_applied for state in states.values()
     )
 
 

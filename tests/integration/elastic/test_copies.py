@@ -249,6 +249,15 @@ def test_with_neither_the_plan_is_refused_with_words_and_everybody_stays_parked(
     assert {state.epoch for state in states.values()} == {0}
 
 
+def test_before_the_first_step_the_seed_makes_what_died(start_fleet: Callable) -> None:
+    fleet = start_fleet(with_copies(0), FOUR, fates={3: {"iteration": 0, "operation": "backward"}})
+    fleet.mourn(3)
+    commit = recover(fleet, without(3), {0: FOUR})
+    assert (commit.from_checkpoint, commit.steps_applied) == (True, 0)
+    fleet.finish()
+    assert_as_if_nothing_happened(final_losses(fleet), 16)
+
+
 def test_a_rank_that_cannot_carry_out_a_commit_says_why_and_the_next_plan_goes_on(
     start_fleet: Callable, tmp_path: Path
 ) -> None:

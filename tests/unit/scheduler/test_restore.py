@@ -144,6 +144,17 @@ def test_disk_means_the_newest_checkpoint_that_every_rank_of_the_plan_sees() -> 
     assert (decision.from_checkpoint, decision.steps_applied, decision.sources) == (True, 5, ())
 
 
+def test_before_the_first_step_the_seed_is_enough_where_somebody_knows_that_there_was_none() -> None:
+    states = answers(steps_applied=0)
+    states[2] = RankState(rank=2, incarnation=1, phase=RankPhase.JOINING)
+    decision = decide(states)
+    assert (decision.from_checkpoint, decision.steps_applied, decision.sources) == (True, 0, ())
+    with pytest.raises(NothingLeftError):
+        decide({r: replace(one, steps_applied=len(one.held_epochs)) for r, one in states.items()})
+    with pytest.raises(NothingLeftError):
+        decide({r: RankState(rank=r, incarnation=1, phase=RankPhase.JOINING) for r in (0, 1, 2)})
+
+
 def test_when_everybody_is_new_disk_is_enough() -> None:
     states = {r: RankState(rank=r, incarnation=1, phase=RankPhase.JOINING, checkpoint_steps=(10,)) for r in (0, 1, 2)}
     assert decide(states).from_checkpoint

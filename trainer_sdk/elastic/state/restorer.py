@@ -15,7 +15,7 @@ from evenkeel.trainer_sdk.elastic.copies.peer_copies import PeerCopies
 from evenkeel.trainer_sdk.elastic.model.model import parameter_specs
 from evenkeel.trainer_sdk.elastic.model.parameters import ParameterSpec
 from evenkeel.trainer_sdk.elastic.state.ownership import OwnershipMap
-from evenkeel.trainer_sdk.elastic.state.shard_state import ShardState, empty_state
+from evenkeel.trainer_sdk.elastic.state.shard_state import ShardState, empty_state, initial_state
 from evenkeel.trainer_sdk.elastic.state.transfers import Copy, MissingSliceError, plan_transfers
 
 
@@ -70,11 +70,13 @@ class Restorer:
         return found
 
     def read(self, layout: Layout, *, epoch: int, steps_applied: int) -> ShardState:
-        """This rank's slices under a layout from the checkpoint of so many steps.
+        """This rank's slices under a layout from the checkpoint of so many steps; of none, from the job's seed.
 
         Raises:
             MissingSliceError: The job has no such checkpoint, or it is damaged.
         """
+        if not steps_applied:
+            return replace(initial_state(self._config, layout, self._rank), epoch=epoch)
         if self._folder is None:
             raise MissingSliceError("this job has no checkpoints: set config.checkpoint.directory in its job file")
         ownership = OwnershipMap(self._specs, layout)
