@@ -42,7 +42,7 @@ class Commit:
         sources: Ranks whose slices of ``from_epoch`` may be read.
         steps_applied: Steps that all ranks have applied when the new epoch begins; -1 in mode BOUNDARY.
         stand_ins: Copies that are read in place of their owners; each contains ``steps_applied`` steps.
-        from_checkpoint: Everything is read from the checkpoint on disk of ``steps_applied`` steps (none: from the seed).
+        from_checkpoint: Everything is read from the checkpoint of ``steps_applied`` steps (none: from the seed).
     """
 
     reshape: Reshape
