@@ -19,8 +19,8 @@ export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
 COMPILE = $(UV) pip compile --universal --generate-hashes --no-emit-index-url --no-header --python-version 3.11 --quiet
 PYTEST_FLAGS ?=
-BENCHMARKS := engine.kill_to_commit engine.loss_against_reference speed.sdk_cost speed.telemetry_path detection.run detection.kinds detection.prediction \
-  detection.communication detection.hangs detection.suspicion_cost detection.page detection.real_series \
+BENCHMARKS := engine.kill_to_commit engine.loss_against_reference speed.sdk_cost speed.telemetry_path detection.run detection.aspects.kinds detection.aspects.prediction \
+  detection.aspects.communication detection.aspects.hangs detection.aspects.suspicion_cost detection.page detection.recorded.real_series \
   planning faults leadership.takeover leadership.registration replicas
 
 # Machine code is kept beside its source; a service that finds none compiles at its start. So is what Python compiled of

@@ -23,7 +23,7 @@ from evenkeel.offline.samples.stream import observations_of
 from evenkeel.offline.series_file import read_series
 from evenkeel.services.detector.domain.findings.verdict import Verdict, VerdictKind
 from evenkeel.services.detector.domain.frames.observation import FrameObservation, Observation
-from evenkeel.services.detector.domain.job import JobDetector
+from evenkeel.services.detector.domain.job.job import JobDetector
 from evenkeel.services.detector.domain.series.finding import Iteration, SeriesVerdict
 from evenkeel.services.detector.domain.series.series import SeriesDetector
 

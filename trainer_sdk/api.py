@@ -31,8 +31,8 @@ from evenkeel.trainer_sdk.devices.real_device import CpuDevice, CudaDevice
 from evenkeel.trainer_sdk.emit.batch import Source
 from evenkeel.trainer_sdk.emit.emitter import Emitter
 from evenkeel.trainer_sdk.emit.farewell import ending_error, farewell
-from evenkeel.trainer_sdk.identity import Identity, RankClaim
-from evenkeel.trainer_sdk.run import Run
+from evenkeel.trainer_sdk.watch.identity import Identity, RankClaim
+from evenkeel.trainer_sdk.watch.run import Run
 
 if TYPE_CHECKING:
     from evenkeel.trainer_sdk.control.mailbox import Mailbox

@@ -8,13 +8,14 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.detection import bars, communication, hangs, kinds, prediction
-from benchmarks.detection.cells import Cell, grid
+from benchmarks.detection import bars
+from benchmarks.detection.aspects import communication, hangs, kinds, prediction
 from benchmarks.detection.live.__main__ import OUT, OUT_OF_QUICK, OUTCOMES
-from benchmarks.detection.recordings import read_outcomes, summary_of, table_of
+from benchmarks.detection.recorded.recordings import read_outcomes, summary_of, table_of
 from benchmarks.detection.score import CellScore, TraceScore, score_cell
-from benchmarks.detection.simulated_run import OPERATION_NOISE_SIGMA, SHAPES
-from benchmarks.detection.traces import Scenario
+from benchmarks.detection.traces.cells import Cell, grid
+from benchmarks.detection.traces.simulated_run import OPERATION_NOISE_SIGMA, SHAPES
+from benchmarks.detection.traces.traces import Scenario
 
 SCORES = Path("out/benchmarks/detection/scores.jsonl")
 TEMPLATE = Path(__file__).with_name("page.md")

@@ -17,15 +17,15 @@ import matplotlib as mpl
 mpl.use("Agg")
 from matplotlib import pyplot as plt
 
+from benchmarks.detection.baselines.finding import Contender
 from benchmarks.detection.baselines.fixed_ratio import FixedRatio
 from benchmarks.detection.baselines.greyhound import Greyhound
+from benchmarks.detection.baselines.ours import Evenkeel
 from benchmarks.detection.baselines.relative_scores import RelativeScores
 from benchmarks.detection.baselines.resihp import ResiHP
-from benchmarks.detection.finding import Contender
-from benchmarks.detection.ours import Evenkeel
 from benchmarks.detection.score import CellScore, TraceScore, score_cell, score_trace
-from benchmarks.detection.simulated_run import SHAPES
-from benchmarks.detection.traces import Scenario, Trace, make_trace
+from benchmarks.detection.traces.simulated_run import SHAPES
+from benchmarks.detection.traces.traces import Scenario, Trace, make_trace
 
 SWEEPS: dict[str, tuple[tuple[float, Contender], ...]] = {
     "Evenkeel: iterations per false alarm": tuple(

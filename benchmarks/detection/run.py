@@ -12,16 +12,16 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
+from benchmarks.detection.baselines.finding import Contender
 from benchmarks.detection.baselines.fixed_ratio import FixedRatio
 from benchmarks.detection.baselines.greyhound import Greyhound
+from benchmarks.detection.baselines.ours import Evenkeel
 from benchmarks.detection.baselines.relative_scores import RelativeScores
 from benchmarks.detection.baselines.resihp import ResiHP
-from benchmarks.detection.cells import Cell, grid, wants_baselines
-from benchmarks.detection.finding import Contender
-from benchmarks.detection.ours import Evenkeel
 from benchmarks.detection.page import SCORES, results_of, table
 from benchmarks.detection.score import score_trace
-from benchmarks.detection.simulated_run import SHAPES
+from benchmarks.detection.traces.cells import Cell, grid, wants_baselines
+from benchmarks.detection.traces.simulated_run import SHAPES
 
 OURS = Evenkeel()
 BASELINES: tuple[Contender, ...] = (ResiHP(), Greyhound(), RelativeScores(), FixedRatio())

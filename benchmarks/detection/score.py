@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from scipy.stats import beta, chi2
 
-from benchmarks.detection.finding import Finding
-from benchmarks.detection.traces import Trace
+from benchmarks.detection.baselines.finding import Finding
+from benchmarks.detection.traces.traces import Trace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

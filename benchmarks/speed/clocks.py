@@ -30,7 +30,7 @@ from torch.nn.parallel import DistributedDataParallel
 from benchmarks.speed.quota import cores
 from evenkeel.trainer_sdk.emit.emitter import Emitter
 from evenkeel.trainer_sdk.emit.measured import Measured
-from evenkeel.trainer_sdk.run import Run
+from evenkeel.trainer_sdk.watch.run import Run
 
 _WIDTH = 768
 _SLEEP_SECONDS = 0.02

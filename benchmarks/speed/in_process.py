@@ -17,7 +17,7 @@ from evenkeel.services.common.kafka import Batch, ConsumedRecord, OutgoingRecord
 from evenkeel.services.common.worker import Worker
 from evenkeel.services.detector.adapters.finding_codec import record_of, to_be_told
 from evenkeel.services.detector.adapters.observation_codec import decode_observations
-from evenkeel.services.detector.domain.job import JobDetector
+from evenkeel.services.detector.domain.job.job import JobDetector
 from evenkeel.services.detector.warm_up import warm_up as warm_up_detector
 from evenkeel.services.telemetry.adapters.job_keys import JobKeys
 from evenkeel.services.telemetry.adapters.rollup_writer import RollupWriter

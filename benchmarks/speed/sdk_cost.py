@@ -32,7 +32,7 @@ from evenkeel.trainer_sdk.elastic.program.runtime import EpochRuntime
 from evenkeel.trainer_sdk.elastic.state.shard_state import initial_state
 from evenkeel.trainer_sdk.emit.batch import Source
 from evenkeel.trainer_sdk.emit.kafka_emitter import KafkaEmitter
-from evenkeel.trainer_sdk.run import Run
+from evenkeel.trainer_sdk.watch.run import Run
 
 _JOB_TOKEN = "a-token-for-loopback-only"  # noqa: S105 - guards nothing
 _ITERATION_SECONDS = 0.002

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from evenkeel.offline.errors import RecordingError
 from evenkeel.offline.iterations.file import RecordedIterations
-from evenkeel.services.detector.domain.residual.clocks import Readings
+from evenkeel.services.detector.domain.scan.residual.clocks import Readings
 
 Floats = npt.NDArray[np.float64]
 

@@ -10,10 +10,10 @@ from evenkeel.offline.iterations.clocks import ClockChoice, RecordedClocks, cloc
 from evenkeel.offline.iterations.file import RecordedIterations
 from evenkeel.services.detector.domain.expectation.forgetting_least_squares import ForgettingLeastSquares
 from evenkeel.services.detector.domain.findings.verdict import Culprit, Evidence, Verdict, VerdictKind, verdict_id
-from evenkeel.services.detector.domain.residual.clocks import smallest_scales
+from evenkeel.services.detector.domain.job.told.words import clock_evidence, confidence_of
 from evenkeel.services.detector.domain.scan.devices import DeviceScan
+from evenkeel.services.detector.domain.scan.residual.clocks import smallest_scales
 from evenkeel.services.detector.domain.scan.speed_change import SpeedChange
-from evenkeel.services.detector.domain.told.words import clock_evidence, confidence_of
 
 Floats = npt.NDArray[np.float64]
 

@@ -13,7 +13,7 @@ from evenkeel.contracts.frames import Frames, frames_of, members_of, write_frame
 from evenkeel.services.common.kafka import ConsumedRecord, Partition
 from evenkeel.services.detector.adapters.frame_reader import observations_of
 from evenkeel.services.detector.adapters.observation_codec import decode_observations
-from evenkeel.services.detector.domain.job import JobDetector
+from evenkeel.services.detector.domain.job.job import JobDetector
 from evenkeel.services.detector.domain.memory.middle import middle_of
 from evenkeel.telemetry.v2 import frames_pb2 as pb
 

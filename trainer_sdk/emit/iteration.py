@@ -9,7 +9,7 @@ from evenkeel.trainer_sdk.devices.device import ComputeKind
 from evenkeel.trainer_sdk.emit.left_value import left
 from evenkeel.trainer_sdk.emit.measured import NOWHERE, Measured
 from evenkeel.trainer_sdk.emit.phases import Phased, Phases
-from evenkeel.trainer_sdk.guard import say_once
+from evenkeel.trainer_sdk.watch.guard import say_once
 
 _MARKS = {"": pb.MARK_UNSPECIFIED, "evaluation": pb.MARK_EVALUATION, "checkpoint": pb.MARK_CHECKPOINT}
 

@@ -3,7 +3,7 @@
 import sys
 from typing import Any
 
-from evenkeel.trainer_sdk.guard import say_once
+from evenkeel.trainer_sdk.watch.guard import say_once
 
 
 class LeftValue:

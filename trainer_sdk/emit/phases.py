@@ -6,7 +6,7 @@ from collections.abc import Callable
 from evenkeel.trainer_sdk.devices.device import Computed, ComputeKind, Device
 from evenkeel.trainer_sdk.devices.process_usage import ProcessUsage, Usage
 from evenkeel.trainer_sdk.emit.progress import ProgressMark
-from evenkeel.trainer_sdk.guard import Guard
+from evenkeel.trainer_sdk.watch.guard import Guard
 
 BETWEEN_ITERATIONS = "between iterations"
 

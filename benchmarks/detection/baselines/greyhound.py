@@ -9,10 +9,10 @@ and accuses devices slower than 1.1 x the median, the paper's figure.
 
 from dataclasses import dataclass
 
-from benchmarks.detection.change_points import BayesianChangePoints
-from benchmarks.detection.finding import Finding
-from benchmarks.detection.traces import Trace
-from benchmarks.detection.validation import Validation
+from benchmarks.detection.baselines.change_points import BayesianChangePoints
+from benchmarks.detection.baselines.finding import Finding
+from benchmarks.detection.baselines.validation import Validation
+from benchmarks.detection.traces.traces import Trace
 
 
 @dataclass(frozen=True, slots=True)

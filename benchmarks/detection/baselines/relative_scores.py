@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.detection.finding import Finding
-from benchmarks.detection.traces import Trace
+from benchmarks.detection.baselines.finding import Finding
+from benchmarks.detection.traces.traces import Trace
 
 
 @dataclass(frozen=True, slots=True)

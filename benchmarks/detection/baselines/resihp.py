@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.detection.change_points import BayesianChangePoints
-from benchmarks.detection.finding import Finding
-from benchmarks.detection.traces import Trace
-from benchmarks.detection.validation import Validation
+from benchmarks.detection.baselines.change_points import BayesianChangePoints
+from benchmarks.detection.baselines.finding import Finding
+from benchmarks.detection.baselines.validation import Validation
+from benchmarks.detection.traces.traces import Trace
 from evenkeel.simulator.job.pipeline_run import run_pipeline
 
 _MOST_POINTS = 16

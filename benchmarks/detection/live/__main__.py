@@ -13,7 +13,7 @@ from pathlib import Path
 
 from benchmarks.detection.live.cases import QUICK, Case, all_cases, healthy_cases
 from benchmarks.detection.live.record import record
-from benchmarks.detection.recordings import judge, read_truth, summary_of, table_of, write_outcomes
+from benchmarks.detection.recorded.recordings import judge, read_truth, summary_of, table_of, write_outcomes
 from evenkeel.offline.iterations.clocks import ClockChoice
 
 OUT = Path("out/benchmarks/detection/live")

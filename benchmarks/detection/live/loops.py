@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 from benchmarks.detection.live.cases import Case, Loop
 from benchmarks.detection.live.rows import RowEmitter, write_rows
 from benchmarks.detection.live.slowdown import WARM_UP, Slowdown
-from evenkeel.trainer_sdk.run import Run
+from evenkeel.trainer_sdk.watch.run import Run
 
 WIDTH, ROWS = 256, 192
 

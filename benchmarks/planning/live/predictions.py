@@ -14,9 +14,9 @@ from evenkeel.planning.costs.measured.calibration import for_equal_work
 from evenkeel.planning.costs.measured.replay import usual_seconds
 from evenkeel.services.common.kafka import ConsumedRecord, Partition
 from evenkeel.services.detector.adapters.finding_codec import profile_to_proto
+from evenkeel.services.detector.domain.expectation.profile.profile import Profile
 from evenkeel.services.detector.domain.frames.observation import FrameObservation
-from evenkeel.services.detector.domain.job import JobDetector
-from evenkeel.services.detector.domain.profile.profile import Profile
+from evenkeel.services.detector.domain.job.job import JobDetector
 from evenkeel.services.scheduler.adapters.findings import decode_profile
 from evenkeel.services.scheduler.domain.job_state import JobKnowledge, PlanInFlight, new_job
 from evenkeel.services.scheduler.domain.profiles import JobProfile, on_profile

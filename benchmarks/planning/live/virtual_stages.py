@@ -22,7 +22,7 @@ from evenkeel.demo.script.job import MainJob
 from evenkeel.offline.samples.stream import observations_of
 from evenkeel.planning.costs.cost_model import Workload
 from evenkeel.services.detector.domain.findings.verdict import Verdict
-from evenkeel.services.detector.domain.job import JobDetector
+from evenkeel.services.detector.domain.job.job import JobDetector
 
 CASES: Mapping[str, Mapping[int, float]] = {"healthy": HEALTHY, "rank 2 at 0.6": {2: 0.6}}
 _TOKEN_BUDGET = 160

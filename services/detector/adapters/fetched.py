@@ -9,7 +9,7 @@ from evenkeel.services.detector.adapters.finding_codec import record_of, to_be_t
 from evenkeel.services.detector.adapters.guarded_detector import GuardedDetector
 from evenkeel.services.detector.adapters.observation_codec import Arrived
 from evenkeel.services.detector.domain.frames.observation import FrameObservation, LivenessObservation, Observation
-from evenkeel.services.detector.domain.job import Finding
+from evenkeel.services.detector.domain.job.job import Finding
 
 
 @dataclass(slots=True)

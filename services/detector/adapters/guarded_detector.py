@@ -6,7 +6,7 @@ import structlog
 
 from evenkeel.services.detector.adapters.snapshot import dump, load
 from evenkeel.services.detector.domain.frames.observation import Observation
-from evenkeel.services.detector.domain.job import Finding, JobDetector
+from evenkeel.services.detector.domain.job.job import Finding, JobDetector
 
 _log = structlog.get_logger(__name__)
 

@@ -21,9 +21,9 @@ from evenkeel.services.detector.adapters.fetched import by_job, is_picture, obse
 from evenkeel.services.detector.adapters.guarded_detector import GuardedDetector
 from evenkeel.services.detector.adapters.observation_codec import Arrived
 from evenkeel.services.detector.adapters.snapshot_store import JobSnapshot, SnapshotStore
+from evenkeel.services.detector.domain.expectation.profile.profile import Profile
 from evenkeel.services.detector.domain.findings.verdict import Verdict
-from evenkeel.services.detector.domain.job import Finding
-from evenkeel.services.detector.domain.profile.profile import Profile
+from evenkeel.services.detector.domain.job.job import Finding
 from evenkeel.services.detector.metrics import DetectorMetrics
 
 _RETRY_SECONDS = 2.0

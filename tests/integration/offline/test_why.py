@@ -7,7 +7,7 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from typer.testing import CliRunner
 
-from benchmarks.detection.traces import make_trace
+from benchmarks.detection.traces.traces import make_trace
 from evenkeel.cli.errors import CommandError
 from evenkeel.cli.main import app
 from evenkeel.contracts.frames import write_frames

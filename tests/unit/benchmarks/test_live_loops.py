@@ -8,7 +8,7 @@ import pytest
 from benchmarks.detection.live.cases import QUICK, Case, Fault, Loop, all_cases
 from benchmarks.detection.live.record import factors_of
 from benchmarks.detection.live.rows import read_rows, row_of, write_rows
-from benchmarks.detection.recordings import Truth, judge, read_outcomes, write_outcomes
+from benchmarks.detection.recorded.recordings import Truth, judge, read_outcomes, write_outcomes
 from evenkeel.offline.iterations.clocks import ClockChoice, clocks_of
 from evenkeel.offline.iterations.file import read_iterations
 from evenkeel.trainer_sdk.emit.measured import Measured

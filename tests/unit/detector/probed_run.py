@@ -11,7 +11,7 @@ from evenkeel.services.detector.domain.frames.observation import (
     ProcessEventKind,
 )
 from evenkeel.services.detector.domain.frames.probe_reports import LinkProbeReport
-from evenkeel.services.detector.domain.job import Finding, JobDetector
+from evenkeel.services.detector.domain.job.job import Finding, JobDetector
 from evenkeel.services.detector.domain.probes.desk import Suspicion
 
 

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from evenkeel.services.detector.domain.expectation.profile.profile import Profile
 from evenkeel.services.detector.domain.findings.verdict import REPORT_ONLY, Verdict, VerdictKind
 from evenkeel.services.detector.domain.frames.observation import FrameObservation
-from evenkeel.services.detector.domain.job import JobDetector
-from evenkeel.services.detector.domain.profile.profile import Profile
+from evenkeel.services.detector.domain.job.job import JobDetector
 
 Noise = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
 Throughput = Callable[[int, int], float]

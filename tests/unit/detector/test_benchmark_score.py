@@ -1,10 +1,10 @@
 import pytest
 
+from benchmarks.detection.baselines.finding import Finding
 from benchmarks.detection.baselines.greyhound import Greyhound
 from benchmarks.detection.baselines.resihp import ResiHP
-from benchmarks.detection.finding import Finding
 from benchmarks.detection.score import score_cell, score_trace
-from benchmarks.detection.traces import make_trace
+from benchmarks.detection.traces.traces import make_trace
 
 
 @pytest.fixture(scope="module")

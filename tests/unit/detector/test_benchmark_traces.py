@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from benchmarks.detection.finding import Finding
+from benchmarks.detection.baselines.finding import Finding
 from benchmarks.detection.score import score_trace
-from benchmarks.detection.traces import DRIFT_OF_DEVICE, Scenario, make_trace
+from benchmarks.detection.traces.traces import DRIFT_OF_DEVICE, Scenario, make_trace
 
 
 @pytest.mark.parametrize("scenario", list(Scenario))

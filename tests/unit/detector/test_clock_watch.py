@@ -9,7 +9,7 @@ import pytest
 from evenkeel.services.detector.adapters.snapshot import dump, load
 from evenkeel.services.detector.domain.findings.verdict import Verdict, VerdictKind
 from evenkeel.services.detector.domain.frames.observation import FrameObservation
-from evenkeel.services.detector.domain.job import JobDetector
+from evenkeel.services.detector.domain.job.job import JobDetector
 from tests.unit.detector.synthetic import Place, SyntheticJob, gaussian, slow_from
 
 BEGIN = 120

@@ -11,10 +11,10 @@ from evenkeel.detector.v1 import detector_pb2
 from evenkeel.services.common.kafka import ConsumedRecord, Partition, RejectedRecordError
 from evenkeel.services.detector.adapters.finding_codec import record_of
 from evenkeel.services.detector.adapters.observation_codec import decode_observations
+from evenkeel.services.detector.domain.expectation.profile.profile import Profile
 from evenkeel.services.detector.domain.findings.verdict import Verdict, VerdictKind
 from evenkeel.services.detector.domain.frames.observation import FrameObservation, LivenessObservation
-from evenkeel.services.detector.domain.job import JobDetector
-from evenkeel.services.detector.domain.profile.profile import Profile
+from evenkeel.services.detector.domain.job.job import JobDetector
 from evenkeel.telemetry.v2 import frames_pb2 as pb
 from tests.unit.detector.synthetic import SyntheticJob, cube, slow_from
 from tests.unit.detector.wire import death, frame_to_proto

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evenkeel.services.detector.domain.residual.clocks import Clock, Readings, smallest_scales
 from evenkeel.services.detector.domain.scan.devices import DeviceScan
+from evenkeel.services.detector.domain.scan.residual.clocks import Clock, Readings, smallest_scales
 from evenkeel.services.detector.domain.scan.speed_change import SpeedChange
 
 CLOCKS = (Clock.WORK, Clock.BLOCKED, Clock.WAITING)

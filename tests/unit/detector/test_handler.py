@@ -19,7 +19,7 @@ from evenkeel.services.detector.adapters.observation_codec import decode_observa
 from evenkeel.services.detector.adapters.snapshot import dump
 from evenkeel.services.detector.adapters.snapshot_store import AnotherInstanceAheadError, JobSnapshot
 from evenkeel.services.detector.domain.frames.observation import FrameObservation, Observation
-from evenkeel.services.detector.domain.job import Finding, JobDetector
+from evenkeel.services.detector.domain.job.job import Finding, JobDetector
 from evenkeel.services.detector.domain.processes.hang_watch import HangWatch
 from evenkeel.services.detector.metrics import DetectorMetrics
 from evenkeel.telemetry.v2 import frames_pb2 as pb

@@ -6,7 +6,7 @@ import pytest
 
 from evenkeel.services.detector.domain.findings.verdict import Verdict, VerdictKind
 from evenkeel.services.detector.domain.frames.observation import LivenessObservation, RankProgress
-from evenkeel.services.detector.domain.job import JobDetector
+from evenkeel.services.detector.domain.job.job import JobDetector
 from evenkeel.services.detector.domain.processes.hang import find_hangs
 from tests.unit.detector.synthetic import SyntheticJob, cube, verdicts_of
 

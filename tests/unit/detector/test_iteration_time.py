@@ -5,10 +5,10 @@ from dataclasses import fields
 import numpy as np
 import pytest
 
-from benchmarks.detection.frames import frames_of
-from benchmarks.detection.iteration_time import IterationTime
-from benchmarks.detection.prediction import predict_trace
-from benchmarks.detection.traces import make_trace
+from benchmarks.detection.aspects.prediction import predict_trace
+from benchmarks.detection.baselines.iteration_time import IterationTime
+from benchmarks.detection.traces.frames import frames_of
+from benchmarks.detection.traces.traces import make_trace
 from evenkeel.layouts.programs.schedules import one_f_one_b, zero_bubble_h1
 
 

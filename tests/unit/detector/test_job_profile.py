@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from evenkeel.services.detector.adapters.snapshot import dump, load
+from evenkeel.services.detector.domain.expectation.profile.job_profile import JobProfile
+from evenkeel.services.detector.domain.expectation.profile.profile import Profile
 from evenkeel.services.detector.domain.findings.verdict import Verdict
 from evenkeel.services.detector.domain.frames.layout import FrameLayout
 from evenkeel.services.detector.domain.frames.observation import FrameObservation
 from evenkeel.services.detector.domain.frames.table import table_of
-from evenkeel.services.detector.domain.job import Finding, JobDetector
-from evenkeel.services.detector.domain.profile.job_profile import JobProfile
-from evenkeel.services.detector.domain.profile.profile import Profile
+from evenkeel.services.detector.domain.job.job import Finding, JobDetector
 from tests.unit.detector.synthetic import SyntheticJob, VerdictKind, cube, slow_from
 
 ONSET, RECOVERY = 60, 90

@@ -17,7 +17,7 @@ from evenkeel.services.detector.domain.frames.observation import (
     ProcessEvent,
     ProcessEventKind,
 )
-from evenkeel.services.detector.domain.job import JobDetector
+from evenkeel.services.detector.domain.job.job import JobDetector
 from evenkeel.services.detector.domain.kinds import board as kind_board
 from evenkeel.services.detector.domain.kinds.board import known_kinds
 from evenkeel.services.detector.domain.kinds.kind import KindFinding, KindWatch, Look

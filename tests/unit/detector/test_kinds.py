@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from benchmarks.detection.frames import frames_of
-from benchmarks.detection.kinds import WANTED, kind_trace, score_kind
+from benchmarks.detection.aspects.kinds import WANTED, kind_trace, score_kind
+from benchmarks.detection.traces.frames import frames_of
 from evenkeel.services.detector.adapters.snapshot import dump, load
 from evenkeel.services.detector.domain.findings.verdict import REPORT_ONLY, Verdict, VerdictKind
-from evenkeel.services.detector.domain.job import JobDetector
+from evenkeel.services.detector.domain.job.job import JobDetector
 from evenkeel.services.detector.domain.kinds.board import known_kinds
 from evenkeel.simulator.job.afflictions import Affliction
 from tests.unit.detector.synthetic import SyntheticJob, cube, slow_from, verdicts_of

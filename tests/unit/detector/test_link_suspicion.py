@@ -5,7 +5,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from benchmarks.detection.link_traces import Victim, make_link_trace
+from benchmarks.detection.traces.link_traces import Victim, make_link_trace
 from evenkeel.detector.v1 import detector_pb2
 from evenkeel.services.detector.adapters.finding_codec import record_of
 from evenkeel.services.detector.adapters.observation_codec import liveness_from_proto
@@ -16,7 +16,7 @@ from evenkeel.services.detector.domain.frames.observation import (
     Observation,
 )
 from evenkeel.services.detector.domain.frames.probe_reports import LinkProbeReport
-from evenkeel.services.detector.domain.job import Finding, JobDetector
+from evenkeel.services.detector.domain.job.job import Finding, JobDetector
 from evenkeel.services.detector.domain.probes.desk import ITERATIONS_BETWEEN_PROBES, Suspicion
 from evenkeel.services.detector.domain.probes.link_probes import LinkDesk, LinkStanding
 from evenkeel.telemetry.v2 import frames_pb2, process_pb2

@@ -8,7 +8,7 @@ import pytest
 
 from evenkeel.services.detector.domain.findings.verdict import VerdictKind
 from evenkeel.services.detector.domain.frames.observation import FrameObservation
-from evenkeel.services.detector.domain.job import JobDetector
+from evenkeel.services.detector.domain.job.job import JobDetector
 from tests.unit.detector.synthetic import SyntheticJob, cube, verdicts_of
 
 

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evenkeel.services.detector.domain.expectation.profile.grid import PipelineGrid, between_ranks
 from evenkeel.services.detector.domain.frames.layout import FrameLayout
 from evenkeel.services.detector.domain.frames.observation import FrameObservation
 from evenkeel.services.detector.domain.frames.table import table_of
 from evenkeel.services.detector.domain.memory.middle import RecentValues, median
 from evenkeel.services.detector.domain.memory.rolling import RollingRows
-from evenkeel.services.detector.domain.profile.grid import PipelineGrid, between_ranks
 from tests.unit.detector.synthetic import SyntheticJob, cube
 
 numbers = st.floats(-1e6, 1e6)

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from evenkeel.services.detector.adapters.snapshot import dump, load
+from evenkeel.services.detector.domain.expectation.profile.profile import Profile
 from evenkeel.services.detector.domain.findings.verdict import Verdict, VerdictKind
 from evenkeel.services.detector.domain.frames.observation import (
     LivenessObservation,
@@ -12,8 +13,7 @@ from evenkeel.services.detector.domain.frames.observation import (
     ProcessEventKind,
     RankProgress,
 )
-from evenkeel.services.detector.domain.job import JobDetector
-from evenkeel.services.detector.domain.profile.profile import Profile
+from evenkeel.services.detector.domain.job.job import JobDetector
 from tests.unit.detector.synthetic import SyntheticJob, cube, verdicts_of
 
 

@@ -1,7 +1,7 @@
 import numpy as np
 
 from evenkeel.services.detector.adapters.snapshot import dump, load
-from evenkeel.services.detector.domain.profile.recent import RecentIterations
+from evenkeel.services.detector.domain.expectation.profile.recent import RecentIterations
 
 
 def rows(*micro_batches: tuple[int, int, int]) -> np.ndarray:

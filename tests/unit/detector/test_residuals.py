@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenkeel.services.detector.domain.residual.peers import centres_of_peers
-from evenkeel.services.detector.domain.residual.residuals import NUM_TO_BEGIN, RENEWED_EVERY, Residuals
+from evenkeel.services.detector.domain.scan.residual.peers import centres_of_peers
+from evenkeel.services.detector.domain.scan.residual.residuals import NUM_TO_BEGIN, RENEWED_EVERY, Residuals
 
 _NUMBERS = st.one_of(st.floats(-3, 3), st.just(float("nan")))
 

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evenkeel.services.detector.adapters.snapshot import dump, load
+from evenkeel.services.detector.domain.expectation.profile.profile import Profile
 from evenkeel.services.detector.domain.findings.verdict import Verdict
 from evenkeel.services.detector.domain.frames.observation import (
     LivenessObservation,
@@ -14,9 +15,8 @@ from evenkeel.services.detector.domain.frames.observation import (
     ProcessEventKind,
 )
 from evenkeel.services.detector.domain.frames.probe_reports import ProbeReport
-from evenkeel.services.detector.domain.job import Finding, JobDetector
+from evenkeel.services.detector.domain.job.job import Finding, JobDetector
 from evenkeel.services.detector.domain.probes.desk import Suspicion
-from evenkeel.services.detector.domain.profile.profile import Profile
 from tests.unit.detector.synthetic import SyntheticJob, cube
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.detection.link_traces import Victim, make_link_trace
+from benchmarks.detection.traces.link_traces import Victim, make_link_trace
 from evenkeel.services.detector.adapters.snapshot import dump, load
 from evenkeel.services.detector.domain.findings.verdict import Verdict, VerdictKind
 from evenkeel.services.detector.domain.frames.observation import (
@@ -15,7 +15,7 @@ from evenkeel.services.detector.domain.frames.observation import (
     Observation,
 )
 from evenkeel.services.detector.domain.frames.probe_reports import LinkProbeReport
-from evenkeel.services.detector.domain.job import Finding, JobDetector
+from evenkeel.services.detector.domain.job.job import Finding, JobDetector
 from evenkeel.services.detector.domain.probes.desk import Suspicion
 from evenkeel.services.detector.domain.probes.link_probes import LinkDesk, LinkStanding
 from evenkeel.services.detector.domain.probes.ring import (

@@ -11,10 +11,10 @@ from evenkeel.layouts.programs.instructions import Instruction, Op
 from evenkeel.layouts.programs.paths import Paths
 from evenkeel.layouts.programs.routes import Route
 from evenkeel.services.detector.adapters.snapshot import dump, load
+from evenkeel.services.detector.domain.expectation.profile.profile import Profile
 from evenkeel.services.detector.domain.findings.verdict import Verdict, VerdictKind
 from evenkeel.services.detector.domain.frames.observation import FrameObservation
-from evenkeel.services.detector.domain.job import JobDetector
-from evenkeel.services.detector.domain.profile.profile import Profile
+from evenkeel.services.detector.domain.job.job import JobDetector
 from tests.unit.layouts.timeline import timeline_of
 
 HOME = uniform_layout(num_blocks=4, tensor=1, pipeline=2, data=3, num_micro_batches=12)

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from evenkeel.services.detector.domain.job import JobDetector
-from evenkeel.services.detector.domain.profile.profile import Profile
+from evenkeel.services.detector.domain.expectation.profile.profile import Profile
+from evenkeel.services.detector.domain.job.job import JobDetector
 from tests.unit.detector.synthetic import (
     Noise,
     Place,

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from evenkeel.services.detector.domain.expectation.profile.profile import Profile
 from evenkeel.services.detector.domain.findings.verdict import REPORT_ONLY, Verdict
-from evenkeel.services.detector.domain.job import JobDetector
-from evenkeel.services.detector.domain.profile.profile import Profile
-from evenkeel.services.detector.domain.residual.rows import DeviceRows
+from evenkeel.services.detector.domain.job.job import JobDetector
+from evenkeel.services.detector.domain.scan.residual.rows import DeviceRows
 from tests.unit.detector.synthetic import Place, SyntheticJob, VerdictKind, cube, slow_from, student, verdicts_of
 
 

@@ -5,7 +5,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from benchmarks.detection.link_traces import Victim, make_link_trace
+from benchmarks.detection.traces.link_traces import Victim, make_link_trace
 from evenkeel.services.detector.adapters.snapshot import dump, load
 from evenkeel.services.detector.domain.frames.observation import FrameObservation
 from evenkeel.services.detector.domain.links.complaint import LinkFinding

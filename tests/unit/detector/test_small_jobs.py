@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from benchmarks.detection.small_jobs import changes_of
+from benchmarks.detection.aspects.small_jobs import changes_of
 from tests.unit.detector.synthetic import contended, wandering
 
 WORK = (1.0, 1.0, 2.0, 2.0)

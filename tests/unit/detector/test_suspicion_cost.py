@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.detection.suspicion_cost import costs_of, table
+from benchmarks.detection.aspects.suspicion_cost import costs_of, table
 
 ASKED = [(8, 0.006, 0.007), (16, 0.006, 0.006), (24, 0.012, 0.006)]
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from evenkeel.services.detector.adapters.finding_codec import profile_to_proto
-from evenkeel.services.detector.domain.profile.profile import Profile, RankThroughput, RankThroughputs
+from evenkeel.services.detector.domain.expectation.profile.profile import Profile, RankThroughput, RankThroughputs
 
 ONE_BY_ONE = tuple(RankThroughput(rank=rank, throughput=1 - rank / 10, margin=rank / 100) for rank in range(4))
 IN_COLUMNS = RankThroughputs(

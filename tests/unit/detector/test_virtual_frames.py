@@ -7,7 +7,7 @@ import pytest
 from evenkeel.layouts.layout import Replica, Stage
 from evenkeel.layouts.programs.interleaved import interleaved_orders
 from evenkeel.services.detector.domain.findings.verdict import VerdictKind
-from evenkeel.services.detector.domain.job import JobDetector
+from evenkeel.services.detector.domain.job.job import JobDetector
 from tests.unit.detector.test_routed_frames import HOME, frames, observed
 
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.detection.kinds import kind_trace
-from benchmarks.detection.traces import Trace, make_trace
+from benchmarks.detection.aspects.kinds import kind_trace
+from benchmarks.detection.traces.traces import Trace, make_trace
 from evenkeel.attribution import analyze
 from evenkeel.cli.recorded.why import answer
 from evenkeel.contracts.frames import Frames, frames_of, members_of

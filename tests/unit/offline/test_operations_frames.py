@@ -6,7 +6,7 @@ import pytest
 from evenkeel.attribution import Operations
 from evenkeel.offline.operations.frames import frames_of
 from evenkeel.services.detector.domain.findings.verdict import Verdict
-from evenkeel.services.detector.domain.job import JobDetector
+from evenkeel.services.detector.domain.job.job import JobDetector
 from tests.unit.attribution.synthetic import pipeline, replayed_with
 
 _STEPS = 50

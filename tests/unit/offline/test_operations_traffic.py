@@ -9,7 +9,7 @@ from evenkeel.attribution import Operations
 from evenkeel.offline.operations.frames import frames_of
 from evenkeel.offline.operations.traffic import traffic_of
 from evenkeel.services.detector.domain.findings.verdict import Verdict, VerdictKind
-from evenkeel.services.detector.domain.job import JobDetector
+from evenkeel.services.detector.domain.job.job import JobDetector
 from tests.unit.attribution.synthetic import pipeline, replayed_with
 
 STEPS, ONSET = 40, 24

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 import pytest
 
 import evenkeel
-from evenkeel.trainer_sdk import guard
 from evenkeel.trainer_sdk.emit.iteration import Iteration
 from evenkeel.trainer_sdk.emit.left_value import number
+from evenkeel.trainer_sdk.watch import guard
 
 JOB = {"EVENKEEL_KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1", "EVENKEEL_JOB_ID": "job"}
 

@@ -6,7 +6,7 @@ import sys
 import pytest
 from torch import distributed
 
-from evenkeel.trainer_sdk.identity import Identity, RankClaim
+from evenkeel.trainer_sdk.watch.identity import Identity, RankClaim
 
 TORCHRUN = {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "TORCHELASTIC_RESTART_COUNT": "2"}
 SLURM = {"SLURM_PROCID": "3", "SLURM_NTASKS": "4", "SLURM_LOCALID": "1"}
@@ -58,7 +58,7 @@ def test_an_initialized_group_knows_better_than_the_environment() -> None:
 
 CLAIMS = """
 import sys
-from evenkeel.trainer_sdk.identity import RankClaim
+from evenkeel.trainer_sdk.watch.identity import RankClaim
 claim = RankClaim()
 print(claim.take(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])), flush=True)
 sys.stdin.read()

@@ -9,13 +9,13 @@ import torch
 from torch import nn
 from torch.optim import SGD, Optimizer
 
-from evenkeel.trainer_sdk import guard
 from evenkeel.trainer_sdk.devices.device import ComputeKind
 from evenkeel.trainer_sdk.devices.real_device import CpuDevice
 from evenkeel.trainer_sdk.emit.emitter import Emitter
 from evenkeel.trainer_sdk.emit.iteration import Iteration
 from evenkeel.trainer_sdk.emit.progress import Reached
-from evenkeel.trainer_sdk.run import Run
+from evenkeel.trainer_sdk.watch import guard
+from evenkeel.trainer_sdk.watch.run import Run
 
 
 @pytest.fixture(autouse=True)

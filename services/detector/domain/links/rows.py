@@ -15,7 +15,7 @@ import numpy.typing as npt
 from evenkeel.services.detector.domain.links.ties import Tie, Ties
 from evenkeel.services.detector.domain.links.transfers.cost import NUM_CLASSES
 from evenkeel.services.detector.domain.memory.state import DERIVED, GIVEN
-from evenkeel.services.detector.domain.residual.recent import KEPT
+from evenkeel.services.detector.domain.scan.residual.recent import KEPT
 from evenkeel.services.detector.domain.scan.rows import RowScan
 
 Floats = npt.NDArray[np.float64]

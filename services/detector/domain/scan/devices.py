@@ -7,10 +7,10 @@ import numpy as np
 import numpy.typing as npt
 
 from evenkeel.services.detector.domain.memory.state import GIVEN
-from evenkeel.services.detector.domain.residual.clocks import Clock
-from evenkeel.services.detector.domain.residual.recent import KEPT
-from evenkeel.services.detector.domain.residual.tables import arranged, more
 from evenkeel.services.detector.domain.scan.level import INTERVAL
+from evenkeel.services.detector.domain.scan.residual.clocks import Clock
+from evenkeel.services.detector.domain.scan.residual.recent import KEPT
+from evenkeel.services.detector.domain.scan.residual.tables import arranged, more
 from evenkeel.services.detector.domain.scan.rows import RowScan
 from evenkeel.services.detector.domain.scan.speed_change import SpeedChange, throughputs_of
 

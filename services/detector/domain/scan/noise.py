@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from evenkeel.services.detector.domain.residual.recent import KEPT
-from evenkeel.services.detector.domain.residual.residuals import RENEWED_EVERY
-from evenkeel.services.detector.domain.residual.tables import arranged, no_floats
+from evenkeel.services.detector.domain.scan.residual.recent import KEPT
+from evenkeel.services.detector.domain.scan.residual.residuals import RENEWED_EVERY
+from evenkeel.services.detector.domain.scan.residual.tables import arranged, no_floats
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

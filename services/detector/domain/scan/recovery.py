@@ -5,8 +5,8 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from evenkeel.services.detector.domain.residual.recent import KEPT
 from evenkeel.services.detector.domain.scan.level import ERRORS, SHORTEST, level_of
+from evenkeel.services.detector.domain.scan.residual.recent import KEPT
 
 Floats = npt.NDArray[np.float64]
 

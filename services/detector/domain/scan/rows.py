@@ -7,11 +7,11 @@ import numpy as np
 import numpy.typing as npt
 
 from evenkeel.services.detector.domain.memory.state import GIVEN
-from evenkeel.services.detector.domain.residual.recent import KEPT, Recent
-from evenkeel.services.detector.domain.residual.residuals import RENEWED_EVERY, Residuals
-from evenkeel.services.detector.domain.residual.tables import arranged, no_bools, no_floats, no_ints
 from evenkeel.services.detector.domain.scan.level import SHORTEST, level_of, level_since_onset, moved_level
 from evenkeel.services.detector.domain.scan.recovery import has_recovered, may_be_recovering
+from evenkeel.services.detector.domain.scan.residual.recent import KEPT, Recent
+from evenkeel.services.detector.domain.scan.residual.residuals import RENEWED_EVERY, Residuals
+from evenkeel.services.detector.domain.scan.residual.tables import arranged, no_bools, no_floats, no_ints
 from evenkeel.services.detector.domain.scan.scan import Scan
 from evenkeel.services.detector.domain.scan.windows import LENGTHS
 

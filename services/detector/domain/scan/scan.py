@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from evenkeel.services.detector.domain.memory.state import GIVEN
-from evenkeel.services.detector.domain.residual.recent import KEPT
-from evenkeel.services.detector.domain.residual.tables import arranged, no_floats, no_ints
 from evenkeel.services.detector.domain.scan.budget import Budget
 from evenkeel.services.detector.domain.scan.noise import RowNoise
+from evenkeel.services.detector.domain.scan.residual.recent import KEPT
+from evenkeel.services.detector.domain.scan.residual.tables import arranged, no_floats, no_ints
 from evenkeel.services.detector.domain.scan.widths import FRAMES_OF_A_BASKET, Widths
 from evenkeel.services.detector.domain.scan.windows import LENGTHS, Windows
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from evenkeel.services.detector.domain.residual.clocks import Clock
+from evenkeel.services.detector.domain.scan.residual.clocks import Clock
 
 Floats = npt.NDArray[np.float64]
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from evenkeel.services.detector.domain.residual.tables import arranged, no_floats
+from evenkeel.services.detector.domain.scan.residual.tables import arranged, no_floats
 from evenkeel.services.detector.domain.scan.windows import LENGTHS
 
 Floats = npt.NDArray[np.float64]

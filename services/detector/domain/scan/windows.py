@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from evenkeel.services.detector.domain.residual.tables import arranged, no_ints
+from evenkeel.services.detector.domain.scan.residual.tables import arranged, no_ints
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

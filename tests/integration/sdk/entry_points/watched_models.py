@@ -25,7 +25,7 @@ from torch.utils.checkpoint import checkpoint
 from evenkeel.trainer_sdk.emit.emitter import Emitter
 from evenkeel.trainer_sdk.emit.iteration import Iteration
 from evenkeel.trainer_sdk.emit.progress import Mark, ProgressMark
-from evenkeel.trainer_sdk.run import Run
+from evenkeel.trainer_sdk.watch.run import Run
 
 ITERATIONS = 3
 SLOW_RANK, SLOW_SECONDS = 1, 0.1

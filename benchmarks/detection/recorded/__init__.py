@@ -1,0 +1,1 @@
+"""Recordings of jobs that ran, and what the detector says of them."""

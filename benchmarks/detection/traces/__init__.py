@@ -1,0 +1,1 @@
+"""Simulated runs with known truth, and the grid of them."""

@@ -1,0 +1,150 @@
+"""The compute side of a job's frames: what each rank's work should take, and which device falls behind that.
+
+The wall time of a rank's own doing holds whatever else its host does; time on a core and time blocked do not. So where
+every rank of a job reports these two, they and their sum convict. What a rank waits for a core is its host's doing and
+convicts no device, but as far as its control group counts it as throttled by a quota. Of other jobs the wall is judged.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from evenkeel.services.detector.domain.expectation.workload import WorkExpectation
+from evenkeel.services.detector.domain.frames.layout import FrameLayout
+from evenkeel.services.detector.domain.frames.observation import FrameObservation
+from evenkeel.services.detector.domain.frames.table import LOG_RATIO, SECONDS
+from evenkeel.services.detector.domain.memory.state import GIVEN
+from evenkeel.services.detector.domain.scan.devices import DeviceScan
+from evenkeel.services.detector.domain.scan.residual.clocks import Clock, Readings, smallest_scales
+from evenkeel.services.detector.domain.scan.residual.rows import DeviceRows
+from evenkeel.services.detector.domain.scan.residual.throttling import Throttling
+from evenkeel.services.detector.domain.scan.speed_change import SpeedChange
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+_SKIPPED_AT_START = 2
+_SKIPPED_BY_REPLACEMENT = 1
+# Learned from are entries that are no farther than this from the usual one, log units.
+_REACH = 0.3
+_QUIET = 0.25
+# Frames whose residuals are shown to whoever looks for more in them.
+_SHOWN = 48
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class ComputeWatch:
+    """Compares frames with what was expected of them, judges devices by that, and learns from the healthy ones.
+
+    Attributes:
+        iterations_per_false_alarm: Iterations of a healthy job per slow verdict that the operator puts up with.
+        expectation: What work should take by the wall.
+        rows: Whose devices there are.
+        scan: Of the devices, one column a row.
+    """
+
+    iterations_per_false_alarm: float = field(metadata=GIVEN)
+    expectation: WorkExpectation = field(default_factory=WorkExpectation)
+    rows: DeviceRows = field(default_factory=DeviceRows)
+    scan: DeviceScan = field(init=False)
+    _on_a_core: WorkExpectation = field(default_factory=WorkExpectation)
+    _throttling: Throttling = field(default_factory=Throttling)
+
+    def __post_init__(self) -> None:
+        self.scan = DeviceScan(self.iterations_per_false_alarm)
+
+    @property
+    def _is_quiet(self) -> Bools:
+        """Rows that are healthy and under no suspicion: those to learn from."""
+        return ~self.ill & (self.scan.evidence < _QUIET) if self.scan.clocks else ~self.ill
+
+    def locate(self, frame: FrameObservation) -> Ints:
+        """The row of each entry of a frame whose processes are not those of the frame before."""
+        skipped = _SKIPPED_BY_REPLACEMENT if self.expectation.has_learned else _SKIPPED_AT_START
+        replaced, moved = self.rows.locate(frame, num_to_skip=skipped)
+        if self.scan.clocks:
+            self.scan.grow(len(self.rows) - self.scan.num_devices)
+            self.scan.replace(replaced, moved=moved)
+        return self.rows.located_rows
+
+    @property
+    def ill(self) -> Bools:
+        """Rows whose devices are slow."""
+        return self.scan.ill if self.scan.clocks else np.zeros(len(self.rows), dtype=np.bool_)
+
+    def residuals(self, rows: Ints) -> Floats:
+        """The newest residuals of some devices, one row each, newest last; log units of time."""
+        if not self.scan.clocks:
+            return np.full((len(rows), 0), np.nan)
+        return self.scan.residuals_of(Clock.WORK, _SHOWN)[rows]
+
+    def speeds(self, rows: Ints) -> tuple[Floats, Floats]:
+        """Throughput of some devices, and the half-widths of their 95 % intervals."""
+        if not self.scan.clocks:
+            return np.ones(len(rows)), np.ones(len(rows))
+        throughputs, margins = self.scan.speeds
+        return throughputs[rows], margins[rows]
+
+    def judge(
+        self, frame: FrameObservation, table: Floats, layout: FrameLayout, rows: Ints, usable: Bools
+    ) -> tuple[list[SpeedChange], Floats | None]:
+        """Compares a plain frame with what was expected of its usable entries, then learns it.
+
+        Args:
+            frame: The frame.
+            table: Its table, see :mod:`evenkeel.services.detector.domain.frames.table`.
+            layout: Its layout.
+            rows: Row of each entry.
+            usable: Entries whose times count.
+
+        Returns:
+            Whose throughput changed, and the expected seconds of each entry, None while that is learned.
+        """
+        if frame.readings is not None:
+            self._throttling.read(frame.readings)
+        expected = self._expected(self.expectation, table, rows, usable)
+        on_a_core, worked = None, table
+        if frame.core_seconds is not None:
+            assert frame.queued_seconds is not None
+            worked = table.copy()
+            worked[SECONDS] = frame.core_seconds
+            usable = usable & (frame.core_seconds > 0) & np.isfinite(frame.core_seconds + frame.queued_seconds)
+            on_a_core = self._expected(self._on_a_core, worked, rows, usable)
+        of_work = on_a_core if frame.core_seconds is not None else expected
+        if of_work is None:
+            return [], expected
+        readings = self._readings(frame, worked[SECONDS], usable)
+        if not self.scan.clocks:
+            usual = float(np.median(of_work[usable])) if usable.any() else 1.0
+            self.scan.allot(readings.clocks, len(self.rows), smallest_scales(readings.clocks, usual))
+        self.scan.take_work(rows, layout.work_keys)
+        log_ratios = np.full((len(self.scan.clocks), len(self.rows)), np.nan)
+        if readings.clocks == self.scan.clocks:
+            log_ratios[:, rows] = readings.log_ratios(of_work)
+        return self.scan.observe(frame.iteration, log_ratios), expected
+
+    def _readings(self, frame: FrameObservation, work_seconds: Floats, usable: Bools) -> Readings:
+        if frame.core_seconds is None or frame.queued_seconds is None:
+            return Readings(work_seconds=np.where(usable, work_seconds, np.nan))
+        own = np.where(usable, frame.compute_seconds - frame.queued_seconds, np.nan)
+        throttled_seconds = self._throttling.shares(frame.ranks) * frame.wall_seconds
+        return Readings(
+            work_seconds=np.where(usable, work_seconds, np.nan),
+            blocked_seconds=own - work_seconds,
+            waiting_seconds=np.minimum(frame.queued_seconds, throttled_seconds),
+            wall_seconds=own,
+        )
+
+    def _expected(self, expectation: WorkExpectation, table: Floats, rows: Ints, usable: Bools) -> Floats | None:
+        """What is expected of each entry before this frame is learned; None for the first frames."""
+        if not expectation.has_learned:
+            expectation.learn(table, usable, None)
+            return None
+        with np.errstate(invalid="ignore"):
+            expected, _ = expectation.expect(table)
+        healthy = usable & self._is_quiet[rows]
+        middle = np.median(table[LOG_RATIO][healthy]) if healthy.any() else 0.0
+        expectation.learn(table, healthy & (np.abs(table[LOG_RATIO] - middle) < _REACH), expected)
+        return expected
