@@ -12,8 +12,8 @@ from benchmarks.speed.jobs import SyntheticJob
 from evenkeel.contracts.headers import record_headers
 from evenkeel.contracts.mac import job_key, signed
 from evenkeel.contracts.topics import BATCHES, FRAMES
-from evenkeel.services.common.database import create_engine
 from evenkeel.services.common.kafka import Batch, ConsumedRecord, OutgoingRecord, Partition
+from evenkeel.services.common.postgres.database import create_engine
 from evenkeel.services.common.worker import Worker
 from evenkeel.services.detector.adapters.finding_codec import record_of, to_be_told
 from evenkeel.services.detector.adapters.observation_codec import decode_observations

@@ -28,7 +28,7 @@ from evenkeel.contracts.headers import record_headers
 from evenkeel.contracts.mac import job_key, signed
 from evenkeel.contracts.topics import BATCHES, VERDICTS
 from evenkeel.history.writes import register_job, register_ranks
-from evenkeel.services.common.database import create_engine
+from evenkeel.services.common.postgres.database import create_engine
 from evenkeel.simulator.live.rank_batches import add_news, empty_batch
 from evenkeel.telemetry.v2 import process_pb2
 from tests.integration.history.seed import START, job, rank

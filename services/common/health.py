@@ -24,7 +24,7 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
-from evenkeel.services.common.bind_error import BindError
+from evenkeel.services.common.settings import BindError
 
 _REQUEST_TIMEOUT_SECONDS = 5.0
 _MAX_REQUEST_LINES = 100

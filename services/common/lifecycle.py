@@ -15,9 +15,8 @@ from typing import Any
 
 import structlog
 
-from evenkeel.services.common.bind_error import BindError
 from evenkeel.services.common.logging import configure_logging
-from evenkeel.services.common.settings import ServiceSettings, effective
+from evenkeel.services.common.settings import BindError, ServiceSettings, effective
 
 EXIT_FAILED = 1
 _OBJECTS_BETWEEN_COLLECTIONS = 50_000

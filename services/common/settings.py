@@ -20,6 +20,10 @@ _ADDRESS = re.compile(r"^[^\s:,]+:\d{1,5}$")
 _PASSWORD_IN_URL = re.compile(r"(?<=://)([^:/@\s]*):[^@\s]*@")
 
 
+class BindError(OSError):
+    """An address from the settings is taken or not this machine's: the service ends with one line that names it."""
+
+
 class ServiceSettings(BaseSettings):
     """What every service needs to know; a service's own settings class derives from this one.
 

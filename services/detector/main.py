@@ -6,11 +6,11 @@ import structlog
 
 from evenkeel.contracts.topics import FRAMES
 from evenkeel.services.common.backoff import Reachability
-from evenkeel.services.common.database import create_engine
 from evenkeel.services.common.health import Health, health_server, ready_file
 from evenkeel.services.common.kafka import ConsumeLoop, DeadLetters, KafkaClientConfig, KafkaConsumer, KafkaProducer
 from evenkeel.services.common.lifecycle import run_service
 from evenkeel.services.common.metrics import KafkaMetrics, create_registry
+from evenkeel.services.common.postgres.database import create_engine
 from evenkeel.services.common.settings import load_settings
 from evenkeel.services.common.worker import Worker
 from evenkeel.services.detector.adapters.handler import DetectorHandler

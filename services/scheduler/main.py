@@ -7,13 +7,13 @@ import uuid
 from evenkeel.numeric.compiled import Compiled
 from evenkeel.planning.costs.price import TransitionCosts
 from evenkeel.services.common.backoff import Reachability, persist
-from evenkeel.services.common.database import DATABASE_AWAY, create_engine
 from evenkeel.services.common.health import Health, health_server, ready_file
 from evenkeel.services.common.kafka import ConsumeLoop, DeadLetters, KafkaClientConfig, KafkaProducer
 from evenkeel.services.common.kafka.assigned_consumer import AssignedConsumer
 from evenkeel.services.common.kafka.pace import LoopConfig
 from evenkeel.services.common.lifecycle import run_service
 from evenkeel.services.common.metrics import KafkaMetrics, create_registry
+from evenkeel.services.common.postgres.database import DATABASE_AWAY, create_engine
 from evenkeel.services.common.settings import load_settings
 from evenkeel.services.common.steady_clock import SteadyClock
 from evenkeel.services.common.worker import Worker

@@ -4,7 +4,6 @@ import asyncio
 from contextlib import AsyncExitStack
 
 from evenkeel.contracts.topics import BATCHES
-from evenkeel.services.common.database import create_engine
 from evenkeel.services.common.health import Health, health_server, ready_file
 from evenkeel.services.common.kafka import (
     ConsumeLoop,
@@ -16,6 +15,7 @@ from evenkeel.services.common.kafka import (
 )
 from evenkeel.services.common.lifecycle import run_service
 from evenkeel.services.common.metrics import KafkaMetrics, create_registry
+from evenkeel.services.common.postgres.database import create_engine
 from evenkeel.services.common.settings import load_settings
 from evenkeel.services.common.steady_clock import SteadyClock
 from evenkeel.services.common.worker import Worker

@@ -10,8 +10,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from evenkeel.history.records import SnapshotRecord
 from evenkeel.history.writes.snapshots import delete_snapshots, load_snapshots, save_snapshot
 from evenkeel.services.common.backoff import Reachability, persist
-from evenkeel.services.common.database import DATABASE_AWAY
 from evenkeel.services.common.kafka import Partition
+from evenkeel.services.common.postgres.database import DATABASE_AWAY
 
 FORMAT = "detector/2"
 # Saving holds the stream: a database that hangs must not hold verdicts up for longer than this.

@@ -1,8 +1,8 @@
 """What ends one job's work only, what ends the service, and what a caller is told meanwhile."""
 
 from evenkeel.history.errors import DeposedError
-from evenkeel.services.common.database import is_told_by_database
 from evenkeel.services.common.kafka.client import KafkaError
+from evenkeel.services.common.postgres.database import is_told_by_database
 
 
 class JobAwayError(Exception):

@@ -15,8 +15,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from evenkeel.contracts.mac import JobKey, SignatureError, job_key, verified, without_signature
 from evenkeel.history.reads import job_tokens, registered_processes
 from evenkeel.services.common.backoff import Reachability, persist
-from evenkeel.services.common.database import DATABASE_AWAY
 from evenkeel.services.common.kafka import Rejection
+from evenkeel.services.common.postgres.database import DATABASE_AWAY
 from evenkeel.services.telemetry.adapters.batch_reader import ArrivedJob
 from evenkeel.services.telemetry.domain.observed import ENDS
 from evenkeel.services.telemetry.domain.validate import MAX_JOB_ID_CHARACTERS

@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from evenkeel.history.writes import insert_rollups
 from evenkeel.services.common.backoff import Backoff, Reachability
-from evenkeel.services.common.database import DATABASE_AWAY, is_database_away
+from evenkeel.services.common.postgres.database import DATABASE_AWAY, is_database_away
 from evenkeel.services.telemetry.domain.rollups import FinishedWindow
 from evenkeel.services.telemetry.metrics import TelemetryMetrics
 

@@ -8,7 +8,7 @@ import pytest_asyncio
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from evenkeel.services.common.database import DATABASE_AWAY, create_engine
+from evenkeel.services.common.postgres.database import DATABASE_AWAY, create_engine
 from evenkeel.stack.postgres.server import Postgres
 from evenkeel.stack.processes.faults import frozen
 

@@ -5,7 +5,7 @@ import pytest
 
 from evenkeel.demo.observed.history_reader import QUESTIONS, read_history
 from evenkeel.history.vocabulary import PlanState
-from evenkeel.services.common.database import create_engine
+from evenkeel.services.common.postgres.database import create_engine
 from tests.integration.history.seed import seed
 
 pytestmark = pytest.mark.integration

@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from evenkeel.scheduler.v1.scheduler_pb2_grpc import FleetServiceStub
-from evenkeel.services.common.database import create_engine
+from evenkeel.services.common.postgres.database import create_engine
 from evenkeel.services.scheduler.adapters.api.server import FleetServer, fleet_server
 from evenkeel.services.scheduler.adapters.store.store import Store
 from tests.fakes.fleet import FakeFleet

@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from evenkeel.scheduler.v1 import scheduler_pb2 as pb
 from evenkeel.scheduler.v1.scheduler_pb2_grpc import FleetServiceStub
-from evenkeel.services.common.database import create_engine
+from evenkeel.services.common.postgres.database import create_engine
 from evenkeel.services.scheduler.adapters.api.server import TlsFiles, fleet_server
 from evenkeel.services.scheduler.adapters.store.store import Store
 from tests.fakes.fleet import FakeFleet

@@ -19,8 +19,8 @@ from evenkeel.history.records import CulpritRecord, JobRecord, PlanStatus, RankR
 from evenkeel.history.vocabulary import VerdictKind
 from evenkeel.layouts.layout import Layout, uniform_layout
 from evenkeel.services.common.completion import TASK_NAME
-from evenkeel.services.common.database import create_engine
 from evenkeel.services.common.metrics import create_registry
+from evenkeel.services.common.postgres.database import create_engine
 from evenkeel.services.scheduler.adapters.store.store import Store
 from evenkeel.services.scheduler.dispatch.two_phase import FlightTimes
 from evenkeel.services.scheduler.domain.profiles import JobProfile

@@ -13,8 +13,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from evenkeel.history.errors import StaleStateError, UnknownJobError
 from evenkeel.history.records import JobStateRecord, WorkingStateRecord
 from evenkeel.history.vocabulary import JobState
-from evenkeel.services.common.database import create_engine
 from evenkeel.services.common.kafka import Partition
+from evenkeel.services.common.postgres.database import create_engine
 from evenkeel.services.scheduler.adapters.store.store import Store
 from tests.integration.history.seed import LLAMA_TOKEN, START, job, rank
 

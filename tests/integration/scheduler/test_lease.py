@@ -16,7 +16,7 @@ from evenkeel.history.errors import DeposedError
 from evenkeel.history.records import JobStateRecord
 from evenkeel.history.vocabulary import JobState
 from evenkeel.services.common.backoff import Reachability
-from evenkeel.services.common.database import create_engine
+from evenkeel.services.common.postgres.database import create_engine
 from evenkeel.services.scheduler.adapters.store.lease import Lease
 from evenkeel.services.scheduler.adapters.store.store import Store
 from tests.integration.history.seed import LLAMA_TOKEN, START, job

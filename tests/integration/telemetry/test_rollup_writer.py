@@ -11,7 +11,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from evenkeel.history.records import RollupRecord
-from evenkeel.services.common.database import create_engine
+from evenkeel.services.common.postgres.database import create_engine
 from evenkeel.services.telemetry.adapters.rollup_writer import RollupWriter
 from evenkeel.services.telemetry.domain.rollups import FinishedWindow
 from evenkeel.services.telemetry.metrics import TelemetryMetrics

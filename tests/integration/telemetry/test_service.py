@@ -12,7 +12,7 @@ from sqlalchemy import text
 from evenkeel.contracts.mac import job_key, signed
 from evenkeel.contracts.topics import BATCHES
 from evenkeel.history.writes import register_job, register_ranks
-from evenkeel.services.common.database import create_engine
+from evenkeel.services.common.postgres.database import create_engine
 from evenkeel.telemetry.v2 import frames_pb2, process_pb2
 from tests.integration.history.seed import START, job, rank
 from tests.integration.telemetry.service import Observations, Ranks, Service, observations_of, ranks_in, ranks_of

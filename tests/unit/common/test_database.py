@@ -4,7 +4,7 @@ import psycopg.errors
 import pytest
 from sqlalchemy.exc import DBAPIError
 
-from evenkeel.services.common.database import DATABASE_AWAY, is_database_away
+from evenkeel.services.common.postgres.database import DATABASE_AWAY, is_database_away
 
 
 def raised(cause: psycopg.Error) -> BaseException:

@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy.exc import OperationalError
 
 from evenkeel.history.errors import DeposedError
-from evenkeel.services.common.database import DatabaseAwayError
+from evenkeel.services.common.postgres.database import DatabaseAwayError
 from evenkeel.services.scheduler.serving.faults import JobFailedError
 from evenkeel.services.scheduler.serving.job_tasks import JobTasks
 

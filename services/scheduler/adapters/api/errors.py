@@ -12,7 +12,7 @@ from evenkeel.history.errors import (
 )
 from evenkeel.history.reads import PageError
 from evenkeel.layouts.layout import LayoutError
-from evenkeel.services.common.database import is_database_away
+from evenkeel.services.common.postgres.database import is_database_away
 from evenkeel.services.scheduler.serving.faults import JobAwayError
 
 

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 
 from evenkeel.scheduler.v1 import scheduler_pb2 as pb
 from evenkeel.scheduler.v1 import scheduler_pb2_grpc as pb_grpc
-from evenkeel.services.common.bind_error import BindError
+from evenkeel.services.common.settings import BindError
 from evenkeel.services.scheduler.adapters.api.fleet_api import FleetApi
 from evenkeel.services.scheduler.adapters.api.gate import Gate
 from evenkeel.services.scheduler.adapters.api.interceptor import SERVICE, FleetApiInterceptor, FleetApiMetrics

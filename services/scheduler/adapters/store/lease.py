@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from evenkeel.history import writes
 from evenkeel.history.records import LeaseRecord
 from evenkeel.services.common.backoff import Reachability, persist
-from evenkeel.services.common.database import DATABASE_AWAY
+from evenkeel.services.common.postgres.database import DATABASE_AWAY
 
 NAME = "scheduler"
 LEASE_SECONDS = 1.2

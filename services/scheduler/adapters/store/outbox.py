@@ -10,9 +10,9 @@ from evenkeel.contracts.topics import TOPICS
 from evenkeel.history import writes
 from evenkeel.history.records import OutboxRecord
 from evenkeel.services.common.backoff import Reachability, persist
-from evenkeel.services.common.database import DATABASE_AWAY
 from evenkeel.services.common.kafka.ports import Producer
 from evenkeel.services.common.kafka.records import OutgoingRecord
+from evenkeel.services.common.postgres.database import DATABASE_AWAY
 
 _SOURCE = "evenkeel/scheduler"
 _BATCH_SIZE = 100

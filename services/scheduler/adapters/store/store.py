@@ -31,8 +31,8 @@ from evenkeel.history.records import (
 )
 from evenkeel.history.vocabulary import PlanState
 from evenkeel.services.common.backoff import Reachability, persist
-from evenkeel.services.common.database import DATABASE_AWAY, DatabaseAwayError
 from evenkeel.services.common.kafka.records import Partition
+from evenkeel.services.common.postgres.database import DATABASE_AWAY, DatabaseAwayError
 from evenkeel.services.scheduler.adapters.api.codec import plan_to_proto
 from evenkeel.services.scheduler.adapters.store.group_commit import GroupCommit
 from evenkeel.services.scheduler.jobs.steps import JobChange
@@ -71,7 +71,7 @@ class Store:
         """Keeps what it is given; does no I/O.
 
         Args:
-            engine: From :func:`evenkeel.services.common.database.create_engine`; the caller disposes of it.
+            engine: From :func:`evenkeel.services.common.postgres.database.create_engine`; the caller disposes of it.
             timeout_seconds: Longest wait for one call; after it the database counts as away.
             reachability: Told whether the database answers; None = only the log is.
             fence: Of every transaction that writes; None = nobody else ever writes.

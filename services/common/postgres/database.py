@@ -7,7 +7,7 @@ from sqlalchemy.exc import DBAPIError, InterfaceError, InternalError, Operationa
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
-from evenkeel.services.common.bounded_connection import connect_bounded
+from evenkeel.services.common.postgres.bounded_connection import connect_bounded
 
 DATABASE_AWAY: tuple[type[BaseException], ...] = (
     OperationalError,
