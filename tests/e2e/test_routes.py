@@ -14,7 +14,7 @@ from tests.e2e.live_run import LiveRun, MadePlan, example_job
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 
 VICTIM, SPEED = 2, 0.6
-HEALTHY_ITERATIONS = 12
+HEALTHY_ITERATIONS = 30  # a job whose start was rough is known by then
 
 
 @pytest.fixture(scope="module")
