@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from benchmarks.detection.aspects.communication import TraceScore as LinkScore
-from benchmarks.detection.score import CellScore, TraceScore, at_least_percent, score_cell
 from benchmarks.detection.traces.cells import Cell
 from benchmarks.detection.traces.link_traces import Victim
+from benchmarks.detection.traces.score import CellScore, TraceScore, at_least_percent, score_cell
 from benchmarks.detection.traces.traces import Scenario
 
 OURS = "Evenkeel"

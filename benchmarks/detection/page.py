@@ -12,8 +12,8 @@ from benchmarks.detection import bars
 from benchmarks.detection.aspects import communication, hangs, kinds, prediction
 from benchmarks.detection.live.__main__ import OUT, OUT_OF_QUICK, OUTCOMES
 from benchmarks.detection.recorded.recordings import read_outcomes, summary_of, table_of
-from benchmarks.detection.score import CellScore, TraceScore, score_cell
 from benchmarks.detection.traces.cells import Cell, grid
+from benchmarks.detection.traces.score import CellScore, TraceScore, score_cell
 from benchmarks.detection.traces.simulated_run import OPERATION_NOISE_SIGMA, SHAPES
 from benchmarks.detection.traces.traces import Scenario
 

@@ -23,7 +23,7 @@ from benchmarks.detection.baselines.greyhound import Greyhound
 from benchmarks.detection.baselines.ours import Evenkeel
 from benchmarks.detection.baselines.relative_scores import RelativeScores
 from benchmarks.detection.baselines.resihp import ResiHP
-from benchmarks.detection.score import CellScore, TraceScore, score_cell, score_trace
+from benchmarks.detection.traces.score import CellScore, TraceScore, score_cell, score_trace
 from benchmarks.detection.traces.simulated_run import SHAPES
 from benchmarks.detection.traces.traces import Scenario, Trace, make_trace
 

@@ -19,8 +19,8 @@ from benchmarks.detection.baselines.ours import Evenkeel
 from benchmarks.detection.baselines.relative_scores import RelativeScores
 from benchmarks.detection.baselines.resihp import ResiHP
 from benchmarks.detection.page import SCORES, results_of, table
-from benchmarks.detection.score import score_trace
 from benchmarks.detection.traces.cells import Cell, grid, wants_baselines
+from benchmarks.detection.traces.score import score_trace
 from benchmarks.detection.traces.simulated_run import SHAPES
 
 OURS = Evenkeel()

@@ -16,8 +16,8 @@ import numpy as np
 
 from benchmarks.detection.baselines.greyhound import Greyhound
 from benchmarks.detection.baselines.resihp import ResiHP
-from benchmarks.detection.score import score_trace
 from benchmarks.detection.traces.cells import Cell
+from benchmarks.detection.traces.score import score_trace
 from benchmarks.planning.papers import availability, half_lost, hundred_thousand
 from benchmarks.planning.papers.placements import PLACEMENTS, victims
 from benchmarks.planning.papers.published import (

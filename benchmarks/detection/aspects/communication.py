@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 
-from benchmarks.detection.score import at_least_percent, at_most
 from benchmarks.detection.traces.link_traces import LinkTrace, Victim, make_link_trace
+from benchmarks.detection.traces.score import at_least_percent, at_most
 from benchmarks.detection.traces.simulated_run import SHAPES
 from evenkeel.services.detector.domain.findings.verdict import Verdict, VerdictKind
 from evenkeel.services.detector.domain.job.job import JobDetector

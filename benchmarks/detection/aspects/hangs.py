@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.detection.score import at_least_percent
+from benchmarks.detection.traces.score import at_least_percent
 from evenkeel.contracts.columns import HAS_FLOPS, ITERATION, PRESENT, tell_process
 from evenkeel.layouts.layout import Layout, uniform_layout
 from evenkeel.offline.samples.stream import observations_of

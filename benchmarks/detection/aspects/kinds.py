@@ -15,8 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.detection.score import at_least_percent, at_most
 from benchmarks.detection.traces.frames import frames_of
+from benchmarks.detection.traces.score import at_least_percent, at_most
 from benchmarks.detection.traces.simulated_run import HARDWARE, OPERATION_NOISE_SIGMA, job_of_shape
 from benchmarks.detection.traces.traces import Trace
 from evenkeel.services.detector.domain.findings.verdict import Verdict, VerdictKind

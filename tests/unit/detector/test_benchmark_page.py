@@ -10,9 +10,9 @@ from benchmarks.detection.aspects.communication import TraceScore
 from benchmarks.detection.aspects.communication import table as communication_table
 from benchmarks.detection.bars import bars
 from benchmarks.detection.page import results_of, scores_of, table
-from benchmarks.detection.score import at_least_percent, at_most
 from benchmarks.detection.traces.cells import Cell, grid
 from benchmarks.detection.traces.link_traces import Victim
+from benchmarks.detection.traces.score import at_least_percent, at_most
 
 
 def lines(path: Path, cell: Cell, count: int, *, found: int, false: int = 0) -> None:

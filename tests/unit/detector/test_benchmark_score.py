@@ -3,7 +3,7 @@ import pytest
 from benchmarks.detection.baselines.finding import Finding
 from benchmarks.detection.baselines.greyhound import Greyhound
 from benchmarks.detection.baselines.resihp import ResiHP
-from benchmarks.detection.score import score_cell, score_trace
+from benchmarks.detection.traces.score import score_cell, score_trace
 from benchmarks.detection.traces.traces import make_trace
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from benchmarks.detection.baselines.finding import Finding
-from benchmarks.detection.score import score_trace
+from benchmarks.detection.traces.score import score_trace
 from benchmarks.detection.traces.traces import DRIFT_OF_DEVICE, Scenario, make_trace
 
 

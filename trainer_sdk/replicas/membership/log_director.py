@@ -34,6 +34,8 @@ LOG = "replicas/log"
 
 _TELL_EVERY_SECONDS = 30.0
 _LEAVE_SECONDS = 5.0
+_FAREWELL_SECONDS = 30.0
+"""For the others to finish too; whose loops are longer go on without it."""
 # Who starts the job again on the same stores starts all of its replicas.
 _BEGIN_ANEW_SECONDS = 30.0
 _FENCE_GRACE_SECONDS = 2.0
@@ -60,7 +62,7 @@ class LogDirector(Director):
         self._entered = 0
         self._newest_abrupt = 0  # read without the lock
         self._evicted = ""
-        self._closed = False
+        self._closed = self._finished = False
         self._write_lock = threading.Lock()
         self.lines = Lifelines(rendezvous.host, self._line_ended)
         self._ledger = Ledger(rendezvous, LOG, self._heard)
@@ -137,14 +139,26 @@ class LogDirector(Director):
 
     def leave(self, standing: str, *, finished: bool) -> None:
         """See :class:`Director`."""
+        self._finished = finished
         why = "it has finished" if finished else "its program ended"
         entry = Gone(replica=self._replica, token=self.token, why=why, standing=standing, finished=finished)
         writer = threading.Thread(target=self._write, args=(entry,), daemon=True)
         writer.start()
         writer.join(_LEAVE_SECONDS)
-        if not writer.is_alive():  # else the store is away, and nobody hears of it
+        if not writer.is_alive() and self._all_have_left(_FAREWELL_SECONDS):  # else nobody hears of it, or trains on
             self._ledger.join(_LEAVE_SECONDS)  # that entry is the last that it reads
         self.lines.close()
+
+    def _all_have_left(self, timeout_seconds: float) -> bool:
+        """Whether nobody needs this process or its store any more.
+
+        Of those that finish together one may hear of the last step later than the others, from them or from the log.
+        """
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._is_needed(), timeout_seconds)
+
+    def _is_needed(self) -> bool:
+        return self.token not in self._roster.gone or (self._finished and self._roster.is_at_work)
 
     def _leave_now(self) -> None:
         _log.error("replica %d ends: the others go on without it: %s", self._replica, self._evicted)
@@ -173,7 +187,7 @@ class LogDirector(Director):
             return self._roster.is_due(entry)
 
     def _heard(self, text: str) -> bool:
-        """The log's next entry; this process's end is the last that it needs to hear of."""
+        """The log's next entry; the end of this process and of those that finish with it is the last that it needs."""
         entry = entry_from_text(text)
         with self._changed:
             self._roster.apply(entry)
@@ -185,7 +199,7 @@ class LogDirector(Director):
             self._changed.notify_all()
         if isinstance(entry, Gone | Again | Quotas):
             _log.info("%s", _words(entry))
-        return not is_gone
+        return self._is_needed()
 
 
 def new_token() -> str:

@@ -141,6 +141,11 @@ class Roster:
         self.finished = False
         self._some_finished = False
 
+    @property
+    def is_at_work(self) -> bool:
+        """Whether anybody trains."""
+        return self.epoch is not None and bool(self._members)
+
     def apply(self, entry: Entry) -> None:
         """Take note of the log's next entry; one that says nothing new changes nothing."""
         match entry:
