@@ -59,6 +59,8 @@ def boundary_decision(states: Mapping[int, RankState], *, epoch: int, layout: La
     is_at_work = {states[rank].phase is RankPhase.TRAINING for rank in layout.ranks} == {True}
     if is_at_work and set(layout.ranks) == elsewhere.keys() and len(set(elsewhere.values())) == 1:
         raise RecoveryNeededError(f"ranks {elsewhere} are not at work in epoch {epoch}: only a recovery gets past that")
+    if any(states[rank].phase is RankPhase.PARKED for rank in elsewhere):
+        raise RecoveryNeededError(f"ranks {elsewhere} are not at work in epoch {epoch}: only a recovery gets past that")
     if elsewhere:
         raise NoAgreementError(f"ranks {elsewhere} are not at work in epoch {epoch}: a boundary needs everybody")
     deaf = {

@@ -236,10 +236,12 @@ class Fleet:
     @property
     def losses(self) -> list[float]:
         """Loss of each iteration; every rank that knows it must know the same."""
-        for iteration, of_iteration in self.samples.items():
-            values = {sample.loss for sample in of_iteration.values() if sample.loss is not None}
+        losses = []
+        for iteration in range(len(self.samples)):
+            values = {sample.loss for sample in self.samples[iteration].values() if sample.loss is not None}
             assert len(values) == 1, f"ranks disagree on iteration {iteration}: {values}"
-        return [next(iter(self.samples[iteration].values())).loss for iteration in range(len(self.samples))]
+            losses.append(values.pop())
+        return losses
 
     def consumed(self, iteration: int) -> list[tuple[int, int, float]]:
         """What an applied step was made of, as (index, tokens, sum of squared lengths): run by a replica, or kept.

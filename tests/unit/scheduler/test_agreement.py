@@ -122,6 +122,15 @@ def test_only_a_recovery_gets_past_ranks_that_are_all_at_work_in_another_epoch()
     assert not isinstance(raised.value, RecoveryNeededError), "they may be on their way"
 
 
+@pytest.mark.parametrize("epoch", [4, 5])
+def test_only_a_recovery_brings_a_parked_rank_back(epoch: int):
+    """Epoch 5 was decided and entered; a scheduler that began anew since then knows of 4."""
+    states = {r: RankState(rank=r, incarnation=0, phase=RankPhase.TRAINING, epoch=4) for r in HOME.ranks}
+    states[5] = replace(states[5], phase=RankPhase.PARKED, epoch=epoch)
+    with pytest.raises(RecoveryNeededError, match="only a recovery"):
+        boundary_decision(states, epoch=4, layout=HOME, to_layout=HOME)
+
+
 def test_a_boundary_waits_for_no_plan_that_is_committed_and_not_applied():
     states = {r: RankState(rank=r, incarnation=0, phase=RankPhase.TRAINING, epoch=0) for r in HOME.ranks}
     states[3] = replace(states[3], pending_epoch=2)
