@@ -108,9 +108,8 @@ class PlannerProcess:
         self._number += 1
         self._answer = asyncio.get_running_loop().create_future()
         try:
+            # Whether it takes it in shows in its answer: one that is stopped would be waited for here for ever.
             child.stdin.write(b"%d %b\n" % (self._number, question))
-            with contextlib.suppress(ConnectionError):  # it ends, which is heard of
-                await child.stdin.drain()
             return await self._answered(child, self._answer)
         finally:
             self._answer = None

@@ -12,6 +12,7 @@ import pytest
 import pytest_asyncio
 
 from evenkeel.history.vocabulary import PlanMode, PlanState, VerdictKind
+from evenkeel.layouts.layout import uniform_layout
 from evenkeel.planning.search.solver import solve
 from evenkeel.planning.solution import NoPlanError
 from evenkeel.services.scheduler.adapters.planner_process import PlannerAwayError, PlannerProcess
@@ -79,11 +80,13 @@ async def test_one_that_dies_on_a_question_says_so_at_once_and_another_one_answe
 
 
 @pytest.mark.asyncio
-async def test_one_that_does_nothing_is_replaced(planner: PlannerProcess) -> None:
+@pytest.mark.parametrize("num_replicas", [2, 512], ids=["a question", "one that fits in no pipe"])
+async def test_one_that_does_nothing_is_replaced(planner: PlannerProcess, num_replicas: int) -> None:
     stop(planner)
     pid, planner._deadline_seconds = planner.pid, 0.05
+    layout = uniform_layout(num_blocks=8, tensor=2, pipeline=2, data=num_replicas, num_micro_batches=8 * num_replicas)
     with pytest.raises(PlannerAwayError, match=r"0\.05 s of a processor, or did nothing"):
-        await planner.solve(situation_of(DEMO, dead=(3,)))
+        await asyncio.wait_for(planner.solve(situation_of(layout, dead=(3,))), 60.0)
     planner._deadline_seconds = 60.0
     await until(lambda: planner.pid != pid and planner._is_ready)
     assert (await planner.solve(situation_of(DEMO))).layout == DEMO
