@@ -40,8 +40,8 @@ def boundary_decision(states: Mapping[int, RankState], *, epoch: int, layout: La
 
     Raises:
         NoAgreementError: Some rank is not training under the epoch in force.
-        RecoveryNeededError: All are training under one other epoch, some rank has a later plan that it has not applied,
-            or a rank that is to join does not wait for a plan.
+        RecoveryNeededError: All are training under one other epoch, a rank has parked or has a later plan that it has
+            not applied, or a rank that is to join does not wait for a plan.
     """
     if to_layout.whole:  # its replicas agree among themselves on when, and on who is there
         sources = tuple(rank for rank in layout.ranks if rank in states)
@@ -56,10 +56,10 @@ def boundary_decision(states: Mapping[int, RankState], *, epoch: int, layout: La
         for rank in layout.ranks
         if states[rank].epoch != epoch or states[rank].phase in (RankPhase.PARKED, RankPhase.FINISHED)
     }
-    is_at_work = {states[rank].phase is RankPhase.TRAINING for rank in layout.ranks} == {True}
-    if is_at_work and set(layout.ranks) == elsewhere.keys() and len(set(elsewhere.values())) == 1:
-        raise RecoveryNeededError(f"ranks {elsewhere} are not at work in epoch {epoch}: only a recovery gets past that")
-    if any(states[rank].phase is RankPhase.PARKED for rank in elsewhere):
+    # A rank that has parked waits for a recovery; ranks in different epochs may be on their way.
+    phases = {states[rank].phase for rank in layout.ranks}
+    is_one_other = set(layout.ranks) == elsewhere.keys() and len(set(elsewhere.values())) == 1
+    if RankPhase.PARKED in phases or (phases == {RankPhase.TRAINING} and is_one_other):
         raise RecoveryNeededError(f"ranks {elsewhere} are not at work in epoch {epoch}: only a recovery gets past that")
     if elsewhere:
         raise NoAgreementError(f"ranks {elsewhere} are not at work in epoch {epoch}: a boundary needs everybody")
