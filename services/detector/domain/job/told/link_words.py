@@ -3,7 +3,7 @@
 from evenkeel.services.detector.domain.findings.verdict import Culprit, Evidence, Verdict, VerdictKind, verdict_id
 from evenkeel.services.detector.domain.frames.observation import FrameObservation
 from evenkeel.services.detector.domain.frames.probe_reports import LinkProbeReport
-from evenkeel.services.detector.domain.job.told.words import confidence_of
+from evenkeel.services.detector.domain.job.told.words import confidence_of, distance_evidence
 from evenkeel.services.detector.domain.links.complaint import LinkFinding
 from evenkeel.services.detector.domain.probes.link_probes import LinkAccusation
 
@@ -90,12 +90,7 @@ def link_verdict(
             unit="",
             text="measured one by one and slow together",
         ),
-        Evidence(
-            name="distance from healthy",
-            value=finding.distance,
-            unit="standard errors",
-            text=f"one iteration's noise is {100 * finding.scale:.2f} %",
-        ),
+        distance_evidence(finding.distance, finding.scale),
         *((link_probe_evidence(probe),) if probe is not None else ()),
     )
     return Verdict(

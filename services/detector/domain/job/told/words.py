@@ -70,12 +70,7 @@ def health_verdict(
             unit="ratio",
             text=f"{ratio:.3f} times what its work costs on a healthy device, over {count} iterations",
         ),
-        Evidence(
-            name="distance from healthy",
-            value=change.distance,
-            unit="standard errors",
-            text=f"one iteration's noise is {100 * change.scale:.2f} %",
-        ),
+        distance_evidence(change.distance, change.scale),
         Evidence(
             name="compute seconds",
             value=observed,
@@ -102,6 +97,16 @@ def health_verdict(
         decided_iteration=frame.iteration,
         decided_at_unix_seconds=frame.closed_at_unix_seconds,
         evidence=evidence,
+    )
+
+
+def distance_evidence(distance: float, scale: float) -> Evidence:
+    """So many standard errors from healthy, where one iteration scatters by so much."""
+    return Evidence(
+        name="distance from healthy",
+        value=distance,
+        unit="standard errors",
+        text=f"one iteration's noise is {100 * scale:.2f} %",
     )
 
 
