@@ -9,10 +9,9 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from multiprocessing.connection import Connection, Pipe, wait
 from typing import Any
-
-import torch
 
 from evenkeel.layouts.layout import Layout
 from evenkeel.layouts.rank_state import RankState
@@ -26,6 +25,7 @@ from evenkeel.trainer_sdk.elastic.engine import Engine
 from evenkeel.trainer_sdk.elastic.model.reference import UnpacedDevice
 from evenkeel.trainer_sdk.elastic.preload import preload
 from evenkeel.trainer_sdk.emit.measured import Listed, Measured
+from tests.accelerator import DEVICE, take_device
 from tests.integration.elastic.kept_store import KeptStore, StoreFate, killing_the_store
 from tests.integration.elastic.rank_process import (
     DEADLINE_SECONDS,
@@ -106,12 +106,12 @@ class Fleet:
     def _run_rank(
         self, rank: int, incarnation: int, layout: Layout | None, commands: Connection, output: Connection
     ) -> None:
-        torch.set_num_threads(1)
+        take_device(rank)
         mailbox = Mailbox(rank, incarnation)
         threading.Thread(target=serve, args=(mailbox, commands), daemon=True).start()
         fate = self._fates.get(rank) if incarnation == 0 else None
         engine = Engine(
-            self.config,
+            replace(self.config, device=str(DEVICE)),
             rank=rank,
             incarnation=incarnation,
             mailbox=mailbox,

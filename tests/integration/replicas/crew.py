@@ -23,6 +23,7 @@ from evenkeel.trainer_sdk.replicas import Place, Replicas, join_replicas
 from evenkeel.trainer_sdk.replicas.buckets import local
 from evenkeel.trainer_sdk.replicas.loop import Replicas as _Loop
 from evenkeel.trainer_sdk.replicas.place import replica_mesh
+from tests.accelerator import DEVICE, take_device
 from tests.integration.elastic.kept_store import KeptStore
 
 DEADLINE_SECONDS = 120.0
@@ -59,13 +60,13 @@ class Report:
 
 def make_model() -> nn.Module:
     torch.manual_seed(3)
-    return nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.Dropout(0.1), nn.Linear(32, 16))
+    return nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.Dropout(0.1), nn.Linear(32, 16)).to(DEVICE)
 
 
 def make_deep_model() -> nn.Module:
     """Of 24 parameters: as many units and two."""
     torch.manual_seed(3)
-    return nn.Sequential(*[layer for _ in range(12) for layer in (nn.Linear(16, 16), nn.Tanh())])
+    return nn.Sequential(*[layer for _ in range(12) for layer in (nn.Linear(16, 16), nn.Tanh())]).to(DEVICE)
 
 
 def make_sharded_model(mesh: DeviceMesh) -> nn.Module:
@@ -77,7 +78,7 @@ def make_sharded_model(mesh: DeviceMesh) -> nn.Module:
 
 
 def batch_of(step: int, micro_batch: int) -> torch.Tensor:
-    return torch.randn(4, 16, generator=torch.Generator().manual_seed(step * 100 + micro_batch))
+    return torch.randn(4, 16, generator=torch.Generator().manual_seed(step * 100 + micro_batch)).to(DEVICE)
 
 
 def train(
@@ -230,12 +231,13 @@ class Crew:
         self.reports.setdefault(place.rank, Report())
 
     def _run(self, place: Place, fate: Fate | None, writer: Connection) -> int:
-        torch.set_num_threads(1)
+        take_device(place.rank)
         if place.size > 1:
             host, port = self.store.address.split(":")
             store = TCPStore(host, int(port), is_master=False)
             prefix = f"inner/{place.replica}/{self._lives[place.replica]}"
-            init_process_group("gloo", store=PrefixStore(prefix, store), rank=place.index, world_size=place.size)
+            backend = "nccl" if DEVICE.type == "cuda" else "gloo"
+            init_process_group(backend, store=PrefixStore(prefix, store), rank=place.index, world_size=place.size)
             model = self._make(replica_mesh(place))
         else:
             model = self._make()
@@ -303,6 +305,25 @@ class Crew:
 
 def alone(body: Callable[..., None] = train, make: Callable[[], nn.Module] = make_model, **options: Any) -> Report:
     """What a failure-free process on its own does."""
+    reader, writer = Pipe(duplex=False)
+    pid = os.fork()
+    if pid == 0:
+        try:
+            writer.send(_alone(body, make, **options))
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(0)
+    writer.close()
+    try:
+        report: Report = reader.recv()
+    finally:
+        os.waitpid(pid, 0)
+    return report
+
+
+def _alone(body: Callable[..., None], make: Callable[[], nn.Module], **options: Any) -> Report:
+    take_device(0)
     report = Report()
     model = make()
     kept: list[Any] = []
