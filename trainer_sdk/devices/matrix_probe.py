@@ -26,6 +26,9 @@ class MatrixProbe:
 
         left = torch.ones(matrix_size, matrix_size, device=self._torch_device)
         out = torch.empty_like(left)
+        if out.is_cuda:  # a process's first product loads the library that makes them: no speed of the device's
+            torch.mm(left, left, out=out)
+            torch.cuda.synchronize(out.device)
         seconds = []
         for _ in range(repetitions):
             started = time.perf_counter()
