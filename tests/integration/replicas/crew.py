@@ -60,13 +60,13 @@ class Report:
 
 def make_model() -> nn.Module:
     torch.manual_seed(3)
-    return nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.Dropout(0.1), nn.Linear(32, 16)).to(DEVICE)
+    return nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.Dropout(0.1), nn.Linear(32, 16))
 
 
 def make_deep_model() -> nn.Module:
     """Of 24 parameters: as many units and two."""
     torch.manual_seed(3)
-    return nn.Sequential(*[layer for _ in range(12) for layer in (nn.Linear(16, 16), nn.Tanh())]).to(DEVICE)
+    return nn.Sequential(*[layer for _ in range(12) for layer in (nn.Linear(16, 16), nn.Tanh())])
 
 
 def make_sharded_model(mesh: DeviceMesh) -> nn.Module:
@@ -238,9 +238,9 @@ class Crew:
             prefix = f"inner/{place.replica}/{self._lives[place.replica]}"
             backend = "nccl" if DEVICE.type == "cuda" else "gloo"
             init_process_group(backend, store=PrefixStore(prefix, store), rank=place.index, world_size=place.size)
-            model = self._make(replica_mesh(place))
+            model = self._make(replica_mesh(place)).to(DEVICE)
         else:
-            model = self._make()
+            model = self._make().to(DEVICE)
         kept: list[Any] = []
         writer.send(("ready", None))
         run = join_replicas(place, model, num_micro_batches=NUM_MICRO_BATCHES, kept=kept)
@@ -325,7 +325,7 @@ def alone(body: Callable[..., None] = train, make: Callable[[], nn.Module] = mak
 def _alone(body: Callable[..., None], make: Callable[[], nn.Module], **options: Any) -> Report:
     take_device(0)
     report = Report()
-    model = make()
+    model = make().to(DEVICE)
     kept: list[Any] = []
     run = join_replicas(Place(), model, num_micro_batches=NUM_MICRO_BATCHES, kept=kept)
 
