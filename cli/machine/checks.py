@@ -18,7 +18,7 @@ from evenkeel.stack.processes.ports import free_ports
 MIN_DISK_BYTES = 2 * 1024**3
 MIN_MEMORY_BYTES = 4 * 1024**3
 MIN_PROCESSORS = 2
-MIN_TORCH = (2, 11)
+MIN_TORCH = (2, 15)
 PACKAGES = ("aiokafka", "grpcio", "protobuf", "sqlalchemy", "psycopg", "alembic", "river", "scipy")
 
 
@@ -92,7 +92,7 @@ def _torch() -> Check:
         )
     major, minor = (int(part) for part in found.split(".")[:2])
     if (major, minor) < MIN_TORCH:
-        return Check(name="torch", outcome=Outcome.MISSING, found=found, advice="install torch 2.11 or newer")
+        return Check(name="torch", outcome=Outcome.MISSING, found=found, advice="install torch 2.15 or newer")
     return Check(name="torch", outcome=Outcome.OK, found=found)
 
 

@@ -30,8 +30,8 @@ class Work(Protocol):
     def wait(self, timeout: timedelta) -> bool:
         """Wait for it; raises on timeout, and on failure where the backend works on the CPU."""
 
-    def is_success(self) -> bool:
-        """Whether an operation that ended did not fail; only looked at on an accelerator."""
+    def exception(self) -> BaseException | None:
+        """How an operation that ended failed; only looked at on an accelerator."""
 
 
 class Waiter:
@@ -90,9 +90,10 @@ class Waiter:
                 self.check()
                 time.sleep(_DEVICE_POLL_SECONDS)
             # NCCL calls a failed operation completed, and waiting for one would only order the stream behind a kernel
-            # that never ends. ``exception()`` would say why, but torch 2.11 cannot convert what it returns.
-            if not work.is_success():
-                raise PeerLost("a collective failed on the accelerator")
+            # that never ends.
+            failure = work.exception()
+            if failure is not None:
+                raise PeerLost(str(failure))
             work.wait(self._slice)
         except RuntimeError as error:
             raise PeerLost(str(error)) from error

@@ -4,9 +4,6 @@ Measured or published times to build communicators: 60 ms for 8 ranks (ours, glo
 and by FT-HSDP (arXiv 2602.00277) for whole jobs 17, 30, 100 and 200 s with 16 K, 22 K, 64 K and 98 K ranks. A group of
 n ranks is taken to cost what lies on the straight lines between these points in log-log scale; groups of different
 ranks are built side by side, those of one rank one after another. Nobody has measured ours beyond tens of ranks.
-
-Messages of a vote are counted as gloo sends them: an all-gather of m is a ring of m - 1 steps, each of two halves from
-every member (``gloo/allgather.cc``); a broadcast is a binomial tree (``gloo/broadcast.cc``).
 """
 
 import math
@@ -62,37 +59,6 @@ class GroupBuilding:
     def total(self) -> float:
         """All of it."""
         return self.tensor + self.pipeline + self.data + self.vote
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VoteMessages:
-    """What one vote sends.
-
-    Attributes:
-        total: Messages of all ranks together.
-        in_a_row: Of which each waits for the one before, on the longest way from a rank to another.
-    """
-
-    total: int
-    in_a_row: int
-
-
-def vote_messages(num_ranks: int, vote: Vote = Vote.LEVELS) -> VoteMessages:
-    """The messages of one vote of so many ranks.
-
-    >>> vote_messages(4, Vote.FLAT)
-    VoteMessages(total=24, in_a_row=3)
-    """
-    total = in_a_row = 0
-    levels = _levels(num_ranks, vote)
-    for height, groups in enumerate(levels):
-        widest = max(len(group) for group in groups)
-        total += sum(2 * len(group) * (len(group) - 1) for group in groups)
-        in_a_row += widest - 1
-        if height + 1 < len(levels):
-            total += sum(len(group) - 1 for group in groups)
-            in_a_row += math.ceil(math.log2(widest))
-    return VoteMessages(total=total, in_a_row=in_a_row)
 
 
 def group_building(layout: Layout, vote: Vote = Vote.LEVELS) -> GroupBuilding:

@@ -50,8 +50,8 @@ class RecordedWork:
         self.trace.append(self.event)
         return True
 
-    def is_success(self) -> bool:
-        return True
+    def exception(self) -> None:
+        return None
 
 
 @dataclass

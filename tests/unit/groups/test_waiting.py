@@ -28,8 +28,8 @@ class ScriptedWork:
             raise RuntimeError(self.failure)
         return True
 
-    def is_success(self) -> bool:
-        return True
+    def exception(self) -> BaseException | None:
+        return None
 
 
 def _after(calls: int) -> Callable[[], bool]:
@@ -97,11 +97,11 @@ def test_a_kernel_is_polled_and_then_ordered_before_the_stream() -> None:
 def test_a_kernel_that_failed_is_a_lost_peer_although_its_wait_is_content() -> None:
     # As ProcessGroupNCCL does it: an operation with an error is completed, and a wait that does not block never raises.
     class Failed(ScriptedWork):
-        def is_success(self) -> bool:
-            return not self.is_completed()
+        def exception(self) -> BaseException | None:
+            return RuntimeError("NCCL error: remote process exited") if self.is_completed() else None
 
     failed = Failed(slices=0)
-    with pytest.raises(PeerLost, match="failed on the accelerator"):
+    with pytest.raises(PeerLost, match="remote process exited"):
         Waiter(lambda: False).kernel(failed)
     assert failed.waited == 0, "the stream must not wait for it"
 

@@ -8,7 +8,7 @@ from evenkeel.simulator.baselines import STRATEGIES
 from evenkeel.simulator.baselines.evenkeel import Evenkeel
 from evenkeel.simulator.baselines.restarting.synchronous_restart import SynchronousRestart, recovery_seconds
 from evenkeel.simulator.baselines.whole_replicas.ft_hsdp import STALL_SECONDS, FtHsdp
-from evenkeel.simulator.fleet.cost.group_building import Vote, group_building, group_seconds, vote_messages
+from evenkeel.simulator.fleet.cost.group_building import Vote, group_building, group_seconds
 from evenkeel.simulator.fleet.faults.detection import DetectorModel, measured_detector
 from evenkeel.simulator.fleet.faults.faults import Fault
 from evenkeel.simulator.fleet.faults.topology import Topology
@@ -130,15 +130,6 @@ def test_a_flat_vote_builds_a_group_of_everybody():
 def test_up_to_64_ranks_the_vote_is_flat():
     home = uniform_layout(num_blocks=4, tensor=8, pipeline=2, data=4, num_micro_batches=16)
     assert group_building(home) == group_building(home, Vote.FLAT)
-    assert vote_messages(64) == vote_messages(64, Vote.FLAT)
-
-
-@given(st.integers(65, 200_000))
-def test_a_vote_in_levels_sends_less_and_waits_for_less_in_a_row(num_ranks):
-    flat, levels = vote_messages(num_ranks, Vote.FLAT), vote_messages(num_ranks)
-    assert flat.in_a_row == num_ranks - 1
-    assert levels.total < flat.total
-    assert levels.in_a_row < flat.in_a_row
 
 
 def test_our_measured_detector_scales_with_the_iteration_and_hears_of_told_deaths_at_once():

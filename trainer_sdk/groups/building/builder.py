@@ -56,7 +56,7 @@ class EpochGroups:
 
 
 class GroupBuilder:
-    """Builds new groups for every epoch under a prefix of their own in the job's store (torch >= 2.11).
+    """Builds new groups for every epoch under a prefix of their own in the job's store.
 
     Args:
         rank: This rank.
