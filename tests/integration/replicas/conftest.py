@@ -3,15 +3,21 @@
 from collections.abc import Callable, Iterator
 
 import pytest
-import torch
 
+from evenkeel.trainer_sdk.elastic.config import TrainingConfig
+from evenkeel.trainer_sdk.elastic.preload import preload
 from tests.integration.replicas.crew import Crew, Report, alone
 from tests.integration.replicas.torchruns import Torchruns
 
 
+@pytest.fixture(scope="module", autouse=True)
+def preloaded() -> None:
+    """Without it each forked rank imports for a second and a half of a processor before it joins."""
+    preload(TrainingConfig())
+
+
 @pytest.fixture
 def start_crew() -> Iterator[Callable[..., Crew]]:
-    torch.set_num_threads(1)
     crews: list[Crew] = []
 
     def start(*arguments: object, **options: object) -> Crew:
