@@ -4,13 +4,15 @@ A setting from the environment wins; else the local stack that runs is asked for
 """
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from evenkeel.cli.errors import CommandError, ExitStatus
 from evenkeel.cli.terminal.output import OutputFormat
+from evenkeel.contracts.kafka_security import kafka_security
 from evenkeel.stack.addresses import wrong_address
 from evenkeel.stack.paths import stack_names
 from evenkeel.stack.state import Phase, read_state
@@ -55,6 +57,32 @@ def settings_of_stack(context: typer.Context) -> dict[str, str]:
 def _runs(stack_name: str) -> bool:
     state = read_state(stack_name)
     return state is not None and state.phase is Phase.RUNNING
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaAccess:
+    """Where Kafka is, and how it is spoken to.
+
+    Attributes:
+        bootstrap_servers: ``host:port[,host:port]``.
+        security: See :mod:`evenkeel.contracts.kafka_security`.
+    """
+
+    bootstrap_servers: str
+    security: Mapping[str, Any]
+
+
+def kafka_access(context: typer.Context) -> KafkaAccess:
+    """The way to Kafka, from the environment or to the local stack's.
+
+    Raises:
+        CommandError: Nothing says where it is, or a setting is wrong.
+    """
+    bootstrap_servers = setting(context, "EVENKEEL_KAFKA_BOOTSTRAP_SERVERS")
+    try:
+        return KafkaAccess(bootstrap_servers=bootstrap_servers, security=kafka_security(os.environ))
+    except ValueError as error:
+        raise CommandError(str(error), status=ExitStatus.USAGE) from error
 
 
 def setting(context: typer.Context, name: str) -> str:

@@ -16,8 +16,9 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Self
+from typing import IO, Any, Self
 
+from evenkeel.contracts.kafka_security import kafka_security
 from evenkeel.stack.addresses import Addresses, wrong_address
 from evenkeel.stack.errors import StackError
 from evenkeel.stack.kafka.node import Kafka
@@ -133,7 +134,7 @@ class Stack:
             self._start_servers()
             self._say("making the history's tables and the topics")
             upgrade_database(self._addresses.database_url)
-            apply_topics(self._addresses.kafka_bootstrap_servers)
+            apply_topics(self._addresses.kafka_bootstrap_servers, security=_security_in_environment())
             self._say(f"starting {', '.join(self._services)}" if self._process_names else "")
             self._start_services()
             self._say("")
@@ -288,6 +289,14 @@ class Stack:
     def _remove_data(self) -> None:
         for part in ("kafka", "postgres"):
             shutil.rmtree(self.folder / part, ignore_errors=True)
+
+
+def _security_in_environment() -> dict[str, Any]:
+    """How Kafka is spoken to; by the services, too."""
+    try:
+        return kafka_security(os.environ)
+    except ValueError as error:
+        raise StackError(str(error)) from error
 
 
 def _address_in_environment(name: str) -> str:

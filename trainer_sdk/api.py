@@ -23,6 +23,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from evenkeel.contracts.kafka_security import kafka_security
 from evenkeel.contracts.mac import job_key
 from evenkeel.layouts.rank_state import RankPhase
 from evenkeel.telemetry.v2 import process_pb2
@@ -106,7 +107,7 @@ def _join(settings: Mapping[str, str], device: Device | None, bind_host: str, ad
     mailbox, close = None, _nothing
     if fleet_address:
         mailbox, close = _control(source, settings, bind_host, advertise_host, can_reshape=is_replica)
-    emitter = _emitter(bootstrap_servers, source, settings.get("EVENKEEL_JOB_TOKEN", ""))
+    emitter = _emitter(bootstrap_servers, source, settings)
 
     def end() -> None:
         error = ending_error()
@@ -209,7 +210,7 @@ def _tell_error(source: Source, settings: Mapping[str, str], error: BaseExceptio
     FleetAccess.from_settings(settings, source.job_id).report_exits(exits)
 
 
-def _emitter(bootstrap_servers: str, source: Source, job_token: str) -> Emitter:
+def _emitter(bootstrap_servers: str, source: Source, settings: Mapping[str, str]) -> Emitter:
     if not bootstrap_servers:
         return Emitter()
     if not _BROKERS.fullmatch(bootstrap_servers.strip()):
@@ -218,9 +219,15 @@ def _emitter(bootstrap_servers: str, source: Source, job_token: str) -> Emitter:
             bootstrap_servers,
         )
         return Emitter()
+    try:
+        security = kafka_security(settings)
+    except ValueError as error:
+        _logger.warning("%s: this process emits nothing", error)
+        return Emitter()
     from evenkeel.trainer_sdk.emit.kafka_emitter import KafkaEmitter  # noqa: PLC0415 - Kafka loads only where it is wanted
 
-    emitter = KafkaEmitter(bootstrap_servers, source, key=job_key(source.job_id, job_token))
+    key = job_key(source.job_id, settings.get("EVENKEEL_JOB_TOKEN", ""))
+    emitter = KafkaEmitter(bootstrap_servers, source, security=security, key=key)
     emitter.emit_event(
         process_pb2.ProcessEvent(
             at_unix_seconds=time.time(),

@@ -6,14 +6,12 @@ from typing import Annotated
 import typer
 
 from evenkeel.cli.errors import ExitStatus
-from evenkeel.cli.session import OutputOption, output_of, setting
+from evenkeel.cli.session import OutputOption, kafka_access, output_of
 from evenkeel.cli.terminal.output import OutputFormat, say, show_rows
 from evenkeel.contracts.topics import DEFAULT_NUM_PARTITIONS
 from evenkeel.stack.kafka.topics import apply_topics, check_topics
 
 app = typer.Typer(help="The Kafka topics.", no_args_is_help=True)
-
-KAFKA_SETTING = "EVENKEEL_KAFKA_BOOTSTRAP_SERVERS"
 
 
 @app.command()
@@ -33,7 +31,8 @@ def apply(
 
     Example: evenkeel topics apply
     """
-    created = apply_topics(setting(context, KAFKA_SETTING), num_partitions=partitions)
+    kafka = kafka_access(context)
+    created = apply_topics(kafka.bootstrap_servers, security=kafka.security, num_partitions=partitions)
     if created or output_of(context, output) is OutputFormat.JSON:
         show_rows([{"topic": name} for name in created], {"topic": "CREATED"}, output_of(context, output))
     else:
@@ -46,7 +45,8 @@ def check(context: typer.Context, output: OutputOption = None) -> None:
 
     Example: evenkeel topics check
     """
-    found = check_topics(setting(context, KAFKA_SETTING))
+    kafka = kafka_access(context)
+    found = check_topics(kafka.bootstrap_servers, security=kafka.security)
     columns = {"topic": "TOPIC", "what": "WHAT", "wanted": "WANTED", "found": "FOUND"}
     if found or output_of(context, output) is OutputFormat.JSON:
         show_rows([asdict(each) for each in found], columns, output_of(context, output))

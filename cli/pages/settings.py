@@ -29,6 +29,8 @@ page from the settings classes. A wrong setting ends a service with status 2 and
 # What training processes and the command line read; each without a default of its own.
 CLIENT_SETTINGS = {
     "EVENKEEL_KAFKA_BOOTSTRAP_SERVERS": "brokers, `host:port[,host:port]`; unset: a rank emits nothing",
+    "EVENKEEL_KAFKA_SECURITY_PROTOCOL": "how to talk to Kafka, with `EVENKEEL_KAFKA_SASL_MECHANISM`, "
+    "`EVENKEEL_KAFKA_SASL_USERNAME`, `EVENKEEL_KAFKA_SASL_PASSWORD` and `EVENKEEL_KAFKA_CA_FILE`, as services do",
     "EVENKEEL_DATABASE_URL": "only `evenkeel` and the local stack: an existing server to use",
     "EVENKEEL_FLEET_ADDRESS": "`host:port[,host:port]` of the fleet API, of each scheduler; unset: a rank has no controller",
     "EVENKEEL_FLEET_TOKEN": "the fleet API's token: registers jobs, lists all of them",

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from evenkeel.cli.errors import CommandError, ExitStatus, kafka_away
-from evenkeel.cli.session import setting
+from evenkeel.cli.session import KafkaAccess, kafka_access
 from evenkeel.cli.terminal.output import say
 from evenkeel.contracts.topics import BATCHES, FRAMES
 from evenkeel.offline.errors import KafkaAwayError, RecordingError
@@ -25,7 +25,7 @@ def record_job(
 
     Example: evenkeel record demo -o demo.samples
     """
-    count = asyncio.run(_record(setting(context, "EVENKEEL_KAFKA_BOOTSTRAP_SERVERS"), job, file, records))
+    count = asyncio.run(_record(kafka_access(context), job, file, records))
     if not count:
         raise CommandError(
             f"Kafka holds nothing of job {job!r}",
@@ -35,7 +35,7 @@ def record_job(
     say(f"{count} messages of job {job} in {file}")
 
 
-async def _record(bootstrap_servers: str, job: str, file: Path, records: bool) -> int:
+async def _record(kafka: KafkaAccess, job: str, file: Path, records: bool) -> int:
     # Kafka's client is loaded by this command only.
     from evenkeel.offline.samples.file import BATCH_LINE, OBSERVATION_LINE, write_messages  # noqa: PLC0415
     from evenkeel.offline.samples.record import values_of_job  # noqa: PLC0415
@@ -47,7 +47,7 @@ async def _record(bootstrap_servers: str, job: str, file: Path, records: bool) -
     try:
         with unfinished.open("wb") as opened:
             write_messages(opened, line, ())
-            async for value in values_of_job(bootstrap_servers, topic, job):
+            async for value in values_of_job(kafka.bootstrap_servers, topic, job, kafka.security):
                 count += write_messages(opened, b"", (value,))
         if count:
             unfinished.replace(file)

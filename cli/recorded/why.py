@@ -7,7 +7,7 @@ import typer
 
 from evenkeel.attribution import Attribution, OperationError, analyze
 from evenkeel.cli.errors import CommandError, ExitStatus, kafka_away
-from evenkeel.cli.session import OutputOption, output_of, setting
+from evenkeel.cli.session import KafkaAccess, OutputOption, kafka_access, output_of
 from evenkeel.cli.terminal.output import OutputFormat, show_json, show_record, show_rows
 from evenkeel.offline.errors import KafkaAwayError, RecordingError
 
@@ -45,9 +45,9 @@ def why(
 
     Example: evenkeel why demo
     """
-    servers = setting(context, "EVENKEEL_KAFKA_BOOTSTRAP_SERVERS")
+    kafka = kafka_access(context)
     try:
-        rebuilt, shards = asyncio.run(_rebuilt(servers, job, iterations, _shape(context, job)))
+        rebuilt, shards = asyncio.run(_rebuilt(kafka, job, iterations, _shape(context, job)))
         found = analyze(rebuilt.operations)
     except KafkaAwayError as error:
         raise kafka_away(error) from error
@@ -81,7 +81,7 @@ def _shape(context: typer.Context, job: str) -> "JobShape | None":
 
 
 async def _rebuilt(
-    servers: str, job: str, iterations: int, shape: "JobShape | None"
+    kafka: KafkaAccess, job: str, iterations: int, shape: "JobShape | None"
 ) -> "tuple[Rebuilt, dict[int, int]]":
     # Kafka's client is loaded by this command only.
     from evenkeel.contracts.frames import read_frames  # noqa: PLC0415
@@ -93,7 +93,9 @@ async def _rebuilt(
     def has_frames(value: bytes) -> bool:
         return pb.Observation.FromString(value).HasField("frames")
 
-    values = await newest_values_of_job(servers, FRAMES, job, count=iterations, wanted=has_frames)
+    values = await newest_values_of_job(
+        kafka.bootstrap_servers, FRAMES, job, kafka.security, count=iterations, wanted=has_frames
+    )
     told = [read_frames(pb.Observation.FromString(value).frames) for value in values]
     frames = [frame for frames in told for frame in frames.each()][-iterations:]
     if not frames:

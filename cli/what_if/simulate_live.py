@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from evenkeel.cli.errors import CommandError, ExitStatus
-from evenkeel.cli.session import setting
+from evenkeel.cli.session import kafka_access, setting
 from evenkeel.simulator.fleet.scenario.scenario import Scenario
 from evenkeel.simulator.live.live_run import LiveReport, LiveRun, Services, simulated_job
 from evenkeel.trainer_sdk.control.tls import ControllerTls, checked_fleet_ca_file
@@ -39,8 +39,10 @@ def emit_scenario(
         controller_tls = ControllerTls.from_environment(os.environ)
     except ValueError as error:
         raise CommandError(str(error), status=ExitStatus.USAGE) from error
+    kafka = kafka_access(context)
     services = Services(
-        bootstrap_servers=setting(context, "EVENKEEL_KAFKA_BOOTSTRAP_SERVERS"),
+        bootstrap_servers=kafka.bootstrap_servers,
+        security=kafka.security,
         fleet_address=setting(context, "EVENKEEL_FLEET_ADDRESS"),
         fleet_token=setting(context, "EVENKEEL_FLEET_TOKEN"),
         fleet_ca_file=ca_file,

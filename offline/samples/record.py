@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Any
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
@@ -15,7 +16,9 @@ _WINDOW_PER_VALUE = 8
 _WIDER = 8
 
 
-async def values_of_job(bootstrap_servers: str, topic: Topic, job_id: str) -> AsyncIterator[bytes]:
+async def values_of_job(
+    bootstrap_servers: str, topic: Topic, job_id: str, security: Mapping[str, Any]
+) -> AsyncIterator[bytes]:
     """The values of a job's records, in order; ends at the offsets that were the newest when it began.
 
     Joins no group and commits nothing, so it disturbs no service.
@@ -24,7 +27,7 @@ async def values_of_job(bootstrap_servers: str, topic: Topic, job_id: str) -> As
         KafkaAwayError: Kafka does not answer, or stops to.
         RecordingError: The topic is not there.
     """
-    consumer = _consumer(bootstrap_servers, topic)
+    consumer = _consumer(bootstrap_servers, topic, security)
     try:
         async with asyncio.timeout(_TIMEOUT_SECONDS):
             partitions = await _started(consumer, topic)
@@ -47,7 +50,13 @@ async def values_of_job(bootstrap_servers: str, topic: Topic, job_id: str) -> As
 
 
 async def newest_values_of_job(
-    bootstrap_servers: str, topic: Topic, job_id: str, *, count: int, wanted: Callable[[bytes], bool]
+    bootstrap_servers: str,
+    topic: Topic,
+    job_id: str,
+    security: Mapping[str, Any],
+    *,
+    count: int,
+    wanted: Callable[[bytes], bool],
 ) -> list[bytes]:
     """The newest values of a job, oldest first; fewer where the topic holds fewer.
 
@@ -57,6 +66,7 @@ async def newest_values_of_job(
         bootstrap_servers: Where Kafka is.
         topic: Topic whose key is the job's id.
         job_id: Job.
+        security: How it is spoken to, see :mod:`evenkeel.contracts.kafka_security`.
         count: How many.
         wanted: Which values count.
 
@@ -64,7 +74,7 @@ async def newest_values_of_job(
         KafkaAwayError: Kafka does not answer, or stops to.
         RecordingError: The topic is not there.
     """
-    consumer = _consumer(bootstrap_servers, topic)
+    consumer = _consumer(bootstrap_servers, topic, security)
     key = job_id.encode()
     try:
         async with asyncio.timeout(_TIMEOUT_SECONDS):
@@ -121,7 +131,7 @@ def _away(bootstrap_servers: str, error: Exception) -> KafkaAwayError:
     return KafkaAwayError(f"Kafka at {bootstrap_servers} cannot be read: {error or 'no answer in time'}")
 
 
-def _consumer(bootstrap_servers: str, topic: Topic) -> AIOKafkaConsumer:
+def _consumer(bootstrap_servers: str, topic: Topic, security: Mapping[str, Any]) -> AIOKafkaConsumer:
     return AIOKafkaConsumer(
         topic.name,
         group_id=None,
@@ -129,6 +139,7 @@ def _consumer(bootstrap_servers: str, topic: Topic) -> AIOKafkaConsumer:
         enable_auto_commit=False,
         auto_offset_reset="earliest",
         max_partition_fetch_bytes=topic.max_message_bytes,
+        **security,
     )
 
 

@@ -9,8 +9,9 @@ fleet larger than ``max_controllers`` only emits: verdicts follow, plans do not.
 import asyncio
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
@@ -44,6 +45,7 @@ class Services:
 
     Attributes:
         bootstrap_servers: Kafka, ``host:port[,host:port]``.
+        security: How it is spoken to, see :mod:`evenkeel.contracts.kafka_security`.
         fleet_address: Fleet API, ``host:port``; empty = nobody plans.
         fleet_token: Its bearer token.
         fleet_ca_file: PEM file with the certificates that its certificate is signed by; empty = no TLS to it.
@@ -52,6 +54,7 @@ class Services:
     """
 
     bootstrap_servers: str
+    security: Mapping[str, Any] = field(default_factory=dict)
     fleet_address: str = ""
     fleet_token: str = ""
     fleet_ca_file: str = ""
@@ -143,7 +146,9 @@ class LiveRun:
             KafkaError: The broker is not there, or takes nothing any more.
             RuntimeError: The fleet API refuses the job.
         """
-        producer = create_producer(self._services.bootstrap_servers, f"evenkeel-{self.job.job_id}")
+        producer = create_producer(
+            self._services.bootstrap_servers, f"evenkeel-{self.job.job_id}", self._services.security
+        )
         await producer.start()
         try:
             if self._services.fleet_address:

@@ -1,8 +1,9 @@
 """Creates the topics of :mod:`evenkeel.contracts.topics` and reports where a cluster differs from that table."""
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
@@ -12,6 +13,8 @@ from aiokafka.errors import KafkaConnectionError, KafkaError, TopicAlreadyExists
 from evenkeel.contracts.topics import DEFAULT_MAX_MESSAGE_BYTES, DEFAULT_NUM_PARTITIONS, TOPICS, Topic
 from evenkeel.stack.errors import ServerAwayError, StackError
 from evenkeel.stack.processes.loops import Result, run_on_own_loop
+
+_Connect = Callable[[], AIOKafkaAdminClient]
 
 TIMEOUT_SECONDS = 120.0
 MAX_REPLICAS = 3
@@ -114,6 +117,7 @@ def apply_topics(
     bootstrap_servers: str,
     wanted: Iterable[WantedTopic] | None = None,
     *,
+    security: Mapping[str, Any] | None = None,
     num_partitions: int = DEFAULT_NUM_PARTITIONS,
 ) -> tuple[str, ...]:
     """Creates the topics that are missing; existing ones stay as they are. Blocks; safe beside a running event loop.
@@ -121,6 +125,7 @@ def apply_topics(
     Args:
         bootstrap_servers: ``host:port[,host:port]``.
         wanted: Topics; all of Evenkeel's if not told.
+        security: How it is spoken to, see :mod:`evenkeel.contracts.kafka_security`.
         num_partitions: Of topics of which the table does not say it, if none of them is there yet; else as those have.
 
     Returns:
@@ -131,20 +136,27 @@ def apply_topics(
         StackError: Kafka refuses.
     """
     topics = tuple(wanted_topics() if wanted is None else wanted)
-    return _run(bootstrap_servers, _apply(bootstrap_servers, topics, num_partitions))
+    client = partial(AIOKafkaAdminClient, bootstrap_servers=bootstrap_servers, **(security or {}))
+    return _run(bootstrap_servers, _apply(client, topics, num_partitions))
 
 
-def check_topics(bootstrap_servers: str, wanted: Iterable[WantedTopic] | None = None) -> tuple[TopicDrift, ...]:
+def check_topics(
+    bootstrap_servers: str,
+    wanted: Iterable[WantedTopic] | None = None,
+    *,
+    security: Mapping[str, Any] | None = None,
+) -> tuple[TopicDrift, ...]:
     """Differences between the table and the cluster. Blocks; safe beside a running event loop.
 
     Raises:
         ServerAwayError: Kafka does not answer.
     """
-    return _run(bootstrap_servers, _check(bootstrap_servers, tuple(wanted_topics() if wanted is None else wanted)))
+    client = partial(AIOKafkaAdminClient, bootstrap_servers=bootstrap_servers, **(security or {}))
+    return _run(bootstrap_servers, _check(client, tuple(wanted_topics() if wanted is None else wanted)))
 
 
-async def _apply(bootstrap_servers: str, wanted: tuple[WantedTopic, ...], num_partitions: int) -> tuple[str, ...]:
-    client = AIOKafkaAdminClient(bootstrap_servers=bootstrap_servers)
+async def _apply(connect: _Connect, wanted: tuple[WantedTopic, ...], num_partitions: int) -> tuple[str, ...]:
+    client = connect()
     try:
         await client.start()
         present = set(await client.list_topics())
@@ -191,8 +203,8 @@ async def _have_leaders(client: AIOKafkaAdminClient, names: list[str]) -> bool:
     )
 
 
-async def _check(bootstrap_servers: str, wanted: tuple[WantedTopic, ...]) -> tuple[TopicDrift, ...]:
-    client = AIOKafkaAdminClient(bootstrap_servers=bootstrap_servers)
+async def _check(connect: _Connect, wanted: tuple[WantedTopic, ...]) -> tuple[TopicDrift, ...]:
+    client = connect()
     try:
         await client.start()
         present = set(await client.list_topics()) & {topic.name for topic in wanted}

@@ -12,6 +12,8 @@ from tests.simulation.run import run
 from tests.simulation.search import first_broken, quiet, shrunk
 
 NUM_SEEDS = 200
+NUM_TOGETHER = 20
+"""A test of a part that has little right to the processors still ends within its limit."""
 STRUCK = re.compile(r" dies| is cut off| stops for |history is slow")
 
 
@@ -23,9 +25,9 @@ def few_words() -> Iterator[None]:
     structlog.configure(**before)
 
 
-@pytest.mark.timeout(1200)
-def test_nothing_breaks_in_any_of_the_seeds() -> None:
-    found = first_broken(range(NUM_SEEDS))
+@pytest.mark.parametrize("first", range(0, NUM_SEEDS, NUM_TOGETHER))
+def test_nothing_breaks_in_any_of_the_seeds(first: int) -> None:
+    found = first_broken(range(first, first + NUM_TOGETHER))
     assert found is None, f"make simulate SEED={found[0].seed} RUNS=1 shows it: {found[2].broken}"
 
 

@@ -13,7 +13,8 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any
 
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
@@ -54,6 +55,7 @@ class KafkaEmitter(Emitter):
     Args:
         bootstrap_servers: ``host:port[,host:port]``.
         source: Who emits.
+        security: How Kafka is spoken to, see :mod:`evenkeel.contracts.kafka_security`.
         key: Signs each batch, see :func:`evenkeel.contracts.mac.job_key`; None: none is signed.
         capacity: Entries kept while Kafka is away; the oldest go first.
         reports_progress: False for a process without training thread, such as a launcher; it reads no host either.
@@ -65,6 +67,7 @@ class KafkaEmitter(Emitter):
         bootstrap_servers: str,
         source: Source,
         *,
+        security: Mapping[str, Any] | None = None,
         key: JobKey | None = None,
         capacity: int = DEFAULT_CAPACITY,
         reports_progress: bool = True,
@@ -73,6 +76,7 @@ class KafkaEmitter(Emitter):
         super().__init__()
         self._bootstrap_servers = bootstrap_servers
         self._source = source
+        self._security = security or {}
         self._key = key
         self._capacity = capacity
         self._queue: deque[_Entry] = deque(maxlen=capacity)
@@ -147,7 +151,7 @@ class KafkaEmitter(Emitter):
         back_off_seconds = _FIRST_BACK_OFF_SECONDS
         try:
             while not self._is_over():
-                producer = create_producer(self._bootstrap_servers, f"evenkeel-{self._source.job_id}")
+                producer = create_producer(self._bootstrap_servers, f"evenkeel-{self._source.job_id}", self._security)
                 num_sent = self._num_sent
                 try:
                     async with self._limit(START_TIMEOUT_SECONDS):
@@ -268,7 +272,7 @@ class KafkaEmitter(Emitter):
             self._warned = True
             _logger.warning(
                 "Kafka at %s does not answer (%s); training goes on, the newest %d entries are kept. "
-                "EVENKEEL_KAFKA_BOOTSTRAP_SERVERS names the address",
+                "EVENKEEL_KAFKA_BOOTSTRAP_SERVERS names the address, EVENKEEL_KAFKA_SECURITY_PROTOCOL how to talk",
                 self._bootstrap_servers,
                 type(error).__name__,
                 self._capacity,

@@ -1,6 +1,5 @@
 """The settings of the Kafka client library, all in one place, and why they are what they are."""
 
-import ssl
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +15,7 @@ from aiokafka.errors import (
     UnknownTopicOrPartitionError,
 )
 
+from evenkeel.contracts.kafka_security import security_arguments
 from evenkeel.services.common.kafka.records import ConsumedRecord, Partition
 from evenkeel.services.common.settings import ServiceSettings
 
@@ -65,18 +65,17 @@ class KafkaClientConfig:
     @classmethod
     def from_settings(cls, settings: ServiceSettings, *, service: str) -> "KafkaClientConfig":
         """The configuration for one service from its settings."""
-        security: dict[str, Any] = {"security_protocol": settings.kafka_security_protocol}
-        if settings.kafka_security_protocol.endswith("SSL"):
-            security["ssl_context"] = ssl.create_default_context(cafile=settings.kafka_ca_file)
-        if settings.kafka_security_protocol.startswith("SASL"):
-            security["sasl_mechanism"] = settings.kafka_sasl_mechanism
-            security["sasl_plain_username"] = settings.kafka_sasl_username
-            password = settings.kafka_sasl_password
-            security["sasl_plain_password"] = password.get_secret_value() if password else None
+        password = settings.kafka_sasl_password
         return cls(
             bootstrap_servers=settings.kafka_bootstrap_servers,
             client_id=f"evenkeel-{service}-{settings.instance_id}",
-            security=security,
+            security=security_arguments(
+                settings.kafka_security_protocol,
+                settings.kafka_sasl_mechanism,
+                settings.kafka_sasl_username,
+                password.get_secret_value() if password else None,
+                settings.kafka_ca_file,
+            ),
             session_timeout_seconds=settings.kafka_session_timeout_seconds,
         )
 

@@ -12,6 +12,7 @@ from typing import Any
 from google.protobuf import json_format
 
 from evenkeel.common.v1 import layout_pb2
+from evenkeel.contracts.kafka_security import kafka_security
 from evenkeel.layouts.codec import layout_to_proto, model_from_proto
 from evenkeel.layouts.layout import Layout, uniform_layout
 from evenkeel.layouts.model import ModelSpec
@@ -95,6 +96,7 @@ def load_job(
     try:
         checked_fleet_ca_file(settings["fleet_ca_file"])
         ControllerTls.from_names(*(settings[name] for name in _TLS_FILES[1:]))
+        kafka_security(environment)
     except ValueError as error:
         raise ValueError(f"job file {path} and settings: {error}") from error
     return JobSpec.from_json({**plain, **settings}), model

@@ -1,8 +1,10 @@
 """What the launcher tells Kafka of its ranks' processes."""
 
+import os
 import signal
 import time
 
+from evenkeel.contracts.kafka_security import kafka_security
 from evenkeel.contracts.mac import job_key
 from evenkeel.contracts.speakers import LAUNCHER_INCARNATION, NO_RANK
 from evenkeel.telemetry.v2 import process_pb2 as pb
@@ -40,6 +42,7 @@ class ProcessReports:
             self._emitter = KafkaEmitter(
                 self._spec.kafka_bootstrap_servers,
                 source,
+                security=kafka_security(os.environ),
                 key=job_key(self._spec.job_id, self._spec.job_token),
                 reports_progress=False,
             )

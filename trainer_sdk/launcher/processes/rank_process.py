@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Callable
 from dataclasses import replace
 
+from evenkeel.contracts.kafka_security import kafka_security
 from evenkeel.contracts.mac import job_key
 from evenkeel.layouts.rank_state import RankPhase
 from evenkeel.telemetry.v2 import process_pb2
@@ -121,7 +122,8 @@ def _set_up_process(spec: JobSpec, rank: int, incarnation: int) -> None:
 def _emitter(spec: JobSpec, source: Source) -> Emitter:
     emitter: Emitter = Emitter()
     if spec.kafka_bootstrap_servers:
-        emitter = KafkaEmitter(spec.kafka_bootstrap_servers, source, key=job_key(spec.job_id, spec.job_token))
+        key, security = job_key(spec.job_id, spec.job_token), kafka_security(os.environ)
+        emitter = KafkaEmitter(spec.kafka_bootstrap_servers, source, security=security, key=key)
     return NotingEmitter(emitter, ProgressBoard(spec.progress_board_path), source.rank)
 
 
