@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import IO, Any, Self
 
 from evenkeel.contracts.kafka_security import kafka_security
+from evenkeel.contracts.topics import DEFAULT_NUM_PARTITIONS
 from evenkeel.stack.addresses import Addresses, wrong_address
 from evenkeel.stack.errors import StackError
 from evenkeel.stack.kafka.node import Kafka
@@ -38,6 +39,8 @@ from evenkeel.stack.state import Phase, StackState, lock_path, process_state, re
 # Whoever looks at the state takes the lock for a moment.
 LOCK_TIMEOUT_SECONDS = 1.0
 NUM_ATTEMPTS = 3
+NUM_PARTITIONS = 8
+"""Of each topic, in a Kafka of the stack's own: every reader pays for every partition with each of its fetches."""
 
 _logger = logging.getLogger("evenkeel.stack")
 
@@ -134,7 +137,11 @@ class Stack:
             self._start_servers()
             self._say("making the history's tables and the topics")
             upgrade_database(self._addresses.database_url)
-            apply_topics(self._addresses.kafka_bootstrap_servers, security=_security_in_environment())
+            apply_topics(
+                self._addresses.kafka_bootstrap_servers,
+                security=_security_in_environment(),
+                num_partitions=DEFAULT_NUM_PARTITIONS if self._kafka is None else NUM_PARTITIONS,
+            )
             self._say(f"starting {', '.join(self._services)}" if self._process_names else "")
             self._start_services()
             self._say("")
