@@ -1,23 +1,21 @@
-"""The grid: which ranks fail how, and which service beside them. Pure."""
+"""The grid: which ranks fail how and when, and which service beside them. Pure."""
 
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import StrEnum
+
+from benchmarks.faults.strikes import Fault, When
 
 FIRST_STAGE, TENSOR_PEER, LAST_STAGE = 0, 1, 7
-PAIRS = {"one node": (0, 3), "two nodes": (1, 6)}
-"""Of the job's two nodes of four devices each."""
+ANOTHER = {FIRST_STAGE: 6, TENSOR_PEER: 4, LAST_STAGE: 2}
+"""Whose death brings the plan in which a rank fails."""
+PAIRS = {"one node": (0, 3), "two nodes": (1, 6), "one position": (2, 6)}
+"""Of the job's two nodes of four devices each; the last two are each other's replica."""
 SERVICES = ("telemetry", "detector", "scheduler", "kafka", "postgres")
 FROZEN_SECONDS = 5.0
-
-
-class Fault(StrEnum):
-    """What happens to a rank or to a server."""
-
-    KILL = "kill"
-    STOP = "stop"
-    HANG = "hang"
+_FAILING = (Fault.KILL, Fault.STOP, Fault.HANG, Fault.EXCEPTION)
+_WHOLE, _BESIDE = (Fault.KILL, Fault.STOP), (When.PREPARE, When.CHECKPOINT)
+"""What is done beside the training thread: only the whole process can fail there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +25,8 @@ class Cell:
     Attributes:
         ranks: Who fails, in order; several within a second.
         fault: How they do.
+        when: At which moment the last of them does; None = at any.
+        joins: It is a replacement that fails, on its way back into the job.
         service: Which service or server fails first, within a second; empty = none. ``scheduler`` is the one in charge.
         how: KILL or, for :data:`FROZEN_SECONDS`, STOP.
         both: Its second instance fails with it.
@@ -34,24 +34,42 @@ class Cell:
 
     ranks: tuple[int, ...] = ()
     fault: Fault = Fault.KILL
+    when: When | None = None
+    joins: bool = False
     service: str = ""
     how: Fault = Fault.KILL
     both: bool = False
 
     def __str__(self) -> str:
         whom = " + ".join(f"rank {rank}" for rank in self.ranks)
+        moment = "" if self.when is None else f" at {self.when}{' as it comes back' if self.joins else ''}"
         service = f"{self.how} {'both of ' if self.both else ''}{self.service}" if self.service else ""
-        return ", ".join(filter(None, (service, f"{self.fault} {whom}" if whom else "")))
+        return ", ".join(filter(None, (service, f"{self.fault} {whom}{moment}" if whom else "")))
 
 
 def grid() -> tuple[Cell, ...]:
-    """Every cell once: ranks alone, pairs, services alone, and with a rank."""
-    return tuple(_cells())
+    """Every cell once: ranks at moments of an iteration and of a plan, joiners, pairs, services, both together."""
+    return (*_moments(), *_joiners(), *_others())
 
 
-def _cells() -> Iterator[Cell]:
-    for fault in Fault:
-        for rank in (FIRST_STAGE, TENSOR_PEER, LAST_STAGE):
+def _moments() -> Iterator[Cell]:
+    for rank, another in ANOTHER.items():
+        for when in When:
+            for fault in _WHOLE if when in _BESIDE else _FAILING:
+                yield Cell(ranks=(another, rank) if when.is_of_a_plan else (rank,), fault=fault, when=when)
+
+
+def _joiners() -> Iterator[Cell]:
+    for rank in (TENSOR_PEER, LAST_STAGE):
+        for when in When:
+            if when is not When.CHECKPOINT:
+                for fault in _WHOLE if when in _BESIDE else (Fault.KILL, Fault.EXCEPTION):
+                    yield Cell(ranks=(rank,), fault=fault, when=when, joins=True)
+
+
+def _others() -> Iterator[Cell]:
+    for fault in (Fault.KILL, Fault.STOP, Fault.HANG, Fault.HALF_SPEED):
+        for rank in ANOTHER:
             yield Cell(ranks=(rank,), fault=fault)
     for pair in PAIRS.values():
         yield Cell(ranks=pair)

@@ -5,15 +5,17 @@ import math
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
 import psycopg
 
-from benchmarks.faults.cells import FROZEN_SECONDS, Cell, Fault
+from benchmarks.faults.cells import FROZEN_SECONDS, Cell
+from benchmarks.faults.strikes import ENTRY_POINT, FILE_NAME, Fault, StrikeTable
 from evenkeel.demo.observed.observations import Observations
 from evenkeel.demo.observed.recorder import recording
 from evenkeel.demo.observed.run_log import RunLog
@@ -22,27 +24,38 @@ from evenkeel.demo.performance import job_spec
 from evenkeel.demo.reference import reference_run
 from evenkeel.demo.report.summary import loss_differences, samples_lost, samples_repeated
 from evenkeel.demo.script.conditions import Moment, ShapeReached
-from evenkeel.demo.script.job import main_job
+from evenkeel.demo.script.job import MainJob, main_job
 from evenkeel.stack.processes.faults import frozen
 from evenkeel.stack.services import fleet_address_of, is_healthy
 from evenkeel.stack.stack import Stack
+from evenkeel.trainer_sdk.elastic.config import CheckpointConfig
 from evenkeel.trainer_sdk.launcher import inject
 from evenkeel.trainer_sdk.launcher.launcher import Launcher
 
 NUM_RANKS = 8
 _CALM_ITERATIONS = 5
 _PATIENCE_SECONDS = 240.0
+_MOMENT_SECONDS = 30.0
+"""For a rank to get to the moment at which it is to fail; not every plan moves slices of every rank."""
+_NUM_MICRO_BATCHES, _FASTER = 4, 1.5
+"""An iteration of 0.4 s in place of the demo's second: two slow cores still keep the devices' speeds."""
+_CHECKPOINT_ITERATIONS = 5
 _POLL_SECONDS = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """What came of one case; ``problem`` is empty where the job was whole again."""
+    """What came of one case; ``problem`` is empty where the job was whole again.
+
+    Attributes:
+        came: Whether the moment came at which a rank was to fail.
+    """
 
     cell: Cell
     began_at: float
     ended_at: float
     problem: str = ""
+    came: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,29 +78,41 @@ class Outcome:
     samples_repeated: int
 
 
-async def run(
-    stack: Stack, wanted: Iterable[tuple[Cell, float, float]], folder: Path, seed: int, *, seconds: float = math.inf
-) -> Outcome:
-    """Plays the cases on a stack of two instances.
+def together(outcomes: Sequence[Outcome]) -> Outcome:
+    """One outcome of several jobs."""
+    return Outcome(
+        cases=tuple(case for one in outcomes for case in one.cases),
+        lost_seconds=tuple(lost for one in outcomes for lost in one.lost_seconds),
+        healthy_seconds=median(one.healthy_seconds for one in outcomes),
+        loss_difference=max(one.loss_difference for one in outcomes),
+        samples_lost=sum(one.samples_lost for one in outcomes),
+        samples_repeated=sum(one.samples_repeated for one in outcomes),
+    )
 
-    Stops at the first after which the job is not whole again, and begins none after ``seconds``.
+
+async def run(
+    stack: Stack, wanted: deque[tuple[Cell, float, float]], folder: Path, seed: int, *, until_seconds: float = math.inf
+) -> Outcome:
+    """Plays cases on one job and a stack of two instances, and takes them from those that are wanted.
+
+    Stops at the first after which the job is not whole again, and begins none after ``until_seconds`` (monotonic).
     """
-    until_seconds = time.monotonic() + seconds
-    job = main_job(f"faults-{os.getpid()}", seed)
+    job = _job(seed, folder)
     log, done = RunLog(job_id=job.config.job_id), list[Case]()
-    launcher = Launcher(job_spec(stack, job, folder), job.model)
+    launcher = Launcher(replace(job_spec(stack, job, folder), entry_point=ENTRY_POINT), job.model)
+    strikes = StrikeTable.create(folder / FILE_NAME, NUM_RANKS)
     async with reference_run(job.config) as reference:
         try:
             async with recording(stack.addresses.kafka_bootstrap_servers, log):
                 await asyncio.to_thread(launcher.start)
-                live = _Live(stack, launcher, log)
+                live = _Live(stack, launcher, log, strikes)
                 await live.until_whole(_CALM_ITERATIONS)
-                for cell, delay_seconds, gap_seconds in wanted:
-                    if time.monotonic() > until_seconds:
-                        break
+                while wanted and time.monotonic() < until_seconds:
+                    cell, delay_seconds, gap_seconds = wanted.popleft()
                     await asyncio.sleep(delay_seconds)
                     done.append(await live.play(cell, gap_seconds))
-                    print(f"{cell}: {done[-1].problem or 'whole again'}", flush=True)
+                    said = "whole again" if done[-1].came else "the moment did not come"
+                    print(f"{cell}: {done[-1].problem or said}", flush=True)
                     if done[-1].problem:
                         break
                 await asyncio.sleep(2.0)
@@ -117,6 +142,15 @@ async def run(
     )
 
 
+def _job(seed: int, folder: Path) -> MainJob:
+    """The demo's job in shorter iterations, with checkpoints often enough to be struck while they are written."""
+    folder.mkdir(parents=True, exist_ok=True)
+    job = main_job(f"faults-{os.getpid()}-{folder.name}", seed, num_micro_batches=_NUM_MICRO_BATCHES)
+    kept = CheckpointConfig(directory=str(folder / "checkpoints"), every_iterations=_CHECKPOINT_ITERATIONS)
+    config = replace(job.config, checkpoint=kept)
+    return replace(job, config=config, flops_per_second=_FASTER * job.flops_per_second)
+
+
 def _lost_seconds(case: Case, iterations: Iterable[CommittedIteration], healthy_seconds: float) -> float | None:
     within = [one for one in iterations if case.began_at <= one.committed_at <= case.ended_at]
     return max((one.seconds - healthy_seconds for one in within if one.seconds is not None), default=None)
@@ -125,13 +159,13 @@ def _lost_seconds(case: Case, iterations: Iterable[CommittedIteration], healthy_
 class _Live:
     """A running job on a running stack."""
 
-    def __init__(self, stack: Stack, launcher: Launcher, log: RunLog) -> None:
-        self._stack, self._launcher, self._log = stack, launcher, log
+    def __init__(self, stack: Stack, launcher: Launcher, log: RunLog, strikes: StrikeTable) -> None:
+        self._stack, self._launcher, self._log, self._strikes = stack, launcher, log, strikes
 
     async def play(self, cell: Cell, gap_seconds: float) -> Case:
         """The faults, then what puts an end to them, then until the job is whole again."""
         began = self._moment()
-        problem = ""
+        problem, came = "", True
         try:
             with ExitStack() as until_over:
                 if cell.service:
@@ -141,20 +175,27 @@ class _Live:
                         else:
                             until_over.enter_context(frozen(process_id))
                     await asyncio.sleep(gap_seconds)
-                for number, rank in enumerate(cell.ranks):
-                    await asyncio.sleep(gap_seconds if number else 0.0)
-                    self._fail(rank, cell.fault)
+                if cell.when is not None:
+                    came = await self._fail_at(cell)
+                else:
+                    for number, rank in enumerate(cell.ranks):
+                        await asyncio.sleep(gap_seconds if number else 0.0)
+                        self._fail(rank, cell.fault)
                 if cell.how is Fault.STOP:
                     await asyncio.sleep(FROZEN_SECONDS)
-            if cell.ranks:
+            if cell.ranks and came:
                 await self._until(lambda: self._log.last_epoch > began.epoch, "a new layout")
-            await self._until(lambda: self._log.last_iteration >= began.iteration + 3, "three more iterations")
+            now = self._moment()
+            await self._until(lambda: self._log.last_iteration >= now.iteration + 3, "three more iterations")
             for rank in cell.ranks:
-                await asyncio.to_thread(self._launcher.restart, rank)
+                if cell.fault is Fault.HALF_SPEED:
+                    inject.slow(self._launcher.spec.run_dir, rank, 1.0)
+                elif came or cell.joins or rank != cell.ranks[-1]:
+                    await asyncio.to_thread(self._launcher.restart, rank)
             await self.until_whole(_CALM_ITERATIONS)
         except TimeoutError as error:
             problem = str(error)
-        return Case(cell=cell, began_at=began.at, ended_at=time.time(), problem=problem)
+        return Case(cell=cell, began_at=began.at, ended_at=time.time(), problem=problem, came=came)
 
     async def until_whole(self, num_iterations: int) -> None:
         """All ranks train, all services are well, and that for so many iterations."""
@@ -168,7 +209,29 @@ class _Live:
 
     def _fail(self, rank: int, fault: Fault) -> None:
         run_dir = self._launcher.spec.run_dir
-        {Fault.KILL: inject.kill, Fault.STOP: inject.stop, Fault.HANG: inject.hang}[fault](run_dir, rank)
+        if fault is Fault.HALF_SPEED:
+            inject.slow(run_dir, rank, 0.5)
+        else:
+            {Fault.KILL: inject.kill, Fault.STOP: inject.stop, Fault.HANG: inject.hang}[fault](run_dir, rank)
+
+    async def _fail_at(self, cell: Cell) -> bool:
+        """Let the last of the ranks fail at its moment; whether that came."""
+        assert cell.when is not None, "a case at a moment"
+        *others, rank = cell.ranks
+        if cell.joins:
+            epoch = self._log.last_epoch
+            self._fail(rank, Fault.KILL)
+            await self._until(lambda: self._log.last_epoch > epoch, "a layout without it")
+        self._strikes.arm(rank, cell.when, cell.fault)
+        for other in others:
+            self._fail(other, Fault.KILL)
+        if cell.joins:
+            await asyncio.to_thread(self._launcher.restart, rank)
+        try:
+            await self._until(lambda: not self._strikes.is_armed(rank), "the moment", _MOMENT_SECONDS)
+        except TimeoutError:
+            return self._strikes.take(rank, cell.when) is None
+        return True
 
     def _processes_of(self, cell: Cell) -> list[int]:
         process_ids = {**self._stack.service_process_ids, **self._stack.server_process_ids}
@@ -184,12 +247,12 @@ class _Live:
     def _moment(self) -> Moment:
         return Moment(at=time.time(), iteration=self._log.last_iteration + 1, epoch=max(self._log.last_epoch, 0))
 
-    async def _until(self, holds: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + _PATIENCE_SECONDS
+    async def _until(self, holds: Callable[[], bool], what: str, seconds: float = _PATIENCE_SECONDS) -> None:
+        deadline = time.monotonic() + seconds
         while not await asyncio.to_thread(holds):
             status = self._launcher.wait(0.0)
             if status is not None:
                 raise TimeoutError(f"the job ended with status {status}")
             if time.monotonic() > deadline:
-                raise TimeoutError(f"waited {_PATIENCE_SECONDS:.0f} s in vain for {what}")
+                raise TimeoutError(f"waited {seconds:.0f} s in vain for {what}")
             await asyncio.sleep(_POLL_SECONDS)

@@ -35,7 +35,7 @@ class MainJob:
     flops_per_second: float
 
 
-def main_job(job_id: str, seed: int, *, dtype: str = "float32") -> MainJob:
+def main_job(job_id: str, seed: int, *, dtype: str = "float32", num_micro_batches: int = NUM_MICRO_BATCHES) -> MainJob:
     """The demo's job for one seed, computing in ``dtype``."""
     config = TrainingConfig(
         job_id=job_id,
@@ -44,7 +44,7 @@ def main_job(job_id: str, seed: int, *, dtype: str = "float32") -> MainJob:
         num_iterations=ENDLESS_ITERATIONS,
         model=NARROW,
         workload=WorkloadConfig(
-            num_micro_batches=NUM_MICRO_BATCHES,
+            num_micro_batches=num_micro_batches,
             token_budget=TOKEN_BUDGET,
             long_stretches=((LONG_DOCUMENTS.start, LONG_DOCUMENTS.stop),),
         ),
@@ -55,7 +55,7 @@ def main_job(job_id: str, seed: int, *, dtype: str = "float32") -> MainJob:
         tensor=TENSOR,
         pipeline=PIPELINE,
         data=DATA,
-        num_micro_batches=NUM_MICRO_BATCHES,
+        num_micro_batches=num_micro_batches,
     )
     return MainJob(config=config, layout=layout, model=model, flops_per_second=_flops_per_second(config, model))
 

@@ -59,6 +59,7 @@ class SimulatedJob:
         self._epoch_of_step: dict[int, int] = {}
         self._steps_in: dict[int, int] = {}
         self._died_lately: set[int] = set()
+        self._nothing_left = False
         self._placed: dict[tuple[object, ...], tuple[copies.Placement, ...]] = {}
 
     @property
@@ -189,6 +190,7 @@ class SimulatedJob:
         self.world.disturbed(f"{self.job_id} rank {rank.rank}.{rank.incarnation} {how}, {rank.acceptor.state.phase}")
         rank.die()
         self._died_lately.add(rank.rank)
+        self._nothing_left = not any(one.alive and (one.held or one.kept) for one in self.processes.values())
         self.missed(rank, rank.waits_for)
         self.world.after(self.random.uniform(0.05, 3.0), lambda: self._replace(rank))
 
@@ -254,10 +256,11 @@ class SimulatedJob:
     def check_calm(self, view: JobView) -> None:
         """Everybody trains, in one epoch, and owes nothing; and the scheduler and its history say so.
 
-        More deaths at a time than the copies are for may leave it stuck; it says what would free it.
+        More deaths at a time than the copies are for may leave it stuck, as does that of all who held anything; it says
+        what would free it.
         """
-        stuck = view.standing.stuck
-        if stuck and stuck.reason is StuckReason.NOTHING_HELD and len(self._died_lately) > _MOST_SURVIVED:
+        stuck, is_beyond = view.standing.stuck, self._nothing_left or len(self._died_lately) > _MOST_SURVIVED
+        if stuck and stuck.reason is StuckReason.NOTHING_HELD and is_beyond:
             return
         for number, rank in self.ranks.items():
             state = rank.acceptor.state

@@ -1,0 +1,140 @@
+"""Ranks that fail by themselves at a named moment: their entry point, and the table that says who fails when and how.
+
+A rank looks before it goes on, so what hangs or stops has not begun what its moment is named after.
+"""
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from evenkeel.trainer_sdk.control.mailbox import Mailbox
+from evenkeel.trainer_sdk.devices.rank_table import RankTable
+from evenkeel.trainer_sdk.elastic.copies.disk_copies import DiskCopies
+from evenkeel.trainer_sdk.elastic.worker import train as train_on
+from evenkeel.trainer_sdk.emit.progress import ProgressMark
+from evenkeel.trainer_sdk.groups.building.assembly import Assembly
+from evenkeel.trainer_sdk.groups.building.builder import GroupBuilder
+from evenkeel.trainer_sdk.groups.delivery import Delivery
+from evenkeel.trainer_sdk.launcher.processes.context import RankContext
+
+ENTRY_POINT = "benchmarks.faults.strikes:train"
+FILE_NAME = "strikes"
+
+
+class Fault(StrEnum):
+    """What happens to a rank or to a server."""
+
+    KILL = "kill"
+    STOP = "stop"
+    HANG = "hang"
+    EXCEPTION = "exception"
+    HALF_SPEED = "half speed"
+
+
+class When(StrEnum):
+    """A moment of an iteration, or of a plan; some are the progress mark's words."""
+
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    REDUCTION = "wait:gradient"
+    VOTE = "wait:vote"
+    CHECKPOINT = "checkpoint"
+    PREPARE = "prepare"
+    SWITCH = "reshaping"
+    CONNECT = "connect"
+    EXCHANGE = "exchange"
+    GATHER = "gather"
+
+    @property
+    def is_of_a_plan(self) -> bool:
+        """Whether it comes only when a plan does."""
+        return self in (When.PREPARE, When.SWITCH, When.CONNECT, When.EXCHANGE, When.GATHER)
+
+
+_METHODS: dict[When, tuple[type, str]] = {
+    When.CHECKPOINT: (DiskCopies, "_write"),
+    When.PREPARE: (Mailbox, "prepare"),
+    When.CONNECT: (GroupBuilder, "connect"),
+    When.EXCHANGE: (Delivery, "exchange"),
+    When.GATHER: (Assembly, "gather"),
+}
+"""Moments that no progress mark tells, and what begins with them."""
+
+
+class StruckError(RuntimeError):
+    """What a rank raises that is to fail by an exception."""
+
+
+class StrikeTable(RankTable):
+    """The moment at which each rank is to fail, and how; a strike that came is no longer in it."""
+
+    WHAT = "table of strikes"
+    PER_RANK = 2  # number of the moment from 1, 0 = none; number of the fault
+
+    def arm(self, rank: int, when: When, fault: Fault) -> None:
+        """Let the rank's process fail when it gets there."""
+        self._values[2 * rank + 1] = list(Fault).index(fault)
+        self._values[2 * rank] = 1 + list(When).index(when)
+
+    def is_armed(self, rank: int) -> bool:
+        """Whether it has not got there yet."""
+        return self._values[2 * rank] != 0.0
+
+    def take(self, rank: int, when: When) -> Fault | None:
+        """How the rank fails now, if it does."""
+        if self._values[2 * rank] != 1 + list(When).index(when):
+            return None
+        self._values[2 * rank] = 0.0
+        return list(Fault)[int(self._values[2 * rank + 1])]
+
+
+def strike(fault: Fault) -> None:
+    """Fail, in the thread that calls."""
+    if fault in (Fault.KILL, Fault.STOP):
+        os.kill(os.getpid(), signal.SIGKILL if fault is Fault.KILL else signal.SIGSTOP)
+    elif fault is Fault.HANG:
+        while True:
+            time.sleep(3600.0)
+    elif fault is Fault.EXCEPTION:
+        raise StruckError("this rank fails on purpose")
+
+
+def train(context: RankContext) -> None:
+    """The engine's training, which fails where the table says."""
+    table, rank = StrikeTable(context.run_dir / FILE_NAME), context.rank
+
+    def reached(when: When) -> None:
+        if (fault := table.take(rank, when)) is not None:
+            strike(fault)
+
+    for when, (owner, name) in _METHODS.items():
+        setattr(owner, name, _after(reached, when, getattr(owner, name)))
+    told = {str(when): when for when in When if when not in _METHODS}
+
+    class StruckMark(ProgressMark):
+        __slots__ = ()
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            if name == "newest" and value[0] in told:
+                reached(told[value[0]])
+            super().__setattr__(name, value)
+
+    context.emitter.progress.__class__ = StruckMark
+    train_on(context)
+
+
+def _after(reached: Callable[[When], None], when: When, method: Callable[..., Any]) -> Callable[..., Any]:
+    def struck(*arguments: Any, **options: Any) -> Any:
+        reached(when)
+        return method(*arguments, **options)
+
+    return struck
+
+
+def strike_table(run_dir: Path) -> StrikeTable:
+    """The table of a job that runs."""
+    return StrikeTable(run_dir / FILE_NAME)
