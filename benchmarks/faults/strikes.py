@@ -8,12 +8,12 @@ import signal
 import time
 from collections.abc import Callable
 from enum import StrEnum
-from pathlib import Path
 from typing import Any
 
 from evenkeel.trainer_sdk.control.mailbox import Mailbox
 from evenkeel.trainer_sdk.devices.rank_table import RankTable
 from evenkeel.trainer_sdk.elastic.copies.disk_copies import DiskCopies
+from evenkeel.trainer_sdk.elastic.state.transition import Transition
 from evenkeel.trainer_sdk.elastic.worker import train as train_on
 from evenkeel.trainer_sdk.emit.progress import ProgressMark
 from evenkeel.trainer_sdk.groups.building.assembly import Assembly
@@ -44,7 +44,7 @@ class When(StrEnum):
     VOTE = "wait:vote"
     CHECKPOINT = "checkpoint"
     PREPARE = "prepare"
-    SWITCH = "reshaping"
+    SWITCH = "switch"
     CONNECT = "connect"
     EXCHANGE = "exchange"
     GATHER = "gather"
@@ -58,6 +58,7 @@ class When(StrEnum):
 _METHODS: dict[When, tuple[type, str]] = {
     When.CHECKPOINT: (DiskCopies, "_write"),
     When.PREPARE: (Mailbox, "prepare"),
+    When.SWITCH: (Transition, "follow"),
     When.CONNECT: (GroupBuilder, "connect"),
     When.EXCHANGE: (Delivery, "exchange"),
     When.GATHER: (Assembly, "gather"),
@@ -133,8 +134,3 @@ def _after(reached: Callable[[When], None], when: When, method: Callable[..., An
         return method(*arguments, **options)
 
     return struck
-
-
-def strike_table(run_dir: Path) -> StrikeTable:
-    """The table of a job that runs."""
-    return StrikeTable(run_dir / FILE_NAME)

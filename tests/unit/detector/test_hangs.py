@@ -81,6 +81,17 @@ def test_a_silent_rank_that_nobody_waits_for_is_not_blamed_for_another_ones_hang
     assert ranks_of(waiting(0, 5, 1), stuck(1, 5), silent(2, 5)) == [1]
 
 
+def test_whoever_still_goes_over_when_others_have_given_that_up_is_stuck() -> None:
+    def parked(seconds: float) -> list[RankProgress]:
+        return [waiting(rank, seconds, operation="parked") for rank in (0, 2)]
+
+    assert ranks_of(*parked(6), stuck(1, 66, operation="reshaping")) == [1]
+    assert ranks_of(*parked(6), stuck(1, 59, operation="reshaping")) == []
+    assert ranks_of(*parked(4), stuck(1, 66, operation="reshaping")) == []
+    assert ranks_of(*parked(70), stuck(1, 66, operation="reshaping")) == []
+    assert ranks_of(*parked(6), stuck(1, 66, operation="reshaping"), waiting(3, 66, operation="wait:vote")) == []
+
+
 def test_a_rank_that_does_not_park_beside_parked_ones_is_stuck_and_holds_up_their_recovery() -> None:
     parked = [waiting(rank, 6, operation="parked") for rank in (0, 2)]
     assert ranks_of(*parked, stuck(1, 6)) == [1]

@@ -31,6 +31,9 @@ class WaitKind(StrEnum):
         self.mark = f"wait:{value}"
 
 
+BETWEEN_OPERATIONS = "between operations"
+"""What the progress mark says once a wait is over and nothing is computed yet."""
+
 _NOTHING_WAITED = dict.fromkeys(WaitKind, 0.0)
 
 
@@ -80,7 +83,10 @@ class Clock:
             started = time.perf_counter()
             progress.newest = kind.mark, waiting_for, started, progress.where
             result = wait()
-            self._waited[kind] += time.perf_counter() - started
+            ended = time.perf_counter()
+            self._waited[kind] += ended - started
+            # Who hangs after a wait has to be told from those who wait for it.
+            progress.newest = BETWEEN_OPERATIONS, (), ended, progress.where
             return result
         started = device.end(self._flops, compute)
         self._flops = 0.0

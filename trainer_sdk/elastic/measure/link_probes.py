@@ -19,6 +19,7 @@ from evenkeel.trainer_sdk.control.probe import LinkProbe, ProbeDesk
 from evenkeel.trainer_sdk.devices.links import Links
 from evenkeel.trainer_sdk.devices.matrix_probe import LONGEST_SECONDS
 from evenkeel.trainer_sdk.elastic.gradients.step_vote import Armed
+from evenkeel.trainer_sdk.elastic.measure.clock import BETWEEN_OPERATIONS
 from evenkeel.trainer_sdk.elastic.program.topology import is_idle_between_iterations
 from evenkeel.trainer_sdk.emit.progress import ProgressMark
 from evenkeel.trainer_sdk.groups.building.builder import GroupBuilder, GroupSpec
@@ -204,7 +205,9 @@ class LinkProbes:
         self._progress.enter(_OPERATION, group.others)
         begins = self._rank < task.link.partner_rank
         with group.unmeasured():
-            return (self._throw if begins else self._return)(group, task.ball, task.link)
+            seconds = (self._throw if begins else self._return)(group, task.ball, task.link)
+        self._progress.enter(BETWEEN_OPERATIONS)
+        return seconds
 
     def _throw(self, group: Group, ball: Tensor, link: LinkProbe) -> list[float]:
         """Begins each way; the partner says with each answer whether there is another."""
