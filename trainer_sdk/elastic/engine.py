@@ -37,7 +37,7 @@ from evenkeel.trainer_sdk.elastic.state.shard_state import ShardState
 from evenkeel.trainer_sdk.elastic.state.transfers import MissingSliceError
 from evenkeel.trainer_sdk.elastic.state.transition import Arrival, Transition
 from evenkeel.trainer_sdk.emit.emitter import Emitter
-from evenkeel.trainer_sdk.groups.building.builder import GroupBuilder
+from evenkeel.trainer_sdk.groups.building.builder import RESHAPING, GroupBuilder
 from evenkeel.trainer_sdk.groups.errors import Interrupted, PeerLost
 from evenkeel.trainer_sdk.groups.group import Group
 from evenkeel.trainer_sdk.groups.peer_lines import PeerLines
@@ -117,13 +117,14 @@ class Engine:
             waiter=self._waiter,
             is_over=self._is_job_finished,
             widest=config.vote_width,
+            progress=emitter.progress,
         )
         self._link_probes = LinkProbes(
             mailbox.probes, rank, links or Links(), self._torch_device, emitter.progress, self._builder
         )
         self._safekeeping = Safekeeping(config, rank, node_of)
         self._copies = self._safekeeping.peers
-        self._transition = Transition(config, rank, self._builder, self._safekeeping)
+        self._transition = Transition(config, rank, self._builder, self._safekeeping, emitter.progress)
         self._cycle = RankCycle(rank, incarnation, config.num_iterations)
         self._layout: Layout | None = None
         self._holdings = Holdings(rank, self._copies)
@@ -302,7 +303,7 @@ class Engine:
         """
         epoch, layout = commit.reshape.epoch, commit.reshape.to_layout
         self._after_reshape = True
-        self._emitter.progress.enter("reshaping")
+        self._emitter.progress.enter(RESHAPING)
         self._catch_up(commit)
         self._abandon_groups()
         arrival = self._transition.follow(commit, *self._holdings.readable(commit))

@@ -5,6 +5,7 @@ its own: a rank talks to few, and a group of everybody would cost it a connectio
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -64,7 +65,7 @@ class Delivery:
                 elif receiver == self._rank and sender in arriving:
                     pending.append(group.start_broadcast(arriving[sender], sender))
         for each in pending:
-            each.wait()
+            self._builder.waits((), each.wait)
         return arriving
 
     def _pairs_with(self, peers: set[int]) -> list[Group]:
@@ -74,12 +75,12 @@ class Delivery:
         self._groups |= self._builder.add(self._epoch, [spec for spec in specs if spec.name not in self._groups])
         return [self._groups[spec.name] for spec in specs]
 
-    @staticmethod
     def _all_to_all(
-        group: Group, outgoing: Mapping[int, Sequence[Tensor]], expected: Mapping[int, int], like: Tensor
+        self, group: Group, outgoing: Mapping[int, Sequence[Tensor]], expected: Mapping[int, int], like: Tensor
     ) -> dict[int, Tensor]:
         pieces = [piece for rank in group.ranks for piece in outgoing.get(rank, ())]
         sent = [sum(piece.numel() for piece in outgoing.get(rank, ())) for rank in group.ranks]
         received = [expected.get(rank, 0) for rank in group.ranks]
-        incoming = group.all_to_all(torch.cat(pieces) if pieces else like.new_empty(0), sent, received)
+        mine = torch.cat(pieces) if pieces else like.new_empty(0)
+        incoming = self._builder.waits(group.others, partial(group.all_to_all, mine, sent, received))
         return dict(zip(group.ranks, torch.split(incoming, received), strict=True))

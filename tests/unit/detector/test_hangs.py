@@ -55,7 +55,7 @@ def test_nobody_is_accused_before_the_job_has_stood_still_for_two_and_a_half_ite
     assert ranks_of(*picture, iteration_seconds=0.0) == []
 
 
-@pytest.mark.parametrize("operation", ["parked", "checkpoint", "evaluation:loss", "standby", "reshaping", ""])
+@pytest.mark.parametrize("operation", ["parked", "checkpoint", "evaluation:loss", "standby", ""])
 def test_planned_operations_are_no_hang(operation: str) -> None:
     assert ranks_of(waiting(0, 9), stuck(1, 9, operation)) == []
     assert ranks_of(waiting(0, 9), silent(1, 9, operation)) == []
@@ -81,15 +81,12 @@ def test_a_silent_rank_that_nobody_waits_for_is_not_blamed_for_another_ones_hang
     assert ranks_of(waiting(0, 5, 1), stuck(1, 5), silent(2, 5)) == [1]
 
 
-def test_whoever_still_goes_over_when_others_have_given_that_up_is_stuck() -> None:
-    def parked(seconds: float) -> list[RankProgress]:
-        return [waiting(rank, seconds, operation="parked") for rank in (0, 2)]
-
-    assert ranks_of(*parked(6), stuck(1, 66, operation="reshaping")) == [1]
-    assert ranks_of(*parked(6), stuck(1, 59, operation="reshaping")) == []
-    assert ranks_of(*parked(4), stuck(1, 66, operation="reshaping")) == []
-    assert ranks_of(*parked(70), stuck(1, 66, operation="reshaping")) == []
-    assert ranks_of(*parked(6), stuck(1, 66, operation="reshaping"), waiting(3, 66, operation="wait:vote")) == []
+def test_whoever_stands_still_on_its_way_to_a_layout_holds_up_those_who_wait_for_it_there() -> None:
+    there = [waiting(rank, 70, operation="wait:others") for rank in (0, 2)]
+    assert ranks_of(*there, stuck(1, 70, operation="reshaping")) == [1]
+    assert ranks_of(*there, stuck(1, 59, operation="reshaping")) == []
+    assert ranks_of(*there, stuck(1, 700, operation="checkpoint")) == []
+    assert ranks_of(stuck(0, 70, operation="reshaping"), stuck(1, 70, operation="reshaping")) == []
 
 
 def test_a_rank_that_does_not_park_beside_parked_ones_is_stuck_and_holds_up_their_recovery() -> None:

@@ -25,6 +25,7 @@ from evenkeel.trainer_sdk.elastic.state.mover import move_state
 from evenkeel.trainer_sdk.elastic.state.ownership import OwnershipMap
 from evenkeel.trainer_sdk.elastic.state.shard_state import ShardState, empty_state
 from evenkeel.trainer_sdk.elastic.state.transfers import Copy
+from evenkeel.trainer_sdk.emit.progress import ProgressMark
 from evenkeel.trainer_sdk.groups.building.assembly import Assembly
 from evenkeel.trainer_sdk.groups.building.builder import GroupBuilder, GroupSpec
 from evenkeel.trainer_sdk.groups.delivery import Delivery
@@ -56,13 +57,22 @@ class Transition:
         rank: This rank.
         builder: Builds the groups.
         safekeeping: Where the slices of a commit come from, besides ranks that hold them.
+        progress: Told when a checkpoint is read.
     """
 
-    def __init__(self, config: TrainingConfig, rank: int, builder: GroupBuilder, safekeeping: Safekeeping) -> None:
+    def __init__(
+        self,
+        config: TrainingConfig,
+        rank: int,
+        builder: GroupBuilder,
+        safekeeping: Safekeeping,
+        progress: ProgressMark,
+    ) -> None:
         self._config = config
         self._rank = rank
         self._builder = builder
         self._safekeeping = safekeeping
+        self._progress = progress
         self._specs = parameter_specs(config.model)
 
     def begin(self, layout: Layout) -> dict[str, Group]:
@@ -98,6 +108,7 @@ class Transition:
             return Arrival(groups={}, state=None)
         epoch, from_disk = commit.reshape.epoch, None
         if commit.from_checkpoint:  # before anybody meets: whoever cannot read it does not come
+            self._progress.enter("checkpoint")
             from_disk = restorer.read(layout, epoch=epoch, steps_applied=commit.steps_applied)
         specs = self._groups_of(layout, participants)
         steps = commit.steps_applied if source is None else source.steps_applied
@@ -136,6 +147,7 @@ class Transition:
             rank=self._rank,
             groups=groups,
             device=torch.device(self._config.device),
+            wait=self._builder.waits,
         )
 
     def _move(

@@ -10,11 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from evenkeel.layouts.ranks.levels import WIDEST_GROUP
+from evenkeel.trainer_sdk.emit.progress import ProgressMark
 from evenkeel.trainer_sdk.groups.building.graveyard import Graveyard
 from evenkeel.trainer_sdk.groups.building.side_group import SideGroup
 from evenkeel.trainer_sdk.groups.c10d import Backend
@@ -22,6 +23,8 @@ from evenkeel.trainer_sdk.groups.errors import Interrupted, PeerLost
 from evenkeel.trainer_sdk.groups.group import Group, make_backend
 from evenkeel.trainer_sdk.groups.store.rendezvous import Rendezvous
 from evenkeel.trainer_sdk.groups.waiting import Waiter
+
+T = TypeVar("T")
 
 CONNECT_TIMEOUT_SECONDS = 60.0
 """For one group's connections once everybody is ready: takes milliseconds unless somebody dies in it, which interrupts
@@ -33,6 +36,9 @@ OPERATION_TIMEOUT_SECONDS = 600.0
 SIDE_GROUP_TIMEOUT_SECONDS = 30.0
 """How long a member of a group beside the work waits for the others, who may be an iteration behind, and each
 operation for its end."""
+
+RESHAPING, _WAITING = "reshaping", "wait:others"
+"""What the progress mark says of a rank that goes over to another layout, and of one that waits for others there."""
 
 _LOOK_SECONDS = 0.25
 """Between looks into the store while groups are built: most are built by then."""
@@ -66,6 +72,7 @@ class GroupBuilder:
         is_over: True when nobody will come to a meeting any more; ends the wait as an interrupt does.
         meeting_timeout_seconds: Longest wait for all participants; a joiner may wait for an iteration to end.
         widest: Most ranks that meet in one group; more do it in levels.
+        progress: Told when this rank waits for the others of an epoch, and when it goes on.
     """
 
     def __init__(
@@ -78,8 +85,10 @@ class GroupBuilder:
         is_over: Callable[[], bool] = lambda: False,
         meeting_timeout_seconds: float = 600.0,
         widest: int = WIDEST_GROUP,
+        progress: ProgressMark | None = None,
     ) -> None:
         self._rank = rank
+        self._progress = progress or ProgressMark()
         self._rendezvous = rendezvous
         self._device = device
         self._waiter = waiter
@@ -114,7 +123,8 @@ class GroupBuilder:
         if self._met_epoch != epoch:
             self._rendezvous.forget(f"epoch/{self._met_epoch}/")
             self._met_epoch = epoch
-        return self._rendezvous.meet(
+        meet = partial(
+            self._rendezvous.meet,
             f"epoch/{epoch}/ready",
             self._rank,
             participants,
@@ -123,6 +133,14 @@ class GroupBuilder:
             timeout_seconds=self._meeting_timeout_seconds,
             widest=self._widest,
         )
+        return self.waits((), meet)
+
+    def waits(self, others: tuple[int, ...], wait: Callable[[], T]) -> T:
+        """Run what waits for others while an epoch begins, and let the progress mark say so."""
+        self._progress.enter(_WAITING, others)
+        result = wait()
+        self._progress.enter(RESHAPING)
+        return result
 
     def add(self, epoch: int, specs: Sequence[GroupSpec]) -> dict[str, Group]:
         """Build further groups of an epoch whose participants have met.

@@ -3,8 +3,7 @@
 The ranks that wait are victims. The culprit is the one that others wait for and that is itself not waiting: stuck in an
 operation of its own, or not heard from at all. Heartbeats clear nobody: only a moving operation count does. Where
 everybody waits for somebody who waits, a link or a mismatched collective is at fault and no rank is accused. Ranks that
-are parked for a recovery wait, too: for those that neither park nor move, without whom there is none; and for whoever
-is still going over to a layout that they have given up since.
+are parked for a recovery wait, too: for those that neither park nor move, without whom there is none.
 """
 
 from dataclasses import dataclass
@@ -15,18 +14,21 @@ SHORTEST_SECONDS = 1.5
 ITERATIONS = 2.5
 BEFORE_FIRST_FRAME_SECONDS = 60.0
 AFTER_RESHAPE_SECONDS = 5.0
-RESHAPING_SECONDS = 60.0
-"""As long as the engine's ranks wait for one another when they go over; what one reads from a disk meanwhile is slow."""
 OWN_WORK_SECONDS = 120.0
 """For a rank of a loop of a user's own that computes nothing and waits for nobody: it may save, evaluate or log."""
+RESHAPING_SECONDS = 60.0
+"""For one that goes over to another layout and neither waits for others nor reads a checkpoint."""
 
 PLANNED_OPERATIONS = frozenset(
-    ("", "starting", "standby", "parked", "reshape", "reshaping", "evaluation", "checkpoint", "finishing", "finished")
+    ("", "starting", "standby", "parked", "reshape", "evaluation", "checkpoint", "finishing", "finished")
 )
 """Operations that a rank may be in for long by design; the part before a colon counts. Empty: it never said any."""
 
-_RESHAPING = "reshaping"
-_OWN_WORK = frozenset(("iteration", "between iterations"))
+_OWN_WORK_SECONDS = {
+    "iteration": OWN_WORK_SECONDS,
+    "between iterations": OWN_WORK_SECONDS,
+    "reshaping": RESHAPING_SECONDS,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +87,7 @@ def find_hangs(picture: tuple[RankProgress, ...], *, iteration_seconds: float, e
             continue
         if one.operation.split(":")[0] in PLANNED_OPERATIONS:
             continue
-        if one.operation in _OWN_WORK and not silent and _stands(one) < OWN_WORK_SECONDS:
+        if not silent and _stands(one) < _OWN_WORK_SECONDS.get(one.operation, 0.0):
             continue
         if silent:
             suspects.append((one, True))
@@ -96,9 +98,6 @@ def find_hangs(picture: tuple[RankProgress, ...], *, iteration_seconds: float, e
     if not victims:
         victims = parked
         suspects = [(one, silent) for one, silent in suspects if _stands(one) >= AFTER_RESHAPE_SECONDS]
-        latest = min((_stands(one) for one in parked), default=float("inf"))
-        gone_over = [one for one in picture if one.operation == _RESHAPING]
-        suspects += [(one, False) for one in gone_over if _stands(one) >= max(RESHAPING_SECONDS, latest)]
     if not victims:
         return []
     waiting = tuple(sorted(one.rank for one in victims))
