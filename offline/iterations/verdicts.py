@@ -53,7 +53,7 @@ class RecordedDevices:
 
     def verdicts(self) -> Iterator[list[Verdict]]:
         """What each iteration decided, iteration by iteration."""
-        model = ForgettingLeastSquares(forgetting=0.998, primary="tokens", relative=True)
+        model = ForgettingLeastSquares(forgetting=0.998, primary="tokens")
         names = ("tokens", "once")
         scan: DeviceScan | None = None
         num_seen = 0

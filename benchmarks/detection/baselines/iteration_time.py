@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks.detection.baselines.interval import Interval
 from evenkeel.layouts.programs.execution import times
 from evenkeel.layouts.programs.instructions import BACKWARD_PART, Instruction, Op, Program
 from evenkeel.services.detector.domain.expectation.forgetting_least_squares import ForgettingLeastSquares
@@ -33,7 +34,8 @@ class IterationTime:
 
     def __init__(self, programs: Sequence[Sequence[Program]]) -> None:
         self._programs = programs
-        self._beside = ForgettingLeastSquares(forgetting=0.99, ridge=1e-3, primary="path", relative=True)
+        self._beside = ForgettingLeastSquares(forgetting=0.99, ridge=1e-3, primary="path")
+        self._interval = Interval()
         self._pace: deque[float] = deque(maxlen=_RECENT)
 
     @property
@@ -61,8 +63,9 @@ class IterationTime:
         """Expected seconds of an iteration with this longest path, and its 95 % interval; None before one was seen."""
         if self._beside.mass == 0:
             return None
-        x = {"path": path_seconds, "constant": 1.0}
-        return self._beside.predict_one(x), *self._beside.predict_interval(x)
+        expected = self._beside.predict_one({"path": path_seconds, "constant": 1.0})
+        reach = self._interval.reach * abs(expected)
+        return expected, expected - reach, expected + reach
 
     def learn(self, path_seconds: float, wall_seconds: float, compute_ratio: float) -> None:
         """Learns an iteration.
@@ -75,6 +78,8 @@ class IterationTime:
         if not (math.isfinite(wall_seconds) and wall_seconds > 0 and path_seconds > 0):
             return
         expected = self.predict(path_seconds)
+        if expected is not None and expected[0] > 0:
+            self._interval.score(abs(wall_seconds / expected[0] - 1))
         # A pause says nothing of the job's usual time, but an interval that never sees one would be too narrow.
         unit = path_seconds if expected is None else max(expected[0], 0.1 * path_seconds)
         self._beside.learn_rows(_FEATURES, np.array([[path_seconds, 1.0]]) / unit, np.array([wall_seconds / unit]))

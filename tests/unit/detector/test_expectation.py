@@ -1,4 +1,4 @@
-"""The regressor is a river estimator, stays finite, forgets, and knows how far off it is."""
+"""The regressor is a river estimator, stays finite, forgets, and knows what it cannot know."""
 
 import numpy as np
 import pytest
@@ -62,29 +62,6 @@ def test_it_stays_finite_on_long_streams_with_directions_that_stop_showing(forge
     assert predicted == pytest.approx(3.5, rel=0.2)
 
 
-@pytest.mark.parametrize(
-    "noise",
-    [
-        lambda rng: rng.normal(0, 0.02),
-        lambda rng: 0.02 * rng.standard_t(3),
-        lambda rng: rng.normal(0, 0.01) + (rng.random() < 0.05) * rng.exponential(0.2),
-    ],
-    ids=["gaussian", "student", "skewed"],
-)
-def test_the_interval_holds_95_percent_of_healthy_observations(noise) -> None:  # type: ignore[no-untyped-def]
-    rng = np.random.default_rng(3)
-    model = ForgettingLeastSquares(relative=True)
-    held = []
-    for step in range(5_000):
-        x = {"flops": rng.uniform(1, 2), "squares": rng.exponential(1.0)}
-        seconds = (2 * x["flops"] + 3 * x["squares"]) * np.exp(noise(rng))
-        if step >= 1_000:
-            low, high = model.predict_interval(x)
-            held.append(low <= seconds <= high)
-        model.learn_one(x, seconds)
-    assert 0.93 <= np.mean(held) <= 0.97
-
-
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.tuples(st.floats(0, 1e12), st.floats(0, 1e12), st.floats(0, 1e12)), min_size=1, max_size=40))
 def test_no_input_makes_it_go_non_finite(rows: list[tuple[float, float, float]]) -> None:
@@ -92,20 +69,6 @@ def test_no_input_makes_it_go_non_finite(rows: list[tuple[float, float, float]])
     for first, second, target in rows:
         model.learn_one({"first": first, "second": second}, target)
         assert np.isfinite(model.predict_one({"first": 1.0, "second": 1.0}))
-
-
-def test_the_interval_of_a_short_run_that_starts_slowly_is_not_too_wide() -> None:
-    rng = np.random.default_rng(5)
-    held = []
-    for _ in range(20):
-        model = ForgettingLeastSquares(relative=True)
-        for step in range(250):
-            seconds = (1.0 + 2.0 * np.exp(-step / 6)) * np.exp(0.004 * rng.standard_t(4))
-            if step >= 60:
-                low, high = model.predict_interval({"one": 1.0})
-                held.append(low <= seconds <= high)
-            model.learn_one({"one": 1.0}, seconds)
-    assert 0.93 <= np.mean(held) <= 0.97
 
 
 def test_its_doubt_is_small_within_the_data_and_as_large_as_its_errors_beyond() -> None:
@@ -129,17 +92,6 @@ def test_a_feature_that_was_never_there_leaves_it_in_doubt() -> None:
     assert np.isfinite(model.doubt(("tokens", "squares"), np.array([1.0, 0.0]), noise=0.01, believed=1.0))
     assert model.doubt(("tokens", "squares"), np.array([1.0, 2.0]), noise=0.01, believed=1.0) == np.inf
     assert model.doubt(("tokens",), np.array([1.0]), noise=0.01, believed=1.0) == np.inf
-
-
-def test_whoever_asks_seldom_gets_the_interval_of_whoever_asks_each_time() -> None:
-    rng, often, seldom = np.random.default_rng(3), ForgettingLeastSquares(), ForgettingLeastSquares()
-    for _ in range(50):
-        rows = rng.uniform(1, 2, (int(rng.integers(1, 4)), 1))
-        targets = 3.0 * rows[:, 0] + rng.normal(0, 0.1, len(rows))
-        for one in (often, seldom):
-            one.learn_rows(("work",), rows, targets)
-        often.predict_interval({"work": 1.0})
-    assert seldom.predict_interval({"work": 1.5}) == often.predict_interval({"work": 1.5})
 
 
 @pytest.mark.parametrize("place", [0, 1, 2])

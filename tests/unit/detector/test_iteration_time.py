@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks.detection.aspects.prediction import predict_trace
+from benchmarks.detection.baselines.interval import Interval
 from benchmarks.detection.baselines.iteration_time import IterationTime
 from benchmarks.detection.traces.frames import frames_of
 from benchmarks.detection.traces.traces import make_trace
@@ -31,6 +32,36 @@ def test_healthy_runs_are_foretold_and_intervals_hold() -> None:
     assert np.mean([one.micro_batch_error for one in found]) < 0.01
     assert np.mean([one.iteration_error for one in found]) < 0.02
     assert 0.92 < np.mean([one.held for one in found]) < 0.985
+
+
+@pytest.mark.parametrize(
+    "noise",
+    [
+        lambda rng: rng.normal(0, 0.02),
+        lambda rng: 0.02 * rng.standard_t(3),
+        lambda rng: rng.normal(0, 0.01) + (rng.random() < 0.05) * rng.exponential(0.2),
+    ],
+    ids=["gaussian", "student", "skewed"],
+)
+def test_an_interval_holds_95_percent_whatever_the_noise(noise) -> None:  # type: ignore[no-untyped-def]
+    rng, interval, held = np.random.default_rng(3), Interval(), []
+    for _ in range(5_000):
+        error = abs(noise(rng))
+        held.append(error <= interval.reach)
+        interval.score(error)
+    assert 0.93 <= np.mean(held[1_000:]) <= 0.97
+
+
+def test_the_interval_of_a_short_run_that_starts_slowly_is_not_too_wide() -> None:
+    rng, held = np.random.default_rng(5), []
+    for _ in range(20):
+        interval = Interval()
+        for step in range(250):
+            error = abs(2.0 * np.exp(-step / 6) + 0.004 * rng.standard_t(4))
+            if step >= 60:
+                held.append(error <= interval.reach)
+            interval.score(error)
+    assert 0.93 <= np.mean(held) <= 0.97
 
 
 def test_frames_made_directly_are_those_that_the_messages_become() -> None:

@@ -39,7 +39,7 @@ def by_densities(values: list[float], noise: Noise, pauses: Pauses) -> tuple[lis
 def test_it_decides_as_the_densities_say(values: list[float], scale: float, freedom: float, share: float) -> None:
     noise, pauses = Noise(scale=scale, freedom=freedom), Pauses(share=share)
     test = SeriesEvidence()
-    test.expect(noise, scale, pauses)
+    test.expect(noise, pauses)
     decided, sums = by_densities(values, noise, pauses)
     assert [test.advance(value, slower=SLOWER, faster=FASTER) for value in values] == decided
     assert test.highest == pytest.approx(sums.max(), abs=1e-9)
@@ -47,7 +47,7 @@ def test_it_decides_as_the_densities_say(values: list[float], scale: float, free
 
 def test_evidence_counts_the_iterations_since_it_began_and_is_forgotten_when_cleared() -> None:
     test = SeriesEvidence()
-    test.expect(Noise(scale=0.01, freedom=4.0), 0.01, Pauses())
+    test.expect(Noise(scale=0.01, freedom=4.0), Pauses())
     for value in (0.0, -0.01, 0.1, 0.11, 0.1):
         test.advance(value, slower=SLOWER, faster=FASTER)
     nats, age = test.decisive()

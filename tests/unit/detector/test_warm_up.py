@@ -13,7 +13,7 @@ MODULES = [
     if not each.name.endswith("__main__")
 ]
 # Called by others that are compiled, and so a part of them.
-INNER = {"_scored", "between_ranks", "middle_distance", "selected"}
+INNER = {"between_ranks", "middle_distance", "selected"}
 
 
 def num_compiled() -> dict[str, int]:

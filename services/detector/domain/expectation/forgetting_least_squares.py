@@ -1,4 +1,4 @@
-"""An online regressor with forgetting that stays finite and knows how far off it may be.
+"""An online regressor with forgetting that stays finite and knows where it was never shown anything.
 
 Recursive least squares in information form: the weighted moments of the data are kept and forgotten, and a small ridge
 system is solved afresh when weights are needed. Nothing is propagated through an inverse, so rounding cannot build up
@@ -27,11 +27,9 @@ _EQUAL: Floats = np.zeros(0)
 
 @dataclass(eq=False, repr=False)
 class ForgettingLeastSquares(base.Regressor):
-    """Least squares that forgets, with a ridge on scaled features and a calibrated interval.
+    """Least squares that forgets, with a ridge on scaled features.
 
-    Each feature is scaled by its own recent root mean square, so units do not matter. The interval is adaptive
-    conformal: its half-width, in units of the recent spread of the residuals, grows on a miss and shrinks on a hit
-    until it covers the wanted share, whatever the shape of the noise (Gibbs and Candes, arXiv 2106.00170).
+    Each feature is scaled by its own recent root mean square, so units do not matter.
 
     Parameters
     ----------
@@ -45,10 +43,6 @@ class ForgettingLeastSquares(base.Regressor):
     reluctant
         Name of a feature that is believed only where the data are plain: it is penalised more, and its weight is never
         below 0. For what easily soaks up errors of the others and then misleads far from the data. Empty for none.
-    coverage
-        Share of the observations that ``predict_interval`` should hold.
-    relative
-        Noise is proportional to the prediction instead of constant.
 
     Examples:
     --------
@@ -66,8 +60,6 @@ class ForgettingLeastSquares(base.Regressor):
     ridge: float = field(default=1e-4, metadata=GIVEN)
     primary: str = field(default="", metadata=GIVEN)
     reluctant: str = field(default="", metadata=GIVEN)
-    coverage: float = field(default=0.95, metadata=GIVEN)
-    relative: bool = field(default=False, metadata=GIVEN)
     _index: dict[str, int] = field(init=False, default_factory=dict)
     _names: tuple[str, ...] = field(init=False, default=())
     # Row and column 0 are the target's, the others those of the features in ``_index``.
@@ -76,9 +68,6 @@ class ForgettingLeastSquares(base.Regressor):
     _ridges: Floats = field(init=False, default_factory=lambda: np.zeros(0))
     _is_solved: bool = field(init=False, default=True)
     _mass: float = field(init=False, default=0.0)
-    _spread: float = field(init=False, default=0.0)
-    _num_scored: float = field(init=False, default=0.0)
-    _half_width: float = field(init=False, default=3.5)
 
     @property
     def mass(self) -> float:
@@ -86,18 +75,12 @@ class ForgettingLeastSquares(base.Regressor):
         return self._mass
 
     def learn_one(self, x: Mapping[Any, Any], y: Any) -> None:
-        """Scores the prediction of ``x`` against ``y``, then learns it."""
+        """Learns that ``x`` led to ``y``."""
         self.learn_rows(list(x), np.array([[float(value) for value in x.values()]]), np.array([float(y)]))
 
     def predict_one(self, x: Mapping[Any, Any]) -> float:
         """The expected target of ``x``; 0 before anything was learned."""
         return float(self.predict_rows(list(x), np.array([[float(value) for value in x.values()]]))[0])
-
-    def predict_interval(self, x: Mapping[Any, Any]) -> tuple[float, float]:
-        """Lower and upper end of the interval that holds the target with probability ``coverage``."""
-        expected = self.predict_one(x)
-        reach = self._half_width * self._spread * (abs(expected) if self.relative else 1.0)
-        return expected - reach, expected + reach
 
     def predict_rows(self, names: Sequence[Any], rows: Floats) -> Floats:
         """The expected targets of many rows whose columns are called ``names``."""
@@ -162,22 +145,17 @@ class ForgettingLeastSquares(base.Regressor):
         if self._names != tuple(names):
             self._meet(names)
             columns = self._arranged(names, columns)
-        count, mass, *scores = learn(
+        count, mass = learn(
             columns,
             _EQUAL if units is None else units,
             _EQUAL if weights is None else weights,
             self._moments,
             self.forgetting,
-            self.relative,
-            self._mass > 0,
-            (self._spread, self._num_scored, self._half_width),
-            self.coverage,
             self._ridges,
             self._place_of_reluctant,
             self._solved(),
         )
         if count:
-            self._spread, self._num_scored, self._half_width = scores
             self._mass = self._mass * self.forgetting + mass
 
     def _arranged(self, names: Sequence[Any], columns: Floats) -> Floats:

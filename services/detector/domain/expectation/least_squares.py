@@ -1,4 +1,4 @@
-"""The inner loops of least squares that forget: what an observation adds, how it is scored, what the weights are."""
+"""The inner loops of least squares that forget: what an observation adds, and what the weights are."""
 
 import math
 
@@ -6,16 +6,8 @@ import numpy as np
 import numpy.typing as npt
 
 from evenkeel.numeric.compiled import compiled
-from evenkeel.services.detector.domain.memory.middle import middle_of
 
 Floats = npt.NDArray[np.float64]
-
-_TINY = 1e-300
-Learned = tuple[int, float, float, float, float]
-"""How many observations were learned, what they weigh together, and the scores: spread, their number, half-width."""
-
-# The interval forgets a start that takes long to settle within some tens of observations; runs are often no longer.
-_SPREAD_RATE, _WIDTH_RATE = 0.05, 0.2
 
 
 @compiled
@@ -25,15 +17,11 @@ def learn(
     trust: Floats,
     moments: Floats,
     forgetting: float,
-    relative: bool,
-    is_scored: bool,
-    scores: tuple[float, float, float],
-    coverage: float,
     ridges: Floats,
     reluctant: int,
     weights: Floats,
-) -> Learned:
-    """Scores some observations, forgets a step, adds the mean products of targets and features, and solves for weights.
+) -> tuple[int, float]:
+    """Forgets a step, adds the mean products of some targets and features, and solves for weights.
 
     Args:
         columns: One column an observation, its target first; those that are not finite are left out.
@@ -41,29 +29,22 @@ def learn(
         trust: In each observation; nothing for the same in all.
         moments: Targets first in both directions; written.
         forgetting: What the moments keep of themselves.
-        relative: Errors are relative to what was expected.
-        is_scored: How far off the targets were says something.
-        scores: Spread, how much was scored, and half-width.
-        coverage: What :class:`ForgettingLeastSquares` was asked for.
         ridges: As in :func:`solve`, like the next two.
         reluctant: Place of a feature.
-        weights: Of the features, with which the targets are compared before they are learned; written.
+        weights: Of the features; written.
 
     Returns:
-        How many observations were learned, what they weigh together, and the scores now.
+        How many observations were learned, and what they weigh together.
     """
     size, learned, mass = len(columns), 0, 0.0
-    added, one_column, errors = np.zeros((size, size)), np.empty(size), np.empty(columns.shape[1])
+    added, one_column = np.zeros((size, size)), np.empty(size)
     for at in range(columns.shape[1]):
-        total, expected = 0.0, 0.0
+        total = 0.0
         for place in range(size):
             one_column[place] = columns[place, at] / units[at] if len(units) else columns[place, at]
             total += one_column[place]
-            if place:
-                expected += weights[place - 1] * one_column[place]
         if not math.isfinite(total):
             continue
-        errors[learned] = abs(one_column[0] - expected) / (abs(expected) + _TINY if relative else 1.0)
         learned += 1
         share = trust[at] if len(trust) else 1.0
         mass += share
@@ -77,29 +58,7 @@ def learn(
                 moment = moments[one, other] * forgetting + added[one, other] / learned
                 moments[one, other] = moments[other, one] = moment
         solve(moments, ridges, reluctant, weights)
-        if is_scored:
-            scores = _scored(errors[:learned], scores, coverage)
-    return learned, mass / max(learned, 1), scores[0], scores[1], scores[2]
-
-
-@compiled
-def _scored(errors: Floats, scores: tuple[float, float, float], coverage: float) -> tuple[float, float, float]:
-    """Spread, how much was scored, and half-width after one more batch of errors, whose order changes."""
-    spread, num_scored, half_width = scores
-    num_scored += 1
-    rate = max(1.0 / num_scored, _SPREAD_RATE)
-    num_within, reach = 0, half_width * spread
-    for error in errors:
-        num_within += error <= reach
-    size = middle_of(errors)
-    if spread > 0:
-        outside = 1.0 - num_within / len(errors)
-        step = max(_WIDTH_RATE, 1.0 / num_scored) * half_width
-        half_width = min(max(half_width + step * (outside - (1 - coverage)), 0.1), 1e3)
-        if num_scored > 10:
-            size = min(size, 5 * spread + _TINY)
-    spread += rate * (size - spread)
-    return spread, num_scored, half_width
+    return learned, mass / max(learned, 1)
 
 
 @compiled

@@ -43,7 +43,7 @@ class WorkExpectation:
 
     model: ForgettingLeastSquares = field(
         default_factory=lambda: ForgettingLeastSquares(
-            forgetting=0.998, ridge=1e-3, primary="flops", reluctant="micro_batches", coverage=0.95, relative=True
+            forgetting=0.998, ridge=1e-3, primary="flops", reluctant="micro_batches"
         )
     )
     _seconds_per_flop: float = 0.0

@@ -39,20 +39,19 @@ class SeriesEvidence:
 
     def __init__(self) -> None:
         self.highest = 0.0
-        self.expect(Noise(), Noise().scale, Pauses())
+        self.expect(Noise(), Pauses())
         # Towards slower, then towards faster; one sum for each alternative, and the iterations in it.
         self._sums = [[0.0] * NUM_TESTS, [0.0] * NUM_TESTS]
         self._ages = [[0] * NUM_TESTS, [0] * NUM_TESTS]
 
-    def expect(self, noise: Noise, scale: float, pauses: Pauses) -> None:
+    def expect(self, noise: Noise, pauses: Pauses) -> None:
         """Takes what healthy iterations are like from now on.
 
         Args:
             noise: Their noise.
-            scale: Its scale, above 0.
             pauses: What pauses among them.
         """
-        freedom = noise.freedom
+        freedom, scale = noise.freedom, noise.scale
         self._half = (freedom + 1) / 2
         self._body = freedom * scale**2
         # Of the log density of the null, what does not depend on the residual.

@@ -22,7 +22,7 @@ class SeriesExpectation:
     """Learns as it goes; deterministic."""
 
     def __init__(self) -> None:
-        self._model = ForgettingLeastSquares(forgetting=0.998, ridge=1e-3, primary="tokens", relative=True)
+        self._model = ForgettingLeastSquares(forgetting=0.998, ridge=1e-3, primary="tokens")
         self._rhythm = Rhythm()
 
     @property

@@ -29,7 +29,7 @@ _QUANTILES = np.array(
 _OF_BOTH_SIDES, _OF_SLOW_SIDE = (0.5, 0.9, 0.98), (0.75, 0.95, 0.99)
 _RATIOS = _QUANTILES[:, 2] / _QUANTILES[:, 0]
 
-SMALLEST_SCALE = 0.003
+_SMALLEST_SCALE = 0.003
 PRIOR_SCALE, PRIOR_FREEDOM = 0.03, 4.0
 _PRIOR_WEIGHT = 48.0
 _LIGHTEST_TAIL = 6.0
@@ -75,7 +75,7 @@ def estimate(residuals: Floats, *, prior_scale: float = PRIOR_SCALE) -> Noise:
     scale *= math.sqrt((1 + correlation) / (1 - correlation))
     share = _PRIOR_WEIGHT / (_PRIOR_WEIGHT + len(ordered))
     scale = math.sqrt((1 - share) * scale**2 + share * prior_scale**2)
-    return Noise(scale=max(scale, SMALLEST_SCALE), freedom=freedom, correlation=correlation)
+    return Noise(scale=max(scale, _SMALLEST_SCALE), freedom=freedom, correlation=correlation)
 
 
 def _spread(values: Floats) -> tuple[float, float, float]:

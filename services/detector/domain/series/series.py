@@ -1,11 +1,8 @@
 """A job seen as one series of iteration times: is it slower than it should be? No ranks, so nobody is accused.
 
 The expectation comes from the workload where it is given, else from the series' own recent past. Workloads unlike any
-before are learned and not judged. It follows slow drift, but not beyond ``LARGEST_DRIFT`` above the long run. The
-residual goes through a sequential test (:mod:`evenkeel.services.detector.domain.series.evidence`): two slow iterations
-decide nothing, and where iterations pause now and then, more of them do not. After a short spell of slowness only a
-longer one is told: it may be another evaluation that nobody marked. Nor is told what is over by the time that a job has
-warmed up again after a restart.
+before are learned and not judged. The residual goes through a sequential test: two slow iterations decide nothing, and
+where iterations pause now and then, more of them do not. Which spell of slowness is told is :class:`Spells`' to say.
 """
 
 import math
@@ -19,20 +16,17 @@ from evenkeel.services.detector.domain.series.evidence import SeriesEvidence, th
 from evenkeel.services.detector.domain.series.expectation import SeriesExpectation
 from evenkeel.services.detector.domain.series.finding import Iteration, SeriesVerdict, SeriesVerdictKind, evidence_of
 from evenkeel.services.detector.domain.series.level import Change, locate_change
-from evenkeel.services.detector.domain.series.noise import SMALLEST_SCALE, Noise, estimate
+from evenkeel.services.detector.domain.series.noise import Noise, estimate
 from evenkeel.services.detector.domain.series.pauses import Pauses, set_apart
 from evenkeel.services.detector.domain.series.spells import Spells
-from evenkeel.services.detector.domain.series.strays import Strays
-from evenkeel.services.detector.domain.series.trend import without_trend
+from evenkeel.services.detector.domain.series.standing import Standing
+from evenkeel.services.detector.domain.series.strays import Strays, without_trend
 from evenkeel.services.detector.domain.series.window import ROOM, WINDOW, SeriesWindow
 
 Floats = npt.NDArray[np.float64]
 
 SMALLEST_SLOWDOWN = 0.03
 """Levels below this, in log units of time, are drift."""
-
-LARGEST_DRIFT = 0.03
-"""How far above the long run the recent past may lie and still count as healthy, log units of time."""
 
 _SKIPPED_AT_START = 2
 _BASELINE = 24
@@ -46,17 +40,13 @@ _NATS_PER_RELAPSE = 3.0
 _REPUBLISH_AT = 0.05
 # What takes so many iterations to show crept in.
 _CREEPS = 16
-_DRIFT_RATE = 1 / 24
-_LONG_RUN_RATE = 1 / 1000
 _PRIOR_ODDS = 1e-4
-_NUM_TO_BELIEVE = 5
 # What is about to be told must be further off than the series strays on average over as many iterations.
 _STRAYS = 4.0
 # What is this far off for this long is no stray, whatever the first iterations were like.
 _LONGEST_STRAY, _LARGEST_STRAY = 64, 0.1
 # From here on what is remembered says how the series wanders; a trend in the window may be a slowdown that creeps in.
 _OLD_ENOUGH = 3 * WINDOW
-_YOUTH_OF_LONG_RUN = 4.0
 
 
 class SeriesDetector:
@@ -74,25 +64,16 @@ class SeriesDetector:
         self._num_seen = 0
         self._num_observed = 0
         self._restarts = Restarts(self.num_to_learn)
-        self._may_warm_up = False
         self._early: list[float] = []
-        self._centre = 0.0
-        self._long_run = 0.0
+        self._standing = Standing()
         self._level = 0.0
         self._published = 1.0
-        self._num_relapses = 0
-        self._slow_since = 0
         # What was taken for drift before a slowdown that crept in was told.
         self._crept = 0.0
         self._spells = Spells()
-        # What is held back while it may be one more spell like others.
-        self._held: SeriesVerdict | None = None
-        self._told_slow = False
         self._noise = Noise(scale=_PRIOR_SCALE)
         self._pauses = Pauses()
         self._newest = SeriesWindow()
-        # Where the series just was.
-        self._local = 0.0
         self._evidence = SeriesEvidence()
         self._strays = Strays()
         # It still stands where its first iterations were.
@@ -113,11 +94,6 @@ class SeriesDetector:
         """Iterations at the start that are not judged; so many may warm up when a run goes back to an earlier one."""
         return _SKIPPED_AT_START + _BASELINE
 
-    @property
-    def noise(self) -> Noise:
-        """What healthy iterations scatter by."""
-        return self._noise
-
     def observe(self, one: Iteration) -> list[SeriesVerdict]:
         """Takes the next iteration and says whether the job's speed has changed."""
         self._restarts.look_at_number(one.iteration, slow=self.slow)
@@ -132,11 +108,11 @@ class SeriesDetector:
         if self._num_observed < _BASELINE:
             self._begin(one, expected, base)
             return []
-        if not self.slow and self._expectation.is_new_ground(one, expected, scale=self._scale()):
-            self._expectation.learn(one, expected * math.exp(self._centre))
+        if not self.slow and self._expectation.is_new_ground(one, expected, scale=self._noise.scale):
+            self._expectation.learn(one, expected * math.exp(self._standing.centre))
             return []
         self._num_observed += 1
-        residual = base - self._centre
+        residual = base - self._standing.centre
         self._restarts.look_at_length(residual - self._level, slow=self.slow)
         self._push(one.iteration, residual)
         decided = self._test(residual - self._level) and not self._strays_so_far()
@@ -158,7 +134,7 @@ class SeriesDetector:
             # The first ones are only known by their scatter.
             window = np.where(np.isfinite(window), window, self._newest.scatter[None, before])
         window = without_trend(window) if self._num_observed > _OLD_ENOUGH else window
-        reach = self._strays.reach(window, change.num_residuals, scale=self._scale(), strays=_STRAYS)
+        reach = self._strays.reach(window, change.num_residuals, scale=self._noise.scale, strays=_STRAYS)
         if change.level < 0 and self._num_observed <= _YOUNG_OBSERVATIONS:
             return False
         # Smaller ones are drift, or show what the long run leaves no room for: a slowdown that crept in.
@@ -166,9 +142,10 @@ class SeriesDetector:
 
     def _located(self) -> tuple[npt.NDArray[np.int64], Change]:
         """The change that was decided on, and the columns of the window that it counts in."""
-        columns = np.flatnonzero(np.isfinite(self._newest.residuals))
-        age = min(self._evidence.decisive()[1], len(columns))
-        return columns, locate_change(self._newest.residuals[columns], before=self._level, scale=self._scale(), age=age)
+        residuals = self._newest.residuals
+        columns = np.flatnonzero(np.isfinite(residuals))
+        age, scale = min(self._evidence.decisive()[1], len(columns)), self._noise.scale
+        return columns, locate_change(residuals[columns], before=self._level, scale=scale, age=age)
 
     def _begin(self, one: Iteration, expected: float, base: float) -> None:
         """The first iterations say where the series stands and how much it scatters."""
@@ -184,13 +161,13 @@ class SeriesDetector:
             numbers, logs = self._newest.iterations[-_BASELINE:], self._newest.residuals[-_BASELINE:]
             if self._expectation.look_for_turns(numbers, logs):
                 self._early = (logs - self._expectation.turns(numbers)).tolist()
-        self._centre = self._long_run = self._local = float(np.median(self._early))
+        self._standing.begin(float(np.median(self._early)))
         if self._num_observed == _BASELINE:
             self._newest.residuals[:] = np.nan
-            scattered = np.array(self._early) - self._centre
+            scattered = np.array(self._early) - self._standing.centre
             self._newest.scatter[-len(scattered) :] = scattered
             self._noise = self._estimate()
-            self._evidence.expect(self._noise, self._scale(), self._pauses)
+            self._evidence.expect(self._noise, self._pauses)
 
     def _look_for_turns(self) -> None:
         """A rhythm that the first iterations did not show, or another one than before: all is seen by it from now."""
@@ -202,11 +179,11 @@ class SeriesDetector:
         logs -= self._expectation.turns(numbers)
         middle = float(np.median(logs))
         self._newest.residuals[known] = self._newest.scatter[known] = logs - middle
-        self._long_run = self._local = self._centre = self._centre + middle
+        self._standing.begin(self._standing.centre + middle)
         self._strays = Strays()
         self._evidence.clear()
         self._noise = self._estimate()
-        self._evidence.expect(self._noise, self._scale(), self._pauses)
+        self._evidence.expect(self._noise, self._pauses)
 
     def _estimate(self) -> Noise:
         """The noise of what is under no suspicion; what was suspected counts once it is acquitted."""
@@ -220,14 +197,11 @@ class SeriesDetector:
         return estimate(body, prior_scale=prior_scale)
 
     def _push(self, iteration: int, residual: float) -> None:
-        self._newest.push(iteration, residual, residual + self._centre - self._local)
-
-    def _scale(self) -> float:
-        return max(self._noise.scale, SMALLEST_SCALE)
+        self._newest.push(iteration, residual, residual + self._standing.centre - self._standing.local)
 
     def _test(self, apart: float) -> bool:
         youth = max(1.0 - self._num_observed / _YOUNG_OBSERVATIONS, 0.0)
-        again = _NATS_PER_RELAPSE * min(self._num_relapses, 5)
+        again = _NATS_PER_RELAPSE * min(self._spells.num_told, 5)
         limit = self._limit + _NATS_FOR_YOUTH * youth + again
         back = _NATS_TO_RECOVER + again if self.slow else limit
         return self._evidence.advance(apart, slower=limit, faster=back)
@@ -238,62 +212,49 @@ class SeriesDetector:
         columns, change = self._located()
         self._evidence.clear()
         self._newest.scatter[columns[change.start] :] -= change.level - self._level
-        self._local += change.level - self._level
+        self._standing.local += change.level - self._level
         since = self._num_observed - (WINDOW - int(columns[change.start]))
-        was_slow, room = self.slow, self._long_run + max(LARGEST_DRIFT, self._scale()) - self._centre
+        was_slow, room = self.slow, self._standing.room(self._noise.scale)
         # What the long run leaves no room for is no drift, however small the last step was.
-        if change.level < max(SMALLEST_SLOWDOWN, self._scale()) and (was_slow or change.level <= max(room, 0.0)):
+        if change.level < max(SMALLEST_SLOWDOWN, self._noise.scale) and (was_slow or change.level <= max(room, 0.0)):
             if not was_slow:
-                self._shift(change.level)
+                self._standing.shift(change.level)
+                self._newest.stands_higher(change.level)
                 if change.level < 0:
                     self._newest.residuals[: columns[change.start]] = np.nan
                     self._begun_here = False
                 return None
             self._level = 0.0
-            self._spells.ended(self._slow_since, since - self._slow_since)
+            self._spells.end(since)
             self._newest.residuals[: columns[change.start]] = np.nan
         else:
             if not was_slow:
-                self._slow_since = since
-                self._crept = max(self._centre - self._long_run, 0.0) if change.num_residuals >= _CREEPS else 0.0
-                self._may_warm_up = self._restarts.num_left > 0
+                self._spells.begin(since, may_warm_up=self._restarts.num_left > 0)
+                crept = max(self._standing.centre - self._standing.long_run, 0.0)
+                self._crept = crept if change.num_residuals >= _CREEPS else 0.0
             self._level = change.level
         throughput = math.exp(-self._level - (self._crept if self.slow else 0.0))
         if was_slow and self.slow and abs(throughput - self._published) < _REPUBLISH_AT:
             return None
         self._published = throughput
-        margin = 2.35 * self._scale() / math.sqrt(max(change.num_residuals, 1)) * throughput
+        margin = 2.35 * self._noise.scale / math.sqrt(max(change.num_residuals, 1)) * throughput
         first = int(self._newest.iterations[columns[change.start]])
         return self._verdict(one, expected, first=first, margin=margin, nats=nats, count=change.num_residuals)
 
     def _told(self, one: Iteration, verdict: SeriesVerdict | None) -> list[SeriesVerdict]:
-        """The verdict to tell now: one on a spell that may be as short as others were waits until it is longer."""
+        """The verdict to tell now, if there is one."""
         if not self.slow:
-            told, self._told_slow, self._held = self._told_slow, False, None
-            return [verdict] if told and verdict is not None else []
-        self._held = self._held if verdict is None else verdict
-        if self._held is None:
-            return []
-        usual = self._spells.usual(self._slow_since)
-        if (usual or self._may_warm_up) and not self._told_slow:
-            lasted = self._num_observed - self._slow_since + 1
-            newest, share = (_NUM_TO_BELIEVE, 0.75) if self._may_warm_up else (1, 0.5)
-            over = float(np.nanmedian(self._newest.residuals[-newest:])) < share * self._level
-            settling = self._may_warm_up and self._restarts.settling(self._newest.residuals, scale=self._scale())
-            if over or settling or lasted <= usual + 1:
-                return []
-        held, self._held = self._held, None
-        self._num_relapses += not self._told_slow
-        self._told_slow = True
-        return [replace(held, decided_iteration=one.iteration)]
-
-    def _shift(self, level: float) -> None:
-        """The series turned out to stand a little higher or lower than thought."""
-        self._centre += level
-        self._newest.stands_higher(level)
-        if level < 0:
-            # Faster than ever is the new healthy at once.
-            self._long_run = min(self._long_run, self._centre)
+            told = self._spells.recovery(verdict)
+        else:
+            told = self._spells.news(
+                verdict,
+                num_observed=self._num_observed,
+                residuals=self._newest.residuals,
+                level=self._level,
+                scale=self._noise.scale,
+                restarts=self._restarts,
+            )
+        return [] if told is None else [replace(told, decided_iteration=one.iteration)]
 
     def _follow(self, one: Iteration, expected: float, residual: float) -> None:
         """Learns from an iteration: the noise always, where the series stands from healthy and unsuspected ones."""
@@ -302,34 +263,27 @@ class SeriesDetector:
             # Up at once, down slowly: a quiet spell is no promise.
             kept = max(found.scale, 0.8 * self._noise.scale + 0.2 * found.scale)
             self._noise = Noise(scale=kept, freedom=found.freedom, correlation=found.correlation)
-            self._evidence.expect(self._noise, self._scale(), self._pauses)
+            self._evidence.expect(self._noise, self._pauses)
             # What warms up at the start is no stray.
             quiet = not self.slow and self._evidence.highest <= self._limit / 4
             if quiet and self._num_observed > WINDOW + WINDOW // 2:
-                self._strays.remember(self._newest.residuals[None, :], scale=self._scale(), num_new=_NOISE_EVERY)
+                self._strays.remember(self._newest.residuals[None, :], scale=self._noise.scale, num_new=_NOISE_EVERY)
         every = WINDOW if self._num_observed <= ROOM else ROOM
         if self._num_observed % every == 0 and one.tokens is None and not self.slow:
             self._look_for_turns()
             return
-        reach = 2 * self._scale()
-        self._local += _DRIFT_RATE * min(max(residual + self._centre - self._local, -reach), reach)
+        self._standing.follow_locally(residual, self._noise.scale)
         if self.slow or self._evidence.highest > self._limit / 4:
             return
-        step = _DRIFT_RATE * min(max(residual, -reach), reach)
-        self._centre = min(self._centre + step, self._long_run + max(LARGEST_DRIFT, self._scale()))
-        rate = _LONG_RUN_RATE
-        if self._centre < self._long_run:
-            # The first iterations, which warm up, do not count for long.
-            rate = max(rate, min(_YOUTH_OF_LONG_RUN / self._num_observed, 1.0))
-        self._long_run += rate * (self._centre - self._long_run)
-        if one.tokens is not None and abs(residual) < 5 * self._scale() + 0.1:
-            self._expectation.learn(one, expected * math.exp(self._centre))
+        self._standing.follow(residual, self._noise.scale, num_observed=self._num_observed)
+        if one.tokens is not None and abs(residual) < 5 * self._noise.scale + 0.1:
+            self._expectation.learn(one, expected * math.exp(self._standing.centre))
 
     def _verdict(
         self, one: Iteration, expected: float, *, first: int, margin: float, nats: float, count: int
     ) -> SeriesVerdict:
         ratio = 1 / self._published
-        healthy = expected * math.exp(self._centre + self._level) / ratio
+        healthy = expected * math.exp(self._standing.centre + self._level) / ratio
         kind = SeriesVerdictKind.JOB_SLOW if self.slow else SeriesVerdictKind.JOB_RECOVERED
         return SeriesVerdict(
             job_id=self.job_id,
@@ -340,6 +294,6 @@ class SeriesDetector:
             first_iteration=first,
             decided_iteration=one.iteration,
             evidence=evidence_of(
-                one, healthy_seconds=healthy, ratio=ratio, nats=nats, scale=self._scale(), since=first, count=count
+                one, healthy_seconds=healthy, ratio=ratio, nats=nats, scale=self._noise.scale, since=first, count=count
             ),
         )

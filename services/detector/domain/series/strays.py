@@ -24,6 +24,7 @@ _FEWEST_BLOCKS = 4.0
 # Residuals beyond so many scales count as that: a lone outlier is no excursion, and levels do not follow it.
 _OUTLYING = 4.0
 _HALF = 0.5**0.5
+_FEWEST_FOR_A_LINE = 8
 
 
 @dataclass(slots=True, eq=False)
@@ -120,3 +121,20 @@ def remember_means(residuals: Floats, scale: float, num_new: int, squares: Float
         weight = min(num_new / length, 1.0)
         squares[index] = kept * squares[index] + share_of_squares * weight / length**2 * sums[index]
         counts[index] = kept * counts[index] + share_of_counts * weight * nums[index]
+
+
+def without_trend(window: Floats) -> Floats:
+    """One row of residuals less its line of least squares; as it is where there are too few to draw one.
+
+    Args:
+        window: One row, one column an iteration; NaN where there was none.
+    """
+    columns = np.flatnonzero(np.isfinite(window[0]))
+    if len(columns) < _FEWEST_FOR_A_LINE:
+        return window
+    values = window[0, columns]
+    place = columns - columns.mean()
+    slope = float(place @ values) / float(place @ place)
+    found = window.copy()
+    found[0, columns] = values - values.mean() - slope * place
+    return found

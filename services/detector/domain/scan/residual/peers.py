@@ -3,9 +3,16 @@
 import numpy as np
 import numpy.typing as npt
 
+from evenkeel.services.detector.domain.scan.residual.tables import median
+
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
+
+LARGEST_DRIFT = 0.03
+"""How far a row may come to stand from where it was, log units of time, and still be called healthy."""
+
+_SCALES_UNMOVED = 4.0
 
 
 def centres_of_peers(values: Floats, healthy: Bools) -> Floats:
@@ -34,3 +41,22 @@ def centres_of_peers(values: Floats, healthy: Bools) -> Floats:
     # Others of a row that is not among them are all of them.
     centres = np.where(known, np.where(values <= lower, at(middle + 1), lower), at((count - 1) // 2))
     return np.where(count - known > 0, centres, np.nan)
+
+
+def unmoved_centres(own: Floats, *, centres: Floats, usual: Floats, healthy: Bools, scales: Floats) -> Floats:
+    """Centres of a frame: where most are slower than usual and a quarter is not, it is they who are healthy.
+
+    Args:
+        own: Where each row stands, one row a clock, one column a device.
+        centres: Where its peers stand.
+        usual: Where they usually stand.
+        healthy: Rows that may be compared with.
+        scales: Of each row's noise in one frame.
+    """
+    usual = np.median(usual, axis=1, keepdims=True)
+    reach = _SCALES_UNMOVED * np.median(scales, axis=1, keepdims=True)
+    unmoved = healthy & (np.abs(own - usual) < reach)
+    count, fewest = unmoved.sum(axis=1, keepdims=True), np.maximum(healthy.sum(axis=1, keepdims=True) // 4, 2)
+    middle = median(np.where(unmoved, own, np.nan).T)[:, None]
+    have_moved = (centres > usual + reach + LARGEST_DRIFT) & (count >= fewest)
+    return np.where(have_moved, middle, centres)

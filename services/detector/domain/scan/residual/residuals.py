@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from evenkeel.services.detector.domain.scan.residual.peers import centres_of_peers
+from evenkeel.services.detector.domain.scan.residual.peers import LARGEST_DRIFT, centres_of_peers, unmoved_centres
 from evenkeel.services.detector.domain.scan.residual.recent import KEPT, Recent
 from evenkeel.services.detector.domain.scan.residual.tables import (
     arranged,
@@ -38,9 +38,7 @@ RENEWED_EVERY = 8
 LARGEST_MEMORY = 512
 """Frames that an offset rests on at most."""
 
-_LARGEST_DRIFT = 0.03
 _SETTLED_AT = 0.01
-_SCALES_UNMOVED = 4.0
 _SHARE_OF_YOUNG = 0.75
 # Learned from what a row does is at most so many of its scales.
 _REACH = 2.0
@@ -147,7 +145,9 @@ class Residuals:
         self._values.push(values)
         own = values - self.offsets
         healthy = self._healthy(ill)
-        centres = self._unmoved(own, healthy, centres_of_peers(own, healthy), scales)
+        centres = unmoved_centres(
+            own, centres=centres_of_peers(own, healthy), usual=self._usual_centres, healthy=healthy, scales=scales
+        )
         if np.isnan(centres[:, ~ill]).any():
             # Nobody healthy to compare with: the ill, as far as they are known, or the own past.
             last = centres_of_peers(own - levels, np.ones_like(ill))
@@ -199,7 +199,7 @@ class Residuals:
         unsettled = learned & (scales * widths / np.sqrt(np.maximum(self.num_learned, 1)) > _SETTLED_AT)
         unsettled &= self.num_learned < LARGEST_MEMORY
         self._anchors = np.where(unsettled, moved, self._anchors)
-        self.offsets = np.clip(moved, self._anchors - _LARGEST_DRIFT, self._anchors + _LARGEST_DRIFT)
+        self.offsets = np.clip(moved, self._anchors - LARGEST_DRIFT, self._anchors + LARGEST_DRIFT)
         self.num_learned = np.where(learned, memory, self.num_learned)
         past = mean(self._values.newest(KEPT)[oldest]) - self._long_run
         self._long_run = self._long_run + np.where(learned & np.isfinite(past), past * rates, 0.0)
@@ -263,16 +263,6 @@ class Residuals:
         """Rows to compare with, by clock: the healthy ones that have begun, or all of those where none has."""
         begun: Bools = self.has_begun & ~ill
         return np.where(begun.any(axis=1, keepdims=True), begun, ~ill)
-
-    def _unmoved(self, own: Floats, healthy: Bools, centres: Floats, scales: Floats) -> Floats:
-        """Centres of a frame: where most are slower than usual and a quarter is not, it is they who are healthy."""
-        usual = np.median(self._usual_centres, axis=1, keepdims=True)
-        reach = _SCALES_UNMOVED * np.median(scales, axis=1, keepdims=True)
-        unmoved = healthy & (np.abs(own - usual) < reach)
-        count, fewest = unmoved.sum(axis=1, keepdims=True), np.maximum(healthy.sum(axis=1, keepdims=True) // 4, 2)
-        middle = median(np.where(unmoved, own, np.nan).T)[:, None]
-        have_moved = (centres > usual + reach + _LARGEST_DRIFT) & (count >= fewest)
-        return np.where(have_moved, middle, centres)
 
     def _compare_anew(self, ill: Bools) -> None:
         """Offsets have changed at once: the kept frames are compared by the new ones."""
