@@ -190,6 +190,7 @@ class SimulatedJob:
         self.world.disturbed(f"{self.job_id} rank {rank.rank}.{rank.incarnation} {how}, {rank.acceptor.state.phase}")
         rank.die()
         self._died_lately.add(rank.rank)
+        self._steps_in.clear()  # copies are as they should be only after steps without it
         self._nothing_left = not any(one.alive and (one.held or one.kept) for one in self.processes.values())
         self.missed(rank, rank.waits_for)
         self.world.after(self.random.uniform(0.05, 3.0), lambda: self._replace(rank))
