@@ -93,4 +93,4 @@ def cases(num_rounds: int, seed: int, only: str = "") -> Iterator[tuple[Cell, fl
         wanted = [cell for cell in grid() if only in str(cell)]
         rng.shuffle(wanted)
         for cell in wanted:
-            yield cell, rng.uniform(0.0, 2.0), rng.uniform(0.0, 1.0)
+            yield cell, rng.uniform(0.0, 1.0), rng.uniform(0.0, 1.0)

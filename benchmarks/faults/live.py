@@ -33,7 +33,7 @@ from evenkeel.trainer_sdk.launcher import inject
 from evenkeel.trainer_sdk.launcher.launcher import Launcher
 
 NUM_RANKS = 8
-_CALM_ITERATIONS = 5
+_CALM_ITERATIONS = 3
 _PATIENCE_SECONDS = 180.0
 _MOMENT_SECONDS = 30.0
 """For a rank to get to the moment at which it is to fail; not every plan moves slices of every rank."""

@@ -35,7 +35,7 @@ async def count(engine: AsyncEngine, table: str) -> int:
 
 
 async def test_saves_that_come_together_are_written_in_few_transactions(engine: AsyncEngine) -> None:
-    store, commits = Store(engine), list[object]()
+    store, commits = Store(engine, timeout_seconds=60.0), list[object]()
     event.listen(engine.sync_engine, "commit", commits.append)
     jobs = [f"job-{number}" for number in range(50)]
     await asyncio.gather(*(store.save([job(job_id, LLAMA_TOKEN)]) for job_id in jobs))
@@ -48,7 +48,7 @@ async def test_saves_that_come_together_are_written_in_few_transactions(engine: 
 
 
 async def test_a_save_that_is_refused_takes_nobody_with_it(engine: AsyncEngine) -> None:
-    store = Store(engine)
+    store = Store(engine, timeout_seconds=60.0)
     await store.save([job("a", LLAMA_TOKEN)])
     good = [store.save([rank("a", number, START)]) for number in range(3)]
     stuck = JobStateRecord(job_id="a", state=JobState.STUCK, at=START)
@@ -67,7 +67,7 @@ async def test_a_save_that_is_refused_takes_nobody_with_it(engine: AsyncEngine) 
 
 
 async def test_who_is_cancelled_takes_its_save_not_back_and_nobody_else_with_it(engine: AsyncEngine) -> None:
-    store = Store(engine)
+    store = Store(engine, timeout_seconds=60.0)
     await store.save([job("a", LLAMA_TOKEN)])
     saves = [asyncio.create_task(store.save([rank("a", number, START)])) for number in range(3)]
     await asyncio.sleep(0)
@@ -80,7 +80,7 @@ async def test_who_is_cancelled_takes_its_save_not_back_and_nobody_else_with_it(
 
 
 async def test_offsets_are_kept_by_partition_and_the_newest_stands(engine: AsyncEngine) -> None:
-    store = Store(engine)
+    store = Store(engine, timeout_seconds=60.0)
     assert await store.load_offsets() == {}
     assert await store.save_offsets({Partition("verdicts", 0): 5, Partition("verdicts", 1): 2})
     assert await store.save_offsets({Partition("verdicts", 0): 7})
@@ -90,7 +90,7 @@ async def test_offsets_are_kept_by_partition_and_the_newest_stands(engine: Async
 async def test_processes_and_how_their_jobs_stand_are_written_together_and_a_stale_one_stands_alone(
     engine: AsyncEngine,
 ) -> None:
-    store, statements = Store(engine), list[object]()
+    store, statements = Store(engine, timeout_seconds=60.0), list[object]()
     jobs = [f"job-{number}" for number in range(20)]
     await asyncio.gather(*(store.save([job(job_id, LLAMA_TOKEN)]) for job_id in jobs))
     event.listen(engine.sync_engine, "before_cursor_execute", lambda *of: statements.append(of))
