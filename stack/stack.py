@@ -75,6 +75,7 @@ class Stack:
         self._lock: IO[str] | None = None
         self._watchdog = Watchdog()
         self._kafka: Kafka | None = None
+        self._security: dict[str, Any] = {}
         self._postgres: Postgres | None = None
         self._keepers: dict[str, Keeper] = {}
         self._supervisor: Supervisor | None = None
@@ -139,7 +140,7 @@ class Stack:
             upgrade_database(self._addresses.database_url)
             apply_topics(
                 self._addresses.kafka_bootstrap_servers,
-                security=_security_in_environment(),
+                security=self._security,
                 num_partitions=DEFAULT_NUM_PARTITIONS if self._kafka is None else NUM_PARTITIONS,
             )
             self._say(f"starting {', '.join(self._services)}" if self._process_names else "")
@@ -211,6 +212,7 @@ class Stack:
         kafka_address, database_url = (
             _address_in_environment(f"EVENKEEL_{name}") for name in ("KAFKA_BOOTSTRAP_SERVERS", "DATABASE_URL")
         )
+        self._security = _security_in_environment(is_given=bool(kafka_address))
         if not kafka_address:
             self._kafka = Kafka(self.folder / "kafka", self._watchdog, self._say)
         if not database_url:
@@ -298,12 +300,18 @@ class Stack:
             shutil.rmtree(self.folder / part, ignore_errors=True)
 
 
-def _security_in_environment() -> dict[str, Any]:
-    """How Kafka is spoken to; by the services, too."""
+def _security_in_environment(*, is_given: bool) -> dict[str, Any]:
+    """How Kafka is spoken to, by the services too; one that is not given is the stack's own, which is plain."""
     try:
-        return kafka_security(os.environ)
+        security = kafka_security(os.environ)
     except ValueError as error:
         raise StackError(str(error)) from error
+    if not is_given and (protocol := security["security_protocol"]) != "PLAINTEXT":
+        raise StackError(
+            f"EVENKEEL_KAFKA_SECURITY_PROTOCOL is {protocol}, and a stack's own Kafka speaks PLAINTEXT: unset it, or "
+            "say where yours is in EVENKEEL_KAFKA_BOOTSTRAP_SERVERS"
+        )
+    return security
 
 
 def _address_in_environment(name: str) -> str:

@@ -3,8 +3,38 @@
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import StrEnum
 
-from benchmarks.faults.strikes import Fault, When
+
+class Fault(StrEnum):
+    """What happens to a rank or to a server."""
+
+    KILL = "kill"
+    STOP = "stop"
+    HANG = "hang"
+    EXCEPTION = "exception"
+    HALF_SPEED = "half speed"
+
+
+class When(StrEnum):
+    """A moment of an iteration, or of a plan; some are the progress mark's words."""
+
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    REDUCTION = "wait:gradient"
+    VOTE = "wait:vote"
+    CHECKPOINT = "checkpoint"
+    PREPARE = "prepare"
+    SWITCH = "switch"
+    CONNECT = "connect"
+    EXCHANGE = "exchange"
+    GATHER = "gather"
+
+    @property
+    def is_of_a_plan(self) -> bool:
+        """Whether it comes only when a plan does."""
+        return self in (When.PREPARE, When.SWITCH, When.CONNECT, When.EXCHANGE, When.GATHER)
+
 
 FIRST_STAGE, TENSOR_PEER, LAST_STAGE = 0, 1, 7
 ANOTHER = {FIRST_STAGE: 6, TENSOR_PEER: 4, LAST_STAGE: 2}

@@ -14,8 +14,8 @@ from statistics import median
 
 import psycopg
 
-from benchmarks.faults.cells import FROZEN_SECONDS, Cell
-from benchmarks.faults.strikes import ENTRY_POINT, FILE_NAME, Fault, StrikeTable
+from benchmarks.faults.cells import FROZEN_SECONDS, Cell, Fault
+from benchmarks.faults.strikes import ENTRY_POINT, FILE_NAME, StrikeTable
 from evenkeel.demo.observed.observations import Observations
 from evenkeel.demo.observed.recorder import recording
 from evenkeel.demo.observed.run_log import RunLog

@@ -7,9 +7,9 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from enum import StrEnum
 from typing import Any
 
+from benchmarks.faults.cells import Fault, When
 from evenkeel.trainer_sdk.control.mailbox import Mailbox
 from evenkeel.trainer_sdk.devices.rank_table import RankTable
 from evenkeel.trainer_sdk.elastic.copies.disk_copies import DiskCopies
@@ -23,36 +23,6 @@ from evenkeel.trainer_sdk.launcher.processes.context import RankContext
 
 ENTRY_POINT = "benchmarks.faults.strikes:train"
 FILE_NAME = "strikes"
-
-
-class Fault(StrEnum):
-    """What happens to a rank or to a server."""
-
-    KILL = "kill"
-    STOP = "stop"
-    HANG = "hang"
-    EXCEPTION = "exception"
-    HALF_SPEED = "half speed"
-
-
-class When(StrEnum):
-    """A moment of an iteration, or of a plan; some are the progress mark's words."""
-
-    FORWARD = "forward"
-    BACKWARD = "backward"
-    REDUCTION = "wait:gradient"
-    VOTE = "wait:vote"
-    CHECKPOINT = "checkpoint"
-    PREPARE = "prepare"
-    SWITCH = "switch"
-    CONNECT = "connect"
-    EXCHANGE = "exchange"
-    GATHER = "gather"
-
-    @property
-    def is_of_a_plan(self) -> bool:
-        """Whether it comes only when a plan does."""
-        return self in (When.PREPARE, When.SWITCH, When.CONNECT, When.EXCHANGE, When.GATHER)
 
 
 _METHODS: dict[When, tuple[type, str]] = {

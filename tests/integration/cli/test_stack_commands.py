@@ -40,6 +40,13 @@ def stack_name() -> Iterator[str]:
     subprocess.run(["rm", "-rf", str(stack_folder(name))], check=True)
 
 
+def test_settings_for_another_kafka_are_told_before_anything_starts(stack_name: str) -> None:
+    up = evenkeel("stack", "up", "--servers", "--name", stack_name, EVENKEEL_KAFKA_SECURITY_PROTOCOL="SSL")
+    assert up.returncode != ExitStatus.OK
+    assert "EVENKEEL_KAFKA_SECURITY_PROTOCOL is SSL" in up.stderr
+    assert not (stack_folder(stack_name) / "kafka").exists()
+
+
 def test_a_stack_comes_up_is_found_from_other_shells_and_goes_down(stack_name: str) -> None:
     up = evenkeel("-o", "json", "stack", "up", "--servers", "--name", stack_name)
     assert up.returncode == ExitStatus.OK, up.stderr

@@ -286,6 +286,24 @@ def test_each_recovery_loses_one_more_rank_and_nothing_else(start_fleet: Callabl
     assert {sample.place.epoch for sample in fleet.samples[4].values()} == {4}
 
 
+@pytest.mark.parametrize("nth", [2, 3], ids=["in the meeting", "with the first slices"])
+def test_who_waits_for_others_on_its_way_to_a_layout_says_so_and_may_die_there(start_fleet: Callable, nth: int) -> None:
+    fates = {
+        1: {"iteration": 4, "operation": "backward", "nth": 2},
+        6: {"iteration": ANY, "operation": "wait:others", "nth": nth},  # the first one was before iteration 0
+    }
+    fleet = start_fleet(config(9), UNIFORM, fates=fates)
+    fleet.mourn(1)
+    fleet.recover(without(1))
+    fleet.mourn(6)
+    ranks = [one for one in UNIFORM.ranks if one not in fates]
+    alone = replica(4, stage(0, 2, tuple(ranks[::2])), stage(2, 4, tuple(ranks[1::2])))
+    fleet.recover(Layout(num_blocks=4, replicas=(alone,)), {0: UNIFORM})
+    fleet.finish()
+
+    assert_as_if_nothing_happened(fleet, 9)
+
+
 def test_unequal_layouts_lose_only_what_the_dead_had(start_fleet: Callable) -> None:
     fates = {
         5: {"iteration": 5, "operation": "backward"},

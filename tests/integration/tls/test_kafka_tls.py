@@ -5,6 +5,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -20,18 +21,27 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 USER, PASSWORD = "jobs", "a password with $ and }"
 LOOP = """\
-import logging
-import time
+import logging, sys, threading
 
 import evenkeel
 
-logging.basicConfig()
+told = threading.Event()
+
+
+class Telling(logging.StreamHandler):
+    def emit(self, record):
+        super().emit(record)
+        told.set()
+
+
+logging.basicConfig(handlers=[Telling()])
 run = evenkeel.start()
 for number in range(3):
     with run.iteration(tokens=1) as iteration:
         iteration.loss = float(number)
-        time.sleep(0.5)
+told.wait(float(sys.argv[1]))
 """
+"""Three iterations, then it is there for as long as it is told nothing, or for so many seconds."""
 
 
 @pytest.fixture(scope="module")
@@ -71,11 +81,13 @@ user_{USER}="{secret}";
 
 
 def python(*arguments: str, environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("EVENKEEL_")}
     command = [sys.executable, *arguments]
-    return subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=120, env={**clean, **environment}
-    )
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, env=clean(environment))
+
+
+def clean(environment: Mapping[str, str]) -> dict[str, str]:
+    outside = {name: value for name, value in os.environ.items() if not name.startswith("EVENKEEL_")}
+    return {**outside, **environment}
 
 
 def test_topics_are_made_a_loop_emits_and_what_it_sent_is_read(settings: Mapping[str, str], tmp_path: Path) -> None:
@@ -84,11 +96,12 @@ def test_topics_are_made_a_loop_emits_and_what_it_sent_is_read(settings: Mapping
     assert python("-m", "evenkeel.cli", "topics", "check", environment=settings).returncode == ExitStatus.OK
 
     job_id, file = f"job-{uuid.uuid4().hex[:8]}", tmp_path / "job.samples"
-    loop = python("-c", LOOP, environment={**settings, "EVENKEEL_JOB_ID": job_id, "RANK": "0"})
-    assert loop.returncode == 0, loop.stderr
-    assert not loop.stderr
-
-    recorded = python("-m", "evenkeel.cli", "record", job_id, "--records", "-o", str(file), environment=settings)
+    environment = clean({**settings, "EVENKEEL_JOB_ID": job_id, "RANK": "0"})
+    with subprocess.Popen([sys.executable, "-c", LOOP, "120"], env=environment) as loop:
+        record = partial(python, "-m", "evenkeel.cli", "record", job_id, "--records", "-o", str(file))
+        while (recorded := record(environment=settings)).returncode and loop.poll() is None:
+            assert "holds nothing of job" in recorded.stderr
+        loop.kill()
     assert recorded.returncode == ExitStatus.OK, recorded.stderr
     assert int(recorded.stderr.split()[0]) >= 1
 
@@ -106,6 +119,6 @@ def test_with_a_wrong_setting_the_loop_trains_on_and_is_told(
     settings: Mapping[str, str], theirs: Authority, wrong: dict[str, str], said: str
 ) -> None:
     wrong = {name: str(theirs.ca_file) if value == "theirs" else value for name, value in wrong.items()}
-    loop = python("-c", LOOP, environment={**settings, **wrong, "EVENKEEL_JOB_ID": "job", "RANK": "0"})
+    loop = python("-c", LOOP, "60", environment={**settings, **wrong, "EVENKEEL_JOB_ID": "job", "RANK": "0"})
     assert loop.returncode == 0, loop.stderr
     assert said in loop.stderr

@@ -24,7 +24,7 @@ PLANNED_OPERATIONS = frozenset(
 )
 """Operations that a rank may be in for long by design; the part before a colon counts. Empty: it never said any."""
 
-_OWN_WORK_SECONDS = {
+_ALLOWED_SECONDS = {
     "iteration": OWN_WORK_SECONDS,
     "between iterations": OWN_WORK_SECONDS,
     "reshaping": RESHAPING_SECONDS,
@@ -87,7 +87,7 @@ def find_hangs(picture: tuple[RankProgress, ...], *, iteration_seconds: float, e
             continue
         if one.operation.split(":")[0] in PLANNED_OPERATIONS:
             continue
-        if not silent and _stands(one) < _OWN_WORK_SECONDS.get(one.operation, 0.0):
+        if not silent and _stands(one) < _ALLOWED_SECONDS.get(one.operation, 0.0):
             continue
         if silent:
             suspects.append((one, True))
