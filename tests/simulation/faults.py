@@ -165,6 +165,7 @@ HURTFUL: Mapping[str, tuple[Fault, ...]] = {
     "a joiner with all that it needs": (_FIRST_DEATH, _at("moved", 8, rank=3)),
     "a rank that hangs": (Fault(kind="stop", rank=5, seconds=5.0, lasts_seconds=8.0),),
     "a rank that hangs for a moment": (Fault(kind="stop", rank=5, seconds=5.0, lasts_seconds=0.5),),
+    "a rank that hangs for long": (Fault(kind="stop", rank=5, seconds=5.0, lasts_seconds=120.0),),
     "a rank that the scheduler cannot reach, and another dies": (
         Fault(kind="cut", rank=6, seconds=4.9),
         _FIRST_DEATH,

@@ -227,7 +227,7 @@ class World:
             job.start()
         for fault in self._timed:
             self.after(fault.seconds, partial(self._strike, fault))
-        last = max([5.0, *(fault.seconds for fault in self._timed)])
+        last = max([5.0, *(fault.seconds + fault.lasts_seconds for fault in self._timed)])
         while self.loop.now < max(last, self._last_disturbance) + CALM_SECONDS and not self.broken:
             await asyncio.sleep(0.5)
             if self._armed and self.loop.now > last + 5.0:

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import structlog
 
@@ -20,6 +21,7 @@ from evenkeel.services.scheduler.dispatch.protocol import (
 from evenkeel.services.scheduler.dispatch.question import question_of
 from evenkeel.services.scheduler.dispatch.two_phase import Flight
 from evenkeel.services.scheduler.domain.job_state import JobKnowledge, PlanInFlight
+from evenkeel.services.scheduler.domain.replacements import hanging
 from evenkeel.services.scheduler.domain.stuck import Stuck
 from evenkeel.services.scheduler.domain.suspicion import Suspicion
 from evenkeel.services.scheduler.jobs import events, steps
@@ -64,6 +66,7 @@ class JobEffects:
         self._flight: Flight | None = None
         self._flying: tuple[str, asyncio.Task[None]] | None = None
         self._awaited: Stuck | None = None
+        self._known: JobKnowledge | None = None
 
     def do(self, known: JobKnowledge, effect: steps.Effect) -> None:
         """Do it, or begin to; never waits.
@@ -72,7 +75,7 @@ class JobEffects:
             known: The job as it is now.
             effect: What.
         """
-        metrics = self._parts.metrics
+        self._known, metrics = known, self._parts.metrics
         match effect:
             case steps.SetTimer(key, seconds):
                 if (earlier := self._timers.get(key)) is not None:
@@ -81,7 +84,7 @@ class JobEffects:
             case steps.Ask():
                 self._spawn(self._ask(effect))
             case steps.Evict(info, epoch):
-                self._processes.evict(info, epoch)
+                self._processes.evict(info, epoch, partial(self._hangs, info.rank, info.incarnation))
             case steps.Report(process, detail):
                 # A report may wait long for Kafka: one at a time of each process.
                 last = self._reporting.get(process)
@@ -107,7 +110,8 @@ class JobEffects:
 
     def fly(self, job: Job) -> None:
         """Have the job's plan on its way to the ranks, and no other."""
-        known, plan = job.known, job.known.flight
+        self._known = known = job.known
+        plan = known.flight
         self._awaited = None if known.finished else known.stuck
         if self._flying is not None:
             plan_id, task = self._flying
@@ -134,6 +138,11 @@ class JobEffects:
             await self._prober.answer(suspicion, calls)
 
         self._spawn(answer())
+
+    def _hangs(self, rank: int, incarnation: int) -> bool:
+        """Whether a process holds its rank's place, as far as is known now, and hangs."""
+        accused = [] if self._known is None else hanging(self._known)
+        return (rank, incarnation) in {(one.rank, one.incarnation) for one in accused}
 
     async def _fire(self, key: TimerKey, seconds: float) -> None:
         await asyncio.sleep(seconds)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from itertools import count
 from typing import Any
 
 import structlog
@@ -82,10 +83,13 @@ class Processes:
         found = {info.rank: self._clients.get((info.rank, info.incarnation)) for info in infos}
         return {rank: client for rank, client in sorted(found.items()) if client is not None}
 
-    def evict(self, info: RankInfo, epoch: int) -> None:
-        """Tell a process that hangs to leave, in the background."""
+    def evict(self, info: RankInfo, epoch: int, hangs: Callable[[], bool]) -> None:
+        """Tell a process to leave, in the background: for a while, and as long as it hangs and holds its rank's place.
+
+        Whoever goes on after minutes would else be a process that nobody follows and no other replaces.
+        """
         if info.address:
-            self._spawn(self._evict(info, epoch))
+            self._spawn(self._evict(info, epoch, hangs))
 
     def close(self) -> None:
         """Follow nobody any more."""
@@ -106,10 +110,12 @@ class Processes:
         self._watches.pop(key).cancel()
         self._spawn(self._clients.pop(key).close())
 
-    async def _evict(self, info: RankInfo, epoch: int) -> None:
+    async def _evict(self, info: RankInfo, epoch: int, hangs: Callable[[], bool]) -> None:
         client, backoff = self._client(info), Backoff(longest_seconds=2.0)
         try:
-            for _ in range(_EVICTION_ATTEMPTS):
+            for attempt in count():
+                if attempt >= _EVICTION_ATTEMPTS and not hangs():
+                    return
                 try:
                     await client.interrupt(epoch, leave=True, timeout_seconds=_CALL_SECONDS)
                 except RankAwayError:

@@ -7,6 +7,7 @@ import pytest
 from evenkeel.contracts.verdict_ids import verdict_id
 from evenkeel.history.vocabulary import PlanMode, PlanState, VerdictKind
 from evenkeel.services.scheduler.jobs import events
+from evenkeel.services.scheduler.serving import processes
 from evenkeel.trainer_sdk.control.server import ControlServer
 from evenkeel.trainer_sdk.control.state import ApplyMode, Commit, Reshape
 from tests.integration.scheduler.conftest import HOME, World
@@ -78,3 +79,17 @@ async def test_while_kafka_is_away_a_broken_stream_is_opened_again_and_its_next_
     scheduler.kafka.set()
     again.stop(grace_seconds=0)
     await world.until(lambda: scheduler.broken == [(3, 0), (3, 0)], "the report of the second break")
+
+
+async def test_a_rank_that_hangs_is_told_to_leave_whenever_it_can_be_reached_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "_EVICTION_ATTEMPTS", 0)  # minutes have passed
+    toy = world.toys.ranks[3]
+    toy.server.stop(grace_seconds=0)
+    await world.say(VerdictKind.HANG, 3)
+    await world.until(lambda: 3 not in world.job.layout.ranks, "a layout without rank 3")
+    assert not toy.mailbox.leaving()
+    toy.server = ControlServer(toy.mailbox, job_id=world.toys.job_id, job_token=world.toys.token, port=toy.server.port)
+    toy.server.start()
+    await world.until(toy.mailbox.leaving, "the word that it is to leave")
