@@ -6,7 +6,7 @@ connection), so point-to-point is a broadcast in a group of two, whose waits can
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -19,7 +19,7 @@ from torch import Tensor
 from evenkeel.trainer_sdk.groups.c10d import Backend, Store, c10d
 from evenkeel.trainer_sdk.groups.channel import Channel
 from evenkeel.trainer_sdk.groups.nccl import nccl_backend
-from evenkeel.trainer_sdk.groups.waiting import Waiter, Work
+from evenkeel.trainer_sdk.groups.waiting import FailedWork, Waiter, Work
 
 
 class Reduction(StrEnum):
@@ -105,7 +105,7 @@ class Group:
     def start_all_reduce(self, tensor: Tensor, op: Reduction = Reduction.SUM) -> Pending:
         """Reduce ``tensor`` in place over the group; the result is bit-identical everywhere."""
         entered = time.perf_counter()
-        return Pending(self._alive().allreduce([tensor], _OPS[op]), (tensor,), self, entered)
+        return Pending(self._start(lambda backend: backend.allreduce([tensor], _OPS[op])), (tensor,), self, entered)
 
     def all_reduce(self, tensor: Tensor, op: Reduction = Reduction.SUM) -> None:
         """As :meth:`start_all_reduce`, and wait.
@@ -119,7 +119,7 @@ class Group:
     def start_broadcast(self, tensor: Tensor, source_rank: int) -> Pending:
         """Send ``tensor`` from ``source_rank``, or receive into it. Broadcasts of a group arrive in order."""
         entered = time.perf_counter()
-        work = self._alive().broadcast(tensor, self.ranks.index(source_rank))
+        work = self._start(lambda backend: backend.broadcast(tensor, self.ranks.index(source_rank)))
         if self.channel is not None and self.channel.sends:
             self.channel.sent(entered, tensor.nbytes)
         return Pending(work, (tensor,), self, entered)
@@ -132,7 +132,7 @@ class Group:
             PeerLost: A peer of the group is gone.
         """
         gathered = [torch.empty_like(tensor) for _ in self.ranks]
-        self.wait(self._alive().allgather([gathered], [tensor]))
+        self.wait(self._start(lambda backend: backend.allgather([gathered], [tensor])))
         return torch.stack(gathered)
 
     def all_to_all(self, outgoing: Tensor, sent: Sequence[int], received: Sequence[int]) -> Tensor:
@@ -148,7 +148,7 @@ class Group:
             PeerLost: A peer of the group is gone.
         """
         incoming = outgoing.new_empty(sum(received))
-        self.wait(self._alive().alltoall_base(incoming, outgoing, list(received), list(sent)))
+        self.wait(self._start(lambda backend: backend.alltoall_base(incoming, outgoing, list(received), list(sent))))
         return incoming
 
     def wait(self, work: Work) -> None:
@@ -164,9 +164,13 @@ class Group:
         if backend is not None and not self._on_cpu:
             backend.abort()
 
-    def _alive(self) -> Backend:
+    def _start(self, operation: Callable[[Backend], Work]) -> Work:
+        """Start an operation. On a broken group too it is the wait that fails: whoever starts may be a hook."""
         assert self._backend is not None, f"group {self.name} was abandoned"
-        return self._backend
+        try:
+            return operation(self._backend)
+        except c10d.DistBackendError as error:  # NCCL's way; gloo says it to whoever waits
+            return FailedWork(error)
 
 
 def make_backend(

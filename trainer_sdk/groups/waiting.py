@@ -34,6 +34,25 @@ class Work(Protocol):
         """How an operation that ended failed; only looked at on an accelerator."""
 
 
+class FailedWork:
+    """An operation that could not even be started."""
+
+    def __init__(self, error: RuntimeError) -> None:
+        self._error = error
+
+    def is_completed(self) -> bool:
+        """It ended as it began."""
+        return True
+
+    def wait(self, timeout: timedelta) -> bool:
+        """Raises what starting it raised."""
+        raise self._error
+
+    def exception(self) -> BaseException:
+        """What starting it raised."""
+        return self._error
+
+
 class Waiter:
     """Waits on behalf of the training thread.
 
@@ -74,7 +93,7 @@ class Waiter:
                 work.wait(self._slice)
             except RuntimeError as error:
                 if ended:
-                    raise PeerLost(str(error)) from error
+                    raise PeerLost(_said(error)) from error
                 continue
             return
 
@@ -93,10 +112,10 @@ class Waiter:
             # that never ends.
             failure = work.exception()
             if failure is not None:
-                raise PeerLost(str(failure))
+                raise PeerLost(_said(failure))
             work.wait(self._slice)
         except RuntimeError as error:
-            raise PeerLost(str(error)) from error
+            raise PeerLost(_said(error)) from error
 
     def until(self, condition: Callable[[], bool], timeout_seconds: float, what: str) -> None:
         """Poll a condition, first every half millisecond, later every five.
@@ -113,3 +132,8 @@ class Waiter:
                 raise PeerLost(f"{what} not reached within {timeout_seconds:g} s")
             time.sleep(pause)
             pause = min(pause * 1.2, _LAST_POLL_SECONDS)
+
+
+def _said(failure: BaseException) -> str:
+    """In one line, without the stack of the transport's own code."""
+    return " ".join(str(failure).partition("Exception raised from")[0].split())
