@@ -46,6 +46,8 @@ FROZEN_SECONDS = 5.0
 _FAILING = (Fault.KILL, Fault.STOP, Fault.HANG, Fault.EXCEPTION)
 _WHOLE, _BESIDE = (Fault.KILL, Fault.STOP), (When.PREPARE, When.CHECKPOINT)
 """What is done beside the training thread: only the whole process can fail there."""
+_NOT_OF_JOINERS = (When.CHECKPOINT, When.GATHER)
+"""A joiner trains before it writes a checkpoint, and a plan at a border has no sums to gather."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +94,7 @@ def _moments() -> Iterator[Cell]:
 def _joiners() -> Iterator[Cell]:
     for rank in (TENSOR_PEER, LAST_STAGE):
         for when in When:
-            if when is not When.CHECKPOINT:
+            if when not in _NOT_OF_JOINERS:
                 for fault in _WHOLE if when in _BESIDE else (Fault.KILL, Fault.EXCEPTION):
                     yield Cell(ranks=(rank,), fault=fault, when=when, joins=True)
 
