@@ -351,7 +351,7 @@ class Engine:
             self._groups,
             self._clock,
             arrival.sums,
-            arrival.remainder,
+            arrival.salvaged,
         )
         self._holdings.take_sums(epoch, self._runtime.sums)
         self._vote = StepVote(self._config, self._layout, self._rank, self._groups, self._clock)

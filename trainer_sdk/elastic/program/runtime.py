@@ -10,12 +10,13 @@ from evenkeel.layouts.layout import Layout, Position
 from evenkeel.layouts.programs.instructions import Instruction, Op, Program
 from evenkeel.layouts.programs.paths import Paths
 from evenkeel.layouts.programs.schedules import program_of
+from evenkeel.layouts.ranks.spread import spread_micro_batches
 from evenkeel.trainer_sdk.devices.device import ComputeKind
 from evenkeel.trainer_sdk.elastic.config import TrainingConfig
 from evenkeel.trainer_sdk.elastic.gradients.exchange import plan_exchange
 from evenkeel.trainer_sdk.elastic.gradients.gradient_sums import GradientSums
 from evenkeel.trainer_sdk.elastic.gradients.reducer import GradientReducer
-from evenkeel.trainer_sdk.elastic.gradients.remainder import Remainder
+from evenkeel.trainer_sdk.elastic.gradients.salvage import SalvagePlan
 from evenkeel.trainer_sdk.elastic.measure.clock import Clock
 from evenkeel.trainer_sdk.elastic.model.data import Dataset, Documents, MicroBatch
 from evenkeel.trainer_sdk.elastic.model.model import parameter_specs
@@ -64,7 +65,7 @@ class EpochRuntime:
         groups: The epoch's groups by name; none in a single-process run.
         clock: Told of compute and waits.
         sums: Its gradient sums of an interrupted iteration, if this epoch goes on with one.
-        remainder: What is left of that iteration.
+        salvaged: How that iteration goes on: what is not kept of it is run.
 
     Attributes:
         device: Where it computes.
@@ -84,7 +85,7 @@ class EpochRuntime:
         groups: Mapping[str, Group],
         clock: Clock,
         sums: GradientSums | None = None,
-        remainder: Remainder | None = None,
+        salvaged: SalvagePlan | None = None,
     ) -> None:
         position = layout.position_of(rank)
         assert position is not None, f"rank {rank} has no position in the layout"
@@ -128,7 +129,7 @@ class EpochRuntime:
         buckets = plan_exchange(specs, layout)
         self.sums = sums or GradientSums(ownership, rank, buckets, device)
         self.reducer = GradientReducer(self.sums, rank, buckets, groups, clock, device)
-        self._remainder = remainder
+        self._salvaged = salvaged
         self._last = len(layout.replicas[position.replica].stages) - 1
         self._loss = 0.0
         self._flights: dict[tuple[int, int], _Flight] = {}
@@ -168,20 +169,20 @@ class EpochRuntime:
         with self._clock.computing(ComputeKind.OPTIMIZER):
             self._clock.add(self.optimizer.flops)
             self.optimizer.step(self.sums.gradients(), gradient_scale)
-        self._remainder = None
+        self._salvaged = None
 
     def _begin(self, iteration: int) -> Program:
         """What to run; ``sums`` has the rest."""
-        remainder, position = self._remainder, self.position
-        if remainder is None or remainder.iteration != iteration:
+        salvaged, position = self._salvaged, self.position
+        if salvaged is None or salvaged.iteration != iteration:
             self.kept, self._samples, self._paths, self._places = (), self._dataset, self._routed, self._planned
             self.sums.begin(iteration)
             return self._program
-        self._samples, self._paths = self._dataset.under(remainder.mix), None  # every replica runs its share alone
-        self.kept = tuple((index, self._samples.documents(iteration, index)) for index in remainder.kept)
+        self._samples, self._paths = self._dataset.under(salvaged.mix), None  # every replica runs its share alone
+        self.kept = tuple((index, self._samples.documents(iteration, index)) for index in salvaged.kept)
         if position.replica == 0:
-            self._loss = remainder.kept_loss  # one rank speaks for what nobody ran again
-        rest = remainder.by_replica[position.replica]
+            self._loss = sum(salvaged.losses.values())  # one rank speaks for what nobody ran again
+        rest = spread_micro_batches(self._layout, salvaged.again)[position.replica]
         if self._pipeline.takes_turns:
             self._places = transfer_order(self._layout, position.replica, rest)
         return program_of(self._layout, position.replica, position.stage, rest)

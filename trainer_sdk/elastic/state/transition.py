@@ -16,8 +16,7 @@ from evenkeel.trainer_sdk.elastic.copies.safekeeping import Safekeeping
 from evenkeel.trainer_sdk.elastic.gradients.exchange import plan_exchange
 from evenkeel.trainer_sdk.elastic.gradients.gradient_ledger import GradientLedger
 from evenkeel.trainer_sdk.elastic.gradients.gradient_sums import GradientSums
-from evenkeel.trainer_sdk.elastic.gradients.remainder import Remainder, remainder_of
-from evenkeel.trainer_sdk.elastic.gradients.salvage import plan_salvage
+from evenkeel.trainer_sdk.elastic.gradients.salvage import SalvagePlan, plan_salvage
 from evenkeel.trainer_sdk.elastic.gradients.sum_mover import gather_ledgers, move_sums
 from evenkeel.trainer_sdk.elastic.model.model import parameter_specs
 from evenkeel.trainer_sdk.elastic.program.topology import TRANSFER, WORLD, groups_of, transfer_participants
@@ -40,13 +39,13 @@ class Arrival:
         groups: The new epoch's groups by name.
         state: Its slices; None for a rank without a position in the new layout, which only handed over.
         sums: Its gradient sums of an iteration that a failure interrupted.
-        remainder: What is left of that iteration; None when there was none, or nothing of it is left to go on from.
+        salvaged: How that iteration goes on; None when there was none, or nothing of it is left to go on from.
     """
 
     groups: dict[str, Group]
     state: ShardState | None
     sums: GradientSums | None = None
-    remainder: Remainder | None = None
+    salvaged: SalvagePlan | None = None
 
 
 class Transition:
@@ -121,9 +120,9 @@ class Transition:
         try:
             steps_applied = _agreed_steps(built.announced)
             target = self._move(commit, copies, source, kept, delivery, steps_applied)
-            salvaged, remainder = None, None
+            kept_sums, salvaged = None, None
             if recovers and any(has_sums for _, has_sums in built.announced):
-                salvaged, remainder = self._salvage(commit, steps_applied, sums, assembly, delivery)
+                kept_sums, salvaged = self._salvage(commit, steps_applied, sums, assembly, delivery)
             if participants != layout.ranks:
                 # Whoever leaves closes its connections, which must not meet one who still makes them.
                 assembly.gather((b"",))
@@ -132,7 +131,7 @@ class Transition:
             raise
         if not target.parameters:
             return Arrival(groups=built.groups, state=None)
-        return Arrival(groups=built.groups, state=target, sums=salvaged, remainder=remainder)
+        return Arrival(groups=built.groups, state=target, sums=kept_sums, salvaged=salvaged)
 
     def _groups_of(self, layout: Layout, participants: Sequence[int]) -> tuple[GroupSpec, ...]:
         exchange = plan_exchange(self._specs, layout)
@@ -167,7 +166,7 @@ class Transition:
 
     def _salvage(
         self, commit: Commit, iteration: int, sums: GradientSums | None, assembly: Assembly, delivery: Delivery
-    ) -> tuple[GradientSums | None, Remainder | None]:
+    ) -> tuple[GradientSums | None, SalvagePlan | None]:
         """Keep what survivors have of the interrupted iteration; nothing when that is of no use."""
         layout, names = commit.reshape.to_layout, [spec.name for spec in self._specs]
         device = torch.device(self._config.device)
@@ -182,8 +181,8 @@ class Transition:
             target = GradientSums(ownership, self._rank, plan_exchange(self._specs, layout), device)
             target.resume(plan)
         with torch.no_grad():
-            move_sums(self._specs, plan, sums, target, self._rank, delivery, device)
-        return target, remainder_of(plan, layout)
+            move_sums(self._specs, plan, sums, target, delivery, device)
+        return target, plan
 
 
 def _agreed_steps(announced: Sequence[tuple[int, bool]]) -> int:
