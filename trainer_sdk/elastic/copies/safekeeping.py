@@ -25,7 +25,7 @@ class Safekeeping:
     Args:
         config: Job.
         rank: This rank.
-        node_of: Node of a rank; None when it is not known.
+        node_of: Node of a rank, so that copies go to another one.
 
     Raises:
         ValueError: The job wants checkpoints and safetensors is not installed.
@@ -35,7 +35,7 @@ class Safekeeping:
         restorer: Finds the slices of a commit.
     """
 
-    def __init__(self, config: TrainingConfig, rank: int, node_of: Callable[[int], str] | None) -> None:
+    def __init__(self, config: TrainingConfig, rank: int, node_of: Callable[[int], str]) -> None:
         self._config = config
         self.peers = PeerCopies(config, rank, node_of)
         self._folder: CheckpointFolder | None = None
