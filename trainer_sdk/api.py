@@ -18,7 +18,6 @@ import os
 import re
 import socket
 import sys
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -30,7 +29,7 @@ from evenkeel.telemetry.v2 import process_pb2
 from evenkeel.trainer_sdk.devices.device import Device
 from evenkeel.trainer_sdk.devices.real_device import CpuDevice, CudaDevice
 from evenkeel.trainer_sdk.emit.batch import Source
-from evenkeel.trainer_sdk.emit.emitter import Emitter
+from evenkeel.trainer_sdk.emit.emitter import Emitter, process_event
 from evenkeel.trainer_sdk.emit.farewell import ending_error, farewell
 from evenkeel.trainer_sdk.watch.identity import Identity, RankClaim
 from evenkeel.trainer_sdk.watch.run import Run
@@ -228,13 +227,6 @@ def _emitter(bootstrap_servers: str, source: Source, settings: Mapping[str, str]
 
     key = job_key(source.job_id, settings.get("EVENKEEL_JOB_TOKEN", ""))
     emitter = KafkaEmitter(bootstrap_servers, source, security=security, key=key)
-    emitter.emit_event(
-        process_pb2.ProcessEvent(
-            at_unix_seconds=time.time(),
-            kind=process_pb2.PROCESS_EVENT_KIND_STARTED,
-            rank=source.rank,
-            incarnation=source.incarnation,
-            detail=f"process {os.getpid()}",
-        )
-    )
+    started = process_pb2.PROCESS_EVENT_KIND_STARTED
+    emitter.emit_event(process_event(started, source.rank, source.incarnation, f"process {os.getpid()}"))
     return emitter

@@ -24,6 +24,7 @@ from evenkeel.trainer_sdk.elastic.state.holdings import Holdings
 from evenkeel.trainer_sdk.elastic.state.shard_state import ShardState
 from evenkeel.trainer_sdk.elastic.state.transfers import MissingSliceError
 from evenkeel.trainer_sdk.elastic.state.transition import Arrival, Transition
+from evenkeel.trainer_sdk.emit.emitter import process_event
 from evenkeel.trainer_sdk.groups.building.builder import RESHAPING
 from evenkeel.trainer_sdk.groups.errors import Interrupted, PeerLost
 from evenkeel.trainer_sdk.launcher.processes.context import RankContext
@@ -152,15 +153,8 @@ class Engine:
             self._park()
         except PeerLost as lost:
             _log.warning("rank %d parks at iteration %d: %s", self._rank, self._cycle.steps_applied, lost)
-            self._emitter.emit_event(
-                pb.ProcessEvent(
-                    at_unix_seconds=time.time(),
-                    kind=pb.PROCESS_EVENT_KIND_CONNECTION_LOST,
-                    rank=self._rank,
-                    incarnation=self._context.incarnation,
-                    detail=str(lost)[:300],
-                )
-            )
+            kind = pb.PROCESS_EVENT_KIND_CONNECTION_LOST
+            self._emitter.emit_event(process_event(kind, self._rank, self._context.incarnation, str(lost)[:300]))
             self._park()
         return None
 

@@ -15,7 +15,6 @@ from evenkeel.trainer_sdk.devices.device import ComputeKind
 from evenkeel.trainer_sdk.elastic.config import TrainingConfig
 from evenkeel.trainer_sdk.elastic.gradients.exchange import plan_exchange
 from evenkeel.trainer_sdk.elastic.gradients.gradient_sums import GradientSums
-from evenkeel.trainer_sdk.elastic.gradients.reducer import GradientReducer
 from evenkeel.trainer_sdk.elastic.gradients.salvage import SalvagePlan
 from evenkeel.trainer_sdk.elastic.measure.clock import Clock
 from evenkeel.trainer_sdk.elastic.model.data import Dataset, Documents, MicroBatch
@@ -24,7 +23,7 @@ from evenkeel.trainer_sdk.elastic.model.optimizer import ShardOptimizer
 from evenkeel.trainer_sdk.elastic.model.stage_model import StageModel
 from evenkeel.trainer_sdk.elastic.model.tensor_parallel import TensorRegion
 from evenkeel.trainer_sdk.elastic.model.weight_tape import WeightTape
-from evenkeel.trainer_sdk.elastic.model.weights import DirectWeights
+from evenkeel.trainer_sdk.elastic.model.weights import Weights
 from evenkeel.trainer_sdk.elastic.program.pipeline import Arrival, Pipeline
 from evenkeel.trainer_sdk.elastic.program.topology import collective_name
 from evenkeel.trainer_sdk.elastic.program.transfer_order import Sent, transfer_order
@@ -113,7 +112,7 @@ class EpochRuntime:
                 for name, value in self.optimizer.parameters.items()
                 if ownership.specs[name].block in blocks
             }
-        self._direct = DirectWeights(self.optimizer.parameters)
+        self._direct = Weights(self.optimizer.parameters)
         self.device = device = torch.device(config.device)
         self._pipeline = Pipeline(
             layout,
@@ -128,7 +127,7 @@ class EpochRuntime:
         self._places = self._planned
         buckets = plan_exchange(specs, layout)
         self.sums = sums or GradientSums(ownership, rank, buckets, device)
-        self.reducer = GradientReducer(self.sums, rank, buckets, groups, clock, device)
+        self._groups = groups
         self._salvaged = salvaged
         self._last = len(layout.replicas[position.replica].stages) - 1
         self._loss = 0.0
@@ -158,7 +157,7 @@ class EpochRuntime:
         for instruction in program:
             if instruction.op is Op.REDUCE:
                 self._pipeline.flush()
-                self.reducer.reduce()
+                self.sums.reduce(self._groups, self._clock)
             elif instruction.op is not Op.STEP:
                 self._execute(instruction, iteration, scale)
         speaks = self._last in self.models and self.position.shard == 0

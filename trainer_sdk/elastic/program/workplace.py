@@ -120,7 +120,7 @@ class Workplace:
         self._link_probes.run()
         self._clock.begin_iteration()
         self._loss_part = runtime.run_iteration(iteration)
-        self._norm_part = runtime.reducer.squared_norm_part()
+        self._norm_part = runtime.sums.squared_norm_part()
         if self._config.optimizer.max_gradient_norm is not None:
             # Before the vote: whoever voted can step alone after a failure, so it must know the scale.
             self._gradient_scale = clip_scale(self._config.optimizer, vote.gradient_norm(self._norm_part))

@@ -4,7 +4,7 @@ What is decided by whom is in docs/architecture.md, "How a plan is applied". A t
 epoch's state as it was: the rank parks, and the next plan starts from there.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -23,7 +23,6 @@ from evenkeel.trainer_sdk.elastic.program.topology import TRANSFER, WORLD, group
 from evenkeel.trainer_sdk.elastic.state.mover import move_state
 from evenkeel.trainer_sdk.elastic.state.ownership import OwnershipMap
 from evenkeel.trainer_sdk.elastic.state.shard_state import ShardState, empty_state
-from evenkeel.trainer_sdk.elastic.state.transfers import Copy
 from evenkeel.trainer_sdk.emit.progress import ProgressMark
 from evenkeel.trainer_sdk.groups.building.assembly import Assembly
 from evenkeel.trainer_sdk.groups.building.builder import GroupBuilder, GroupSpec
@@ -115,11 +114,22 @@ class Transition:
         built = self._builder.build(epoch, participants, specs, [steps, has_sums])
         if from_disk is not None:
             return Arrival(groups=built.groups, state=from_disk)
-        assembly = self._assembly(layout, participants, built.groups)
+        assembly = Assembly(
+            WORLD if participants == layout.ranks else TRANSFER,
+            participants,
+            self._config.vote_width,
+            rank=self._rank,
+            groups=built.groups,
+            device=torch.device(self._config.device),
+            wait=self._builder.waits,
+        )
         delivery = Delivery(self._rank, epoch, self._builder, built.groups, assembly.whole)
         try:
             steps_applied = _agreed_steps(built.announced)
-            target = self._move(commit, copies, source, kept, delivery, steps_applied)
+            ownership = OwnershipMap(self._specs, layout)
+            target = empty_state(self._config, ownership, self._rank, epoch=epoch, steps_applied=steps_applied)
+            with torch.no_grad():
+                move_state(self._specs, copies, source, target, self._rank, delivery, kept)
             kept_sums, salvaged = None, None
             if recovers and any(has_sums for _, has_sums in built.announced):
                 kept_sums, salvaged = self._salvage(commit, steps_applied, sums, assembly, delivery)
@@ -137,32 +147,6 @@ class Transition:
         exchange = plan_exchange(self._specs, layout)
         specs = groups_of(layout, exchange, participants, self._config.vote_width)
         return (*specs, *self._safekeeping.peers.groups_of(layout))
-
-    def _assembly(self, layout: Layout, participants: Sequence[int], groups: Mapping[str, Group]) -> Assembly:
-        return Assembly(
-            WORLD if tuple(participants) == layout.ranks else TRANSFER,
-            participants,
-            self._config.vote_width,
-            rank=self._rank,
-            groups=groups,
-            device=torch.device(self._config.device),
-            wait=self._builder.waits,
-        )
-
-    def _move(
-        self,
-        commit: Commit,
-        copies: Sequence[Copy],
-        source: ShardState | None,
-        kept: Mapping[int, ShardState],
-        delivery: Delivery,
-        steps_applied: int,
-    ) -> ShardState:
-        epoch, ownership = commit.reshape.epoch, OwnershipMap(self._specs, commit.reshape.to_layout)
-        target = empty_state(self._config, ownership, self._rank, epoch=epoch, steps_applied=steps_applied)
-        with torch.no_grad():
-            move_state(self._specs, copies, source, target, self._rank, delivery, kept)
-        return target
 
     def _salvage(
         self, commit: Commit, iteration: int, sums: GradientSums | None, assembly: Assembly, delivery: Delivery
