@@ -12,8 +12,7 @@ from pathlib import Path
 
 from evenkeel.trainer_sdk.launcher.description.job_file import load_job
 from evenkeel.trainer_sdk.launcher.description.resume import resumed
-from evenkeel.trainer_sdk.launcher.description.run_folder import held
-from evenkeel.trainer_sdk.launcher.description.runs import numbered
+from evenkeel.trainer_sdk.launcher.description.run_folder import held, numbered
 from evenkeel.trainer_sdk.launcher.foreground import Parser, run_in_foreground, tell
 from evenkeel.trainer_sdk.launcher.launcher import Launcher
 

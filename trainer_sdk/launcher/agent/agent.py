@@ -4,6 +4,7 @@ No agent is special. One that dies takes its host's ranks along, and the other h
 has its ranks join them. Agents say nothing to one another.
 """
 
+import contextlib
 import logging
 import os
 import secrets
@@ -15,15 +16,18 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from multiprocessing.connection import Pipe
 from pathlib import Path
 from typing import Any
 
+from evenkeel.scheduler.v1 import scheduler_pb2 as pb
+from evenkeel.trainer_sdk.control.fleet.access import FleetAccess
 from evenkeel.trainer_sdk.control.fleet.last_words import as_exit, take
 from evenkeel.trainer_sdk.groups.store.ledger import Ledger
 from evenkeel.trainer_sdk.groups.store.rendezvous import Rendezvous
-from evenkeel.trainer_sdk.launcher.agent.reporter import Reporter
 from evenkeel.trainer_sdk.launcher.agent.script_job import ScriptJob
 from evenkeel.trainer_sdk.launcher.agent.script_rank import run_script
+from evenkeel.trainer_sdk.launcher.fleet.exit_reports import ExitReports
 from evenkeel.trainer_sdk.launcher.processes.children import Child
 from evenkeel.trainer_sdk.launcher.processes.host import STORE, Host
 from evenkeel.trainer_sdk.launcher.processes.process_reports import exit_words
@@ -60,10 +64,13 @@ class Agent(Host):
         self._by_token: dict[str, Unit] = {}
         self._outcasts, self._told = os.pipe()
         self._unread = b""
-        self._reporter = Reporter.from_environment(os.environ, job.job_id)
+        self._access = FleetAccess.from_settings(os.environ, job.job_id)
+        self._exits, self._exited = Pipe(duplex=False)
         self._helpers[_OUTCASTS] = self._tell_outcasts
-        if self._reporter is not None:
-            self._helpers[_REPORTER] = self._reporter.run
+        if self._access.address and self._access.job_token:
+            self._helpers[_REPORTER] = self._report
+        elif self._access.address:
+            _logger.warning("EVENKEEL_JOB_TOKEN is not set: the fleet API is not told how ranks end")
 
     def serve(self) -> int:
         """Returns 0 when every replica has finished, 1 when one was given up, 128 + n when signal n ended it."""
@@ -107,23 +114,23 @@ class Agent(Host):
     def _tell(self, event: str, **facts: Any) -> None:
         match event:
             case "exited":
-                self._exited(**facts)
+                self._on_exited(**facts)
             case "unforked":
                 who = "the store" if facts["rank"] == STORE else f"rank {facts['rank']}"
                 _logger.warning("%s gets no new process yet: %s", who, facts["why"])
             case "store ended" if not self._ended:
                 said = exit_words(facts["code"])
                 _logger.warning("this host's store, process %d, ended (%s): it is started again", facts["pid"], said)
-            case "ending" if self._reporter is not None:
-                self._reporter.close()
+            case "ending":
+                self._exited.close()  # the reporter ends once the fleet API has heard all
 
-    def _exited(self, rank: int, incarnation: int, code: int, *, is_cause: bool, due: Sequence[int]) -> None:
+    def _on_exited(self, rank: int, incarnation: int, code: int, *, is_cause: bool, due: Sequence[int]) -> None:
         unit, replica = self._unit_of[rank], rank // self._job.replica_size
         words = take(self._folder, rank, incarnation)
         ends = self._ends_at < float("inf")
         ended_by_us = self._ended or (ends and not words.last_line)
-        if is_cause and self._reporter is not None and not ended_by_us:
-            self._reporter.tell(as_exit(words, replica, incarnation, code=code))
+        if is_cause and _REPORTER in self._helpers and not ended_by_us:
+            self._exited.send_bytes(as_exit(words, replica, incarnation, code=code).SerializeToString())
         if code and not self._ended:
             said = f"{exit_words(code)}: {words.last_line}" if words.last_line else exit_words(code)
             _logger.warning("replica %d: rank %d.%d ended: %s", replica, rank, incarnation, said)
@@ -145,10 +152,20 @@ class Agent(Host):
         threading.Event().wait()
         return 0
 
+    def _report(self) -> int:
+        """Tell the fleet API how ranks ended, as the agent has one thread; SIGTERM ends it only once all is said."""
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        reports = ExitReports(self._access)
+        reports.start()
+        with contextlib.suppress(EOFError):
+            while True:
+                reports.tell(pb.RankExit.FromString(self._exits.recv_bytes()))
+        reports.stop()
+        return 0
+
     def _let_go(self, child: Child) -> None:
         os.close(self._outcasts)
         if child.rank != _OUTCASTS:
             os.close(self._told)
-        if child.rank != _REPORTER and self._reporter is not None:
-            self._reporter.close()
+        self._exited.close()
         super()._let_go(child)
