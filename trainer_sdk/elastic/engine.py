@@ -108,7 +108,7 @@ class Engine:
         outcome = work.vote(self._mailbox.committed_epoch())
         self._apply_step()
         checkpoint = self._safekeeping.checkpoint(self._holdings[epoch])
-        self._emit(iteration, outcome.loss, outcome.gradient_norm, checkpoint=checkpoint)
+        work.emit(iteration, epoch, outcome, after_reshape=self._after_reshape, checkpoint=checkpoint)
         self._after_reshape = False
         if self._on_step is not None:
             self._on_step(Step(iteration=iteration, epoch=epoch, loss=outcome.loss))
@@ -120,19 +120,6 @@ class Engine:
             work.go_on(outcome)
             self._safekeeping.send(self._holdings[epoch])
             self._publish()
-
-    def _emit(self, iteration: int, loss: float | None, norm: float | None, *, checkpoint: bool = False) -> None:
-        """Tell of a step that was just applied."""
-        self._emitter.emit_later(
-            self._work.measured(
-                iteration,
-                self._cycle.epoch,
-                loss=loss,
-                gradient_norm=norm,
-                after_reshape=self._after_reshape,
-                checkpoint=checkpoint,
-            )
-        )
 
     def _apply_step(self) -> None:
         """Step with the reduced gradients that everybody holds; older epochs are not needed any more."""
@@ -243,7 +230,7 @@ class Engine:
             case Way.STEP:
                 self._apply_step()
                 # The vote's outcome was lost with a peer: nobody knows loss and norm of the whole iteration here.
-                self._emit(iteration, None, None)
+                self._work.emit(iteration, cycle.epoch, None, after_reshape=self._after_reshape, checkpoint=False)
             case Way.BACK:
                 self._holdings.go_back(commit)
                 cycle.steps_applied = commit.steps_applied

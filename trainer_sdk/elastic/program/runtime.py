@@ -24,7 +24,7 @@ from evenkeel.trainer_sdk.elastic.model.stage_model import StageModel
 from evenkeel.trainer_sdk.elastic.model.tensor_parallel import TensorRegion
 from evenkeel.trainer_sdk.elastic.model.weight_tape import WeightTape
 from evenkeel.trainer_sdk.elastic.model.weights import Weights
-from evenkeel.trainer_sdk.elastic.program.pipeline import Arrival, Pipeline
+from evenkeel.trainer_sdk.elastic.program.pipeline import Crossing, Pipeline
 from evenkeel.trainer_sdk.elastic.program.topology import collective_name
 from evenkeel.trainer_sdk.elastic.program.transfer_order import Sent, transfer_order
 from evenkeel.trainer_sdk.elastic.state.ownership import OwnershipMap
@@ -153,7 +153,7 @@ class EpochRuntime:
             program = self._begin(iteration)
             self._split = frozenset((one.micro_batch, one.stage) for one in program if one.op is Op.BACKWARD_INPUT)
             scale = 1.0 / self._samples.total_tokens(iteration)
-        self._pipeline.expect([self._arrival(iteration, one) for one in program if one.op in _RECEIVES])
+        self._pipeline.expect([self._crossing(iteration, one) for one in program if one.op in _RECEIVES])
         for instruction in program:
             if instruction.op is Op.REDUCE:
                 self._pipeline.flush()
@@ -206,48 +206,35 @@ class EpochRuntime:
         op, stage = instruction.op, instruction.stage
         flight = self._flight(iteration, instruction)
         if op is Op.RECEIVE_ACTIVATION:
-            flight.entered = self._pipeline.receive(self._arrival(iteration, instruction)).requires_grad_()
+            flight.entered = self._pipeline.receive(self._crossing(iteration, instruction)).requires_grad_()
         elif op is Op.FORWARD:
             self._forward(flight, stage)
         elif op is Op.SEND_ACTIVATION:
             assert flight.output is not None, "an activation is sent after its forward"
-            self._send(flight.output.detach(), instruction)
+            self._pipeline.send(flight.output.detach(), self._crossing(iteration, instruction))
         elif op is Op.RECEIVE_GRADIENT:
-            flight.gradient = self._pipeline.receive(self._arrival(iteration, instruction))
+            flight.gradient = self._pipeline.receive(self._crossing(iteration, instruction))
         elif op is Op.BACKWARD or op is Op.BACKWARD_INPUT:
             self._backward(flight, stage, scale)
         elif op is Op.BACKWARD_WEIGHT:
             self._backward_weight(flight, stage)
         elif op is Op.SEND_GRADIENT:
-            self._send(flight.take_input_gradient(), instruction)
+            self._pipeline.send(flight.take_input_gradient(), self._crossing(iteration, instruction))
 
-    def _send(self, tensor: Tensor, instruction: Instruction) -> None:
-        index, stage, is_gradient = instruction.micro_batch, instruction.stage, instruction.op is Op.SEND_GRADIENT
-        self._pipeline.send(
-            tensor,
+    def _crossing(self, iteration: int, instruction: Instruction) -> Crossing:
+        """What a send or a receive passes over which border."""
+        index, stage = instruction.micro_batch, instruction.stage
+        is_gradient = instruction.op in (Op.SEND_GRADIENT, Op.RECEIVE_GRADIENT)
+        ahead = -1 if is_gradient else 1
+        sender = stage - ahead if instruction.op in _RECEIVES else stage
+        return Crossing(
             is_gradient=is_gradient,
             home=self._home(index),
-            to=self._host(index, stage - 1 if is_gradient else stage + 1),
-            stage=stage,
-            place=self._place(is_gradient, index, stage),
-        )
-
-    def _arrival(self, iteration: int, instruction: Instruction) -> Arrival:
-        """What a receive takes."""
-        index, stage, is_gradient = instruction.micro_batch, instruction.stage, instruction.op is Op.RECEIVE_GRADIENT
-        before = stage + 1 if is_gradient else stage - 1
-        return Arrival(
-            is_gradient=is_gradient,
-            home=self._home(index),
-            sender=self._host(index, before),
-            stage=stage,
+            other=self._host(index, sender if instruction.op in _RECEIVES else stage + ahead),
+            border=min(sender, sender + ahead),
             num_tokens=self._samples.documents(iteration, index).num_tokens,
-            place=self._place(is_gradient, index, before),
+            place=self._places[Sent(is_gradient, index, sender)] if self._places else 0,
         )
-
-    def _place(self, is_gradient: bool, micro_batch: int, sending_stage: int) -> int:
-        """Of a transfer in the order that ranks keep where groups may have to take turns."""
-        return self._places[Sent(is_gradient, micro_batch, sending_stage)] if self._places else 0
 
     def _home(self, micro_batch: int) -> int:
         """The replica that a micro-batch belongs to; its own where every replica runs its share alone."""

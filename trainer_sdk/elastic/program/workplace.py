@@ -22,7 +22,6 @@ from evenkeel.trainer_sdk.elastic.model.optimizer import clip_scale
 from evenkeel.trainer_sdk.elastic.program.runtime import EpochRuntime
 from evenkeel.trainer_sdk.elastic.state.shard_state import ShardState
 from evenkeel.trainer_sdk.elastic.state.transition import Arrival
-from evenkeel.trainer_sdk.emit.measured import Measured
 from evenkeel.trainer_sdk.groups.building.builder import GroupBuilder
 from evenkeel.trainer_sdk.groups.errors import Interrupted
 from evenkeel.trainer_sdk.groups.group import Group
@@ -49,7 +48,8 @@ class Workplace:
 
     def __init__(self, config: TrainingConfig, context: RankContext) -> None:
         self._config, self._rank, self._mailbox = config, context.rank, context.mailbox
-        device, self._progress = torch.device(config.device), context.emitter.progress
+        self._emitter, self._progress = context.emitter, context.emitter.progress
+        device = torch.device(config.device)
         self._dataset = Dataset(config, device)
         self._clock = Clock(context.device, self._progress)
         self.rendezvous = Rendezvous(context.store_address, config.job_id)
@@ -143,29 +143,23 @@ class Workplace:
         """The epoch goes on after a vote."""
         self._link_probes.heard(outcome.armed)
 
-    def measured(
-        self,
-        iteration: int,
-        epoch: int,
-        *,
-        loss: float | None,
-        gradient_norm: float | None,
-        after_reshape: bool,
-        checkpoint: bool,
-    ) -> Callable[[], Measured]:
-        """What tells of a step that was just applied, see :func:`iteration_measured`."""
+    def emit(
+        self, iteration: int, epoch: int, outcome: Outcome | None, *, after_reshape: bool, checkpoint: bool
+    ) -> None:
+        """Tell of a step that was just applied; ``outcome`` is None where its vote was not heard."""
         assert self._runtime is not None, "a rank that stepped has a runtime"
-        return iteration_measured(
+        measured = iteration_measured(
             self._runtime,
             self._clock,
             self._traffic,
             iteration=iteration,
             epoch=epoch,
-            loss=loss,
-            gradient_norm=gradient_norm,
+            loss=None if outcome is None else outcome.loss,
+            gradient_norm=None if outcome is None else outcome.gradient_norm,
             after_reshape=after_reshape,
             checkpoint=checkpoint,
         )
+        self._emitter.emit_later(measured)
 
     # ---- the end
 
