@@ -189,7 +189,7 @@ class Engine:
         if layout.position_of(self._rank) is None:
             return
         steps = self._config.resume_steps
-        state = self._safekeeping.restorer.read(layout, epoch=0, steps_applied=steps)
+        state = self._safekeeping.read(layout, epoch=0, steps_applied=steps)
         self._holdings.begin(state)
         self._layout = layout
         self._cycle.enter(0, steps)

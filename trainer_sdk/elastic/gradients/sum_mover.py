@@ -1,31 +1,14 @@
-"""Carries out a salvage plan: the ranks tell one another what they hold, and one exchange moves what is kept."""
+"""Carries out a salvage plan: one exchange moves what is kept."""
 
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from evenkeel.trainer_sdk.elastic.gradients.gradient_ledger import GradientLedger, ledger_to_texts, ledgers_from_texts
 from evenkeel.trainer_sdk.elastic.gradients.gradient_sums import GradientSums
 from evenkeel.trainer_sdk.elastic.gradients.salvage import SalvagePlan, SumMove
 from evenkeel.trainer_sdk.elastic.model.parameters import ParameterSpec
-from evenkeel.trainer_sdk.groups.building.assembly import Assembly
 from evenkeel.trainer_sdk.groups.delivery import Delivery
-
-
-def gather_ledgers(assembly: Assembly, mine: GradientLedger, names: Sequence[str]) -> dict[int, GradientLedger]:
-    """Everybody's ledger, by rank; the same on every rank.
-
-    Args:
-        assembly: All participants of the transition.
-        mine: This rank's.
-        names: All parameters of the model, in order.
-
-    Raises:
-        Interrupted: The rank should park.
-        PeerLost: A participant is gone.
-    """
-    return ledgers_from_texts(assembly.gather(ledger_to_texts(mine, names)), names)
 
 
 def move_sums(

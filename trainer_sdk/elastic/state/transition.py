@@ -14,10 +14,10 @@ from evenkeel.trainer_sdk.control.state import ApplyMode, Commit
 from evenkeel.trainer_sdk.elastic.config import TrainingConfig
 from evenkeel.trainer_sdk.elastic.copies.safekeeping import Safekeeping
 from evenkeel.trainer_sdk.elastic.gradients.exchange import plan_exchange
-from evenkeel.trainer_sdk.elastic.gradients.gradient_ledger import GradientLedger
+from evenkeel.trainer_sdk.elastic.gradients.gradient_ledger import GradientLedger, ledger_to_texts, ledgers_from_texts
 from evenkeel.trainer_sdk.elastic.gradients.gradient_sums import GradientSums
 from evenkeel.trainer_sdk.elastic.gradients.salvage import SalvagePlan, plan_salvage
-from evenkeel.trainer_sdk.elastic.gradients.sum_mover import gather_ledgers, move_sums
+from evenkeel.trainer_sdk.elastic.gradients.sum_mover import move_sums
 from evenkeel.trainer_sdk.elastic.model.model import parameter_specs
 from evenkeel.trainer_sdk.elastic.program.topology import TRANSFER, WORLD, groups_of, transfer_participants
 from evenkeel.trainer_sdk.elastic.state.mover import move_state
@@ -97,8 +97,7 @@ class Transition:
             PeerLost: A participant is gone; ``source`` is untouched.
         """
         layout = commit.reshape.to_layout
-        restorer = self._safekeeping.restorer
-        copies, kept = restorer.plan(commit), restorer.kept_for(commit)
+        copies, kept = self._safekeeping.plan(commit), self._safekeeping.kept_for(commit)
         # Only a recovery can find an iteration unfinished. Its sums are worth having those that leave come along.
         recovers = commit.reshape.mode is ApplyMode.RECOVER
         participants = transfer_participants(layout, copies, commit.sources if recovers else ())
@@ -107,7 +106,7 @@ class Transition:
         epoch, from_disk = commit.reshape.epoch, None
         if commit.from_checkpoint:  # before anybody meets: whoever cannot read it does not come
             self._progress.enter("checkpoint")
-            from_disk = restorer.read(layout, epoch=epoch, steps_applied=commit.steps_applied)
+            from_disk = self._safekeeping.read(layout, epoch=epoch, steps_applied=commit.steps_applied)
         specs = self._groups_of(layout, participants)
         steps = commit.steps_applied if source is None else source.steps_applied
         has_sums = sums is not None and sums.has_part_of(steps)
@@ -154,7 +153,8 @@ class Transition:
         """Keep what survivors have of the interrupted iteration; nothing when that is of no use."""
         layout, names = commit.reshape.to_layout, [spec.name for spec in self._specs]
         device = torch.device(self._config.device)
-        told = gather_ledgers(assembly, GradientLedger() if sums is None else sums.ledger(), names)
+        mine = GradientLedger() if sums is None else sums.ledger()
+        told = ledgers_from_texts(assembly.gather(ledger_to_texts(mine, names)), names)
         ledgers = {rank: told[rank] for rank in commit.sources}
         plan = plan_salvage(self._specs, ledgers, layout, iteration=iteration, rank=self._rank)
         if not plan.keeps_any:
