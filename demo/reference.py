@@ -105,7 +105,7 @@ def _main() -> None:
     runtime = reference_runtime(config)
     for iteration in itertools.count():
         print(repr(runtime.run_iteration(iteration)), flush=True)
-        runtime.step(clip_scale(config.optimizer, runtime.reducer.squared_norm_part() ** 0.5))
+        runtime.step(clip_scale(config.optimizer, runtime.sums.squared_norm_part() ** 0.5))
 
 
 def _go_idle() -> None:

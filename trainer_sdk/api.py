@@ -18,7 +18,6 @@ import os
 import re
 import socket
 import sys
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -30,7 +29,7 @@ from evenkeel.telemetry.v2 import process_pb2
 from evenkeel.trainer_sdk.devices.device import Device
 from evenkeel.trainer_sdk.devices.real_device import CpuDevice, CudaDevice
 from evenkeel.trainer_sdk.emit.batch import Source
-from evenkeel.trainer_sdk.emit.emitter import Emitter
+from evenkeel.trainer_sdk.emit.emitter import Emitter, process_event
 from evenkeel.trainer_sdk.emit.farewell import ending_error, farewell
 from evenkeel.trainer_sdk.watch.identity import Identity, RankClaim
 from evenkeel.trainer_sdk.watch.run import Run
@@ -103,11 +102,18 @@ def _join(settings: Mapping[str, str], device: Device | None, bind_host: str, ad
     except ValueError as error:
         _logger.warning("%s: this process is not watched", error)
         return Run(emitter=Emitter(), device=device)
+    emitter, mailbox, close = Emitter(), None, _nothing
+    try:
+        if fleet_address:
+            mailbox, close = _control(source, settings, bind_host, advertise_host, can_reshape=is_replica)
+    except ValueError as error:
+        _logger.warning("%s: this process has no rank controller", error)
+    try:
+        if bootstrap_servers:
+            emitter = _emitter(bootstrap_servers, source, settings)
+    except ValueError as error:
+        _logger.warning("%s: this process emits nothing", error)
     cuda = "torch" in sys.modules and sys.modules["torch"].cuda.is_available()
-    mailbox, close = None, _nothing
-    if fleet_address:
-        mailbox, close = _control(source, settings, bind_host, advertise_host, can_reshape=is_replica)
-    emitter = _emitter(bootstrap_servers, source, settings)
 
     def end() -> None:
         error = ending_error()
@@ -160,14 +166,9 @@ def _control(
     advertise_host: str,
     *,
     can_reshape: bool,
-) -> "tuple[Mailbox | None, Callable[[], None]]":
-    job_token = settings.get("EVENKEEL_JOB_TOKEN", "")
-    if not job_token:
-        _logger.warning(
-            "EVENKEEL_JOB_TOKEN is not set: this process has no rank controller, and what it measures is not believed "
-            "if its job is registered"
-        )
-        return None, _nothing
+) -> "tuple[Mailbox, Callable[[], None]]":
+    if not settings.get("EVENKEEL_JOB_TOKEN"):
+        raise ValueError("EVENKEEL_JOB_TOKEN is not set, so nobody believes what is measured if the job is registered")
     from evenkeel.trainer_sdk.control.controller import Controller  # noqa: PLC0415 - gRPC loads only where it is wanted
     from evenkeel.trainer_sdk.control.fleet.access import FleetAccess  # noqa: PLC0415
     from evenkeel.trainer_sdk.control.mailbox import Mailbox  # noqa: PLC0415
@@ -175,12 +176,8 @@ def _control(
 
     mailbox = Mailbox(source.rank, source.incarnation)
     mailbox.publish(replace(mailbox.state, phase=RankPhase.TRAINING, epoch=0))
-    try:
-        checked_fleet_ca_file(settings.get("EVENKEEL_FLEET_CA_FILE", ""))
-        tls = ControllerTls.from_environment(settings)
-    except ValueError as error:
-        _logger.warning("%s: this process has no rank controller", error)
-        return None, _nothing
+    checked_fleet_ca_file(settings.get("EVENKEEL_FLEET_CA_FILE", ""))
+    tls = ControllerTls.from_environment(settings)
     try:
         controller = Controller(
             mailbox,
@@ -192,8 +189,7 @@ def _control(
             can_reshape=can_reshape,
         ).start()
     except RuntimeError as error:
-        _logger.warning("the rank controller cannot listen (%s): this process has none", error)
-        return None, _nothing
+        raise ValueError(f"nothing can listen to the scheduler ({error})") from error
 
     def close() -> None:
         mailbox.publish(replace(mailbox.state, phase=RankPhase.FINISHED))
@@ -211,30 +207,13 @@ def _tell_error(source: Source, settings: Mapping[str, str], error: BaseExceptio
 
 
 def _emitter(bootstrap_servers: str, source: Source, settings: Mapping[str, str]) -> Emitter:
-    if not bootstrap_servers:
-        return Emitter()
     if not _BROKERS.fullmatch(bootstrap_servers.strip()):
-        _logger.warning(
-            "EVENKEEL_KAFKA_BOOTSTRAP_SERVERS is %r, not host:port[,host:port]: this process emits nothing",
-            bootstrap_servers,
-        )
-        return Emitter()
-    try:
-        security = kafka_security(settings)
-    except ValueError as error:
-        _logger.warning("%s: this process emits nothing", error)
-        return Emitter()
+        raise ValueError(f"EVENKEEL_KAFKA_BOOTSTRAP_SERVERS is {bootstrap_servers!r}, not host:port[,host:port]")
+    security = kafka_security(settings)
     from evenkeel.trainer_sdk.emit.kafka_emitter import KafkaEmitter  # noqa: PLC0415 - Kafka loads only where it is wanted
 
     key = job_key(source.job_id, settings.get("EVENKEEL_JOB_TOKEN", ""))
     emitter = KafkaEmitter(bootstrap_servers, source, security=security, key=key)
-    emitter.emit_event(
-        process_pb2.ProcessEvent(
-            at_unix_seconds=time.time(),
-            kind=process_pb2.PROCESS_EVENT_KIND_STARTED,
-            rank=source.rank,
-            incarnation=source.incarnation,
-            detail=f"process {os.getpid()}",
-        )
-    )
+    started = process_pb2.PROCESS_EVENT_KIND_STARTED
+    emitter.emit_event(process_event(started, source.rank, source.incarnation, f"process {os.getpid()}"))
     return emitter

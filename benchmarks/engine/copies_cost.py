@@ -17,8 +17,7 @@ import torch
 
 from evenkeel.layouts.layout import uniform_layout
 from evenkeel.trainer_sdk.elastic.config import config_from_json
-from evenkeel.trainer_sdk.elastic.engine import Step
-from evenkeel.trainer_sdk.elastic.engine_in import engine_in
+from evenkeel.trainer_sdk.elastic.engine import Engine, Step
 from evenkeel.trainer_sdk.elastic.model.model import parameter_specs
 from evenkeel.trainer_sdk.elastic.state.ownership import OwnershipMap
 from evenkeel.trainer_sdk.launcher.description.job_spec import DeviceKind, JobSpec
@@ -41,7 +40,7 @@ def rank(context: RankContext) -> None:
     def note(_: Step) -> None:
         ended.append(time.perf_counter())
 
-    engine_in(context, on_step=note).run()
+    Engine(context, on_step=note).run()
     if context.rank == 0:
         (context.run_dir / "ended.json").write_text(json.dumps(ended))
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from benchmarks.planning.tables import table, write_json
 from evenkeel.layouts.layout import Layout, Replica, Stage, uniform_layout
+from evenkeel.layouts.ranks.spread import spread_micro_batches
 from evenkeel.trainer_sdk.elastic.config import ModelConfig
 from evenkeel.trainer_sdk.elastic.gradients.gradient_ledger import (
     GradientLedger,
@@ -21,7 +22,6 @@ from evenkeel.trainer_sdk.elastic.gradients.gradient_ledger import (
     ledger_to_texts,
     ledgers_from_texts,
 )
-from evenkeel.trainer_sdk.elastic.gradients.remainder import remainder_of
 from evenkeel.trainer_sdk.elastic.gradients.salvage import plan_salvage
 from evenkeel.trainer_sdk.elastic.model.model import parameter_specs
 from evenkeel.trainer_sdk.elastic.model.parameters import ParameterSpec
@@ -89,9 +89,9 @@ def measure(num_ranks: int, *, cut_anew: bool) -> dict[str, float]:
     ledgers = {rank: one for rank, one in told.items() if rank != DEAD}
     plan = plan_salvage(specs, ledgers, changed, iteration=1, rank=0)
     planned = time.process_time()
-    remainder = remainder_of(plan, changed)
+    shares = spread_micro_batches(changed, plan.again)
     ended = time.process_time()
-    assert sum(map(len, remainder.by_replica)) == len(plan.again)
+    assert sum(map(len, shares)) == len(plan.again)
     return {
         "num_ranks": num_ranks,
         "bytes": len(joined),

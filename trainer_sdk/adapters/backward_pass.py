@@ -1,12 +1,12 @@
 """A backward pass as phases: it computes from its first gradient to its last, then others may be waited for."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import torch
 from torch.autograd.graph import register_multi_grad_hook
 
-from evenkeel.trainer_sdk.adapters.tensors import differentiable_tensors
 from evenkeel.trainer_sdk.devices.device import ComputeKind
 from evenkeel.trainer_sdk.emit.phases import Phases
 
@@ -57,3 +57,20 @@ class BackwardPass:
 
 def _when_computed(callback: Callable[[], None]) -> None:
     torch.autograd.Variable._execution_engine.queue_callback(callback)
+
+
+def differentiable_tensors(value: Any) -> Iterator[torch.Tensor]:
+    """Those in nested tuples, lists, mappings and dataclasses through which a backward pass will come."""
+    if isinstance(value, torch.Tensor):
+        if value.requires_grad:
+            yield value
+        return
+    parts: Iterable[Any] = ()
+    if isinstance(value, Mapping):
+        parts = value.values()
+    elif isinstance(value, (tuple, list)):
+        parts = value
+    elif is_dataclass(value) and not isinstance(value, type):
+        parts = (getattr(value, field.name) for field in fields(value))
+    for part in parts:
+        yield from differentiable_tensors(part)

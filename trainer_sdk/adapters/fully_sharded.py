@@ -10,8 +10,7 @@ from torch.autograd.graph import register_multi_grad_hook
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 
-from evenkeel.trainer_sdk.adapters.backward_pass import BackwardPass
-from evenkeel.trainer_sdk.adapters.tensors import differentiable_tensors
+from evenkeel.trainer_sdk.adapters.backward_pass import BackwardPass, differentiable_tensors
 from evenkeel.trainer_sdk.devices.device import ComputeKind
 from evenkeel.trainer_sdk.emit.phases import Phases
 

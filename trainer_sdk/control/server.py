@@ -16,7 +16,7 @@ import grpc
 from evenkeel.control.v1 import control_pb2 as pb
 from evenkeel.control.v1 import control_pb2_grpc
 from evenkeel.layouts.rank_codec import ballot_to_proto, rank_state_to_proto
-from evenkeel.layouts.rank_state import Ballot
+from evenkeel.layouts.rank_state import Ballot, RankState
 from evenkeel.scheduler.v1 import scheduler_pb2
 from evenkeel.trainer_sdk.control import GRPC_CAME_FIRST
 from evenkeel.trainer_sdk.control.daemon_threads import DaemonThreads
@@ -151,49 +151,41 @@ class _Handlers(control_pb2_grpc.RankControlServiceServicer):
         self._mailbox.wake()
 
     def Prepare(self, request: pb.PrepareRequest, context: grpc.ServicerContext) -> pb.PrepareResponse:  # noqa: N802
-        def prepare() -> pb.PrepareResponse:
+        def prepare() -> RankState:
             reshape = self._usable(reshape_from_proto(request.reshape), context)
-            state = self._mailbox.prepare(reshape, _seconds_left(context))
-            return pb.PrepareResponse(state=rank_state_to_proto(state))
+            return self._mailbox.prepare(reshape, _seconds_left(context))
 
-        return self._answer(context, request.reshape, prepare)
+        return pb.PrepareResponse(state=rank_state_to_proto(self._answer(context, request.reshape, prepare)))
 
     def Commit(self, request: pb.CommitRequest, context: grpc.ServicerContext) -> pb.CommitResponse:  # noqa: N802
-        def commit() -> pb.CommitResponse:
+        def commit() -> RankState:
             decision = commit_from_proto(request)
             self._usable(decision.reshape, context)
-            return pb.CommitResponse(state=rank_state_to_proto(self._mailbox.commit(decision)))
+            return self._mailbox.commit(decision)
 
-        return self._answer(context, request.reshape, commit)
+        return pb.CommitResponse(state=rank_state_to_proto(self._answer(context, request.reshape, commit)))
 
     def Abort(self, request: pb.AbortRequest, context: grpc.ServicerContext) -> pb.AbortResponse:  # noqa: N802
-        def abort() -> pb.AbortResponse:
-            state = self._mailbox.abort(request.plan_id, Ballot(request.term, request.epoch))
-            return pb.AbortResponse(state=rank_state_to_proto(state))
-
-        return self._answer(context, request, abort)
+        ballot = Ballot(request.term, request.epoch)
+        state = self._answer(context, request, lambda: self._mailbox.abort(request.plan_id, ballot))
+        return pb.AbortResponse(state=rank_state_to_proto(state))
 
     def Interrupt(self, request: pb.InterruptRequest, context: grpc.ServicerContext) -> pb.InterruptResponse:  # noqa: N802
-        def interrupt() -> pb.InterruptResponse:
-            state = self._mailbox.interrupt(request.epoch, leave=request.leave)
-            return pb.InterruptResponse(state=rank_state_to_proto(state))
-
-        return self._answer(context, request, interrupt)
+        state = self._answer(context, request, lambda: self._mailbox.interrupt(request.epoch, leave=request.leave))
+        return pb.InterruptResponse(state=rank_state_to_proto(state))
 
     def Probe(self, request: pb.ProbeRequest, context: grpc.ServicerContext) -> pb.ProbeResponse:  # noqa: N802
-        def probe() -> pb.ProbeResponse:
+        def probe() -> list[float]:
             desk, left = self._mailbox.probes, _seconds_left(context)
             if request.HasField("link"):
-                return pb.ProbeResponse(seconds=desk.ask_link(_link_probe(request), left))
-            return pb.ProbeResponse(seconds=desk.ask(request.matrix_size, request.repetitions, left))
+                return desk.ask_link(_link_probe(request), left)
+            return desk.ask(request.matrix_size, request.repetitions, left)
 
-        return self._answer(context, request, probe)
+        return pb.ProbeResponse(seconds=self._answer(context, request, probe))
 
     def Status(self, request: pb.StatusRequest, context: grpc.ServicerContext) -> pb.StatusResponse:  # noqa: N802
-        def status() -> pb.StatusResponse:
-            return pb.StatusResponse(state=rank_state_to_proto(self._mailbox.state))
-
-        return self._answer(context, request, status)
+        state = self._answer(context, request, lambda: self._mailbox.state)
+        return pb.StatusResponse(state=rank_state_to_proto(state))
 
     def Watch(self, request: pb.WatchRequest, context: grpc.ServicerContext) -> Iterator[pb.WatchResponse]:  # noqa: N802
         self._answer(context, request, lambda: None)

@@ -7,8 +7,8 @@ from functools import partial
 
 import torch
 
-from evenkeel.trainer_sdk.elastic.config import TrainingConfig
-from evenkeel.trainer_sdk.elastic.engine_in import config_in, engine_in
+from evenkeel.trainer_sdk.elastic.config import TrainingConfig, config_from_json
+from evenkeel.trainer_sdk.elastic.engine import Engine
 from evenkeel.trainer_sdk.elastic.model.runnable import check_runnable
 from evenkeel.trainer_sdk.elastic.preload import preload
 from evenkeel.trainer_sdk.launcher.processes.context import RankContext
@@ -27,8 +27,8 @@ def train(context: RankContext) -> None:
     torch.set_num_threads(1)
     if context.torch_device.startswith("cuda"):
         torch.cuda.set_device(context.torch_device)
-    context.mailbox.require(partial(check_runnable, config_in(context)))
-    engine_in(context).run()
+    context.mailbox.require(partial(check_runnable, config_from_json(context.config)))
+    Engine(context).run()
 
 
 preload(TrainingConfig())

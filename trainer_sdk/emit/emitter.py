@@ -1,10 +1,20 @@
 """The port through which training code says what happened. Implementations never block and never raise."""
 
+import time
 from collections.abc import Callable
 
 from evenkeel.telemetry.v2 import process_pb2
 from evenkeel.trainer_sdk.emit.measured import Measured
 from evenkeel.trainer_sdk.emit.progress import ProgressMark
+
+
+def process_event(
+    kind: "process_pb2.ProcessEventKind.ValueType", rank: int, incarnation: int, detail: str = ""
+) -> process_pb2.ProcessEvent:
+    """What happens now to a process of a rank."""
+    return process_pb2.ProcessEvent(
+        at_unix_seconds=time.time(), kind=kind, rank=rank, incarnation=incarnation, detail=detail
+    )
 
 
 class Emitter:

@@ -6,9 +6,9 @@ own, so that one death among many ranks is one failure in the history and not ma
 
 import re
 import sys
-import time
 
 from evenkeel.telemetry.v2 import process_pb2 as pb
+from evenkeel.trainer_sdk.emit.emitter import process_event
 
 _OF_A_PEER = re.compile(
     r"gloo|nccl|connection (?:closed|reset) by peer|socket ?timeout|broken pipe|connection refused", re.IGNORECASE
@@ -48,7 +48,4 @@ def farewell(rank: int, incarnation: int, error: BaseException | None) -> list[p
             kinds = [pb.PROCESS_EVENT_KIND_CONNECTION_LOST, pb.PROCESS_EVENT_KIND_FINISHED]
         else:
             kinds = [pb.PROCESS_EVENT_KIND_DIED]
-    return [
-        pb.ProcessEvent(at_unix_seconds=time.time(), kind=kind, rank=rank, incarnation=incarnation, detail=detail)
-        for kind in kinds
-    ]
+    return [process_event(kind, rank, incarnation, detail) for kind in kinds]

@@ -1,7 +1,9 @@
 """One iteration of a plain training loop, measured: what ``with run.iteration(...)`` gives."""
 
 import time
+from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from typing import Any, Protocol, Self
 
 from evenkeel.telemetry.v2 import batch_pb2 as pb
@@ -114,7 +116,7 @@ class Iteration:
             return nullcontext()
         return segment
 
-    def waiting(self, *ranks: int) -> "Waiting":
+    def waiting(self, *ranks: int) -> "Segment":
         """A context around what waits for others, for example an all-reduce.
 
         A rank that hangs is told from those that wait for it by that; an adapter marks it by itself.
@@ -122,7 +124,7 @@ class Iteration:
         Args:
             *ranks: Who is waited for, where known.
         """
-        return Waiting(self._phases, ranks)
+        return Segment(partial(self._phases.wait, "others", ranks), self._phases)
 
     def measured(self) -> Measured:
         """What was measured; values that were left on a device are still there."""
@@ -146,32 +148,21 @@ class Iteration:
 
 
 class Segment:
-    """A context around one compute segment; the same object serves every iteration, one segment at a time."""
+    """A context around one phase; the same object may serve every iteration, one segment at a time.
 
-    __slots__ = ("_kind", "_phases")
+    Args:
+        begin: Switches to the phase.
+        phases: The run's.
+    """
 
-    def __init__(self, kind: ComputeKind, phases: Phases) -> None:
-        self._kind = kind
+    __slots__ = ("_begin", "_phases")
+
+    def __init__(self, begin: Callable[[], None], phases: Phases) -> None:
+        self._begin = begin
         self._phases = phases
 
     def __enter__(self) -> None:
-        self._phases.compute(self._kind)
-
-    def __exit__(self, *_: object) -> None:
-        self._phases.rest()
-
-
-class Waiting:
-    """A context around a wait for other ranks."""
-
-    __slots__ = ("_phases", "_ranks")
-
-    def __init__(self, phases: Phases, ranks: tuple[int, ...]) -> None:
-        self._phases = phases
-        self._ranks = ranks
-
-    def __enter__(self) -> None:
-        self._phases.wait("others", self._ranks)
+        self._begin()
 
     def __exit__(self, *_: object) -> None:
         self._phases.rest()
@@ -183,4 +174,4 @@ Segments = dict[str, Segment]
 def make_segments(phases: Phases) -> Segments:
     """The segments of a run, by kind."""
     kinds = (ComputeKind.FORWARD, ComputeKind.BACKWARD, ComputeKind.OPTIMIZER, ComputeKind.DATA)
-    return {kind.value: Segment(kind, phases) for kind in kinds}
+    return {kind.value: Segment(partial(phases.compute, kind), phases) for kind in kinds}

@@ -4,14 +4,31 @@ Where one group holds all participants it is an all-to-all in it. Else each pair
 its own: a rank talks to few, and a group of everybody would cost it a connection to each.
 """
 
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
 from evenkeel.trainer_sdk.groups.building.builder import GroupBuilder, GroupSpec
 from evenkeel.trainer_sdk.groups.group import Group
+
+
+class Move(Protocol):
+    """Something that goes from one rank to another, or stays where it is."""
+
+    @property
+    def source(self) -> int:
+        """Who sends it."""
+
+    @property
+    def destination(self) -> int:
+        """Who gets it."""
+
+
+M = TypeVar("M", bound=Move)
 
 
 class Delivery:
@@ -33,6 +50,43 @@ class Delivery:
         self._builder = builder
         self._groups = groups
         self._whole = whole
+
+    def carry_out(
+        self,
+        moves: Sequence[M],
+        *,
+        size: Callable[[M], int],
+        read: Callable[[M], Iterable[Tensor]],
+        write: Callable[[M, Tensor], None],
+        like: Tensor,
+    ) -> None:
+        """One exchange for all of these; all participants call it with their own, and who has none with none.
+
+        Args:
+            moves: In an order that both ends of each have in common.
+            size: Elements of a move.
+            read: At its source: its tensors.
+            write: At its destination: takes their elements in a row.
+            like: Has the type and the device of all tensors.
+
+        Raises:
+            Interrupted: The rank should park; what was read is untouched.
+            PeerLost: A participant is gone; likewise.
+        """
+        outgoing: dict[int, list[Tensor]] = defaultdict(list)
+        expected: Counter[int] = Counter()
+        for move in moves:
+            if move.source == self._rank:
+                outgoing[move.destination] += [tensor.reshape(-1) for tensor in read(move)]
+            if move.destination == self._rank:
+                expected[move.source] += size(move)
+        arrived = self.exchange(outgoing, expected, like)
+        start: Counter[int] = Counter()
+        for move in moves:
+            if move.destination == self._rank:
+                first = start[move.source]
+                start[move.source] += size(move)
+                write(move, arrived[move.source][first : start[move.source]])
 
     def exchange(
         self, outgoing: Mapping[int, Sequence[Tensor]], expected: Mapping[int, int], like: Tensor

@@ -18,10 +18,10 @@ class PeerLines:
     Args:
         rank: This rank.
         rendezvous: Connection to the store.
-        node_of: Node of a rank; None when it is not known, and all count as on one.
+        node_of: Node of a rank; all count as on one where nobody knows.
     """
 
-    def __init__(self, rank: int, rendezvous: Rendezvous, node_of: Callable[[int], str] | None) -> None:
+    def __init__(self, rank: int, rendezvous: Rendezvous, node_of: Callable[[int], str]) -> None:
         self._rank = rank
         self._rendezvous = rendezvous
         self._node_of = node_of
@@ -54,9 +54,7 @@ class PeerLines:
                 self._lines.hold({})
 
     def _is_elsewhere(self, peer: int) -> bool:
-        if self._rendezvous.loopback or self._node_of is None:
-            return False
-        return self._node_of(peer) != self._node_of(self._rank)
+        return not self._rendezvous.loopback and self._node_of(peer) != self._node_of(self._rank)
 
     def _open(self, epoch: int, peers: Iterable[int]) -> None:
         rendezvous = self._rendezvous.another()

@@ -9,34 +9,24 @@ import sys
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import NoReturn
 
 from evenkeel.trainer_sdk.launcher.description.job_file import load_job
 from evenkeel.trainer_sdk.launcher.description.resume import resumed
-from evenkeel.trainer_sdk.launcher.description.run_folder import held
-from evenkeel.trainer_sdk.launcher.description.runs import numbered
-from evenkeel.trainer_sdk.launcher.foreground import run_in_foreground, tell
+from evenkeel.trainer_sdk.launcher.description.run_folder import held, numbered
+from evenkeel.trainer_sdk.launcher.foreground import Parser, run_in_foreground, tell
 from evenkeel.trainer_sdk.launcher.launcher import Launcher
 
 EXIT_USAGE = 2
-EXAMPLE = "evenkeel run examples/gpt.json"
-
-
-class _Parser(argparse.ArgumentParser):
-    """Whoever gave the wrong arguments sees right ones."""
-
-    def error(self, message: str) -> NoReturn:
-        super().error(f"{message}\nExample: {EXAMPLE}")
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run a job; returns 0 when it finished, 1 when it failed, 2 on bad input, 128 + n when signal n ended it."""
-    parser = _Parser(
+    parser = Parser(
         prog="evenkeel run",
         description="Run a training job on this machine: one process for each rank, started again when one dies. "
         "Addresses that are not in the environment are those of the local stack, if it runs; without any the job "
         "trains alone.",
-        epilog=f"Example: {EXAMPLE}",
+        epilog="Example: evenkeel run examples/gpt.json",
     )
     parser.add_argument("job", type=Path, metavar="JOB.json", help="file that describes the job, see docs/engine.md")
     parser.add_argument("--run-dir", type=Path, help="folder for job.json, the speed table and logs")

@@ -1,12 +1,22 @@
 """A launcher in the foreground of a terminal: it ends with the job or with a signal, and says how far the job is."""
 
+import argparse
 import os
 import signal
 import sys
 from types import FrameType
+from typing import NoReturn
 
 from evenkeel.trainer_sdk.launcher.launcher import Launcher
 from evenkeel.trainer_sdk.launcher.progress.progress_lines import ProgressLines
+
+
+class Parser(argparse.ArgumentParser):
+    """Whoever gave the wrong arguments sees right ones: those of the epilog."""
+
+    def error(self, message: str) -> NoReturn:
+        """See there."""
+        super().error(f"{message}\n{self.epilog}")
 
 
 def run_in_foreground(launcher: Launcher, *, progress_seconds: float = 0.0) -> int:

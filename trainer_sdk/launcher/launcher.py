@@ -49,7 +49,7 @@ class Launcher:
         self._progress: ProgressBoard | None = None
         self._reports = ProcessReports(spec)
         self._fleet = FleetSide(spec, model)
-        self._ranks = Ranks(spec, self._fleet, self._reports, self._release, on_exit)
+        self._ranks = Ranks(spec, self._fleet, self._reports, on_exit)
         self._thread = threading.Thread(target=self._read_events, name="evenkeel-launcher", daemon=True)
         self._zygote_ready = False
         self._stopped = threading.Event()
@@ -77,9 +77,8 @@ class Launcher:
             LinkTable.create(spec.link_table_path, spec.world_size).close()
         self._reports.open()
         self._fleet.start()
-        link = ZygoteLink(spec)
         ranks = self._ranks
-        ranks.begin(link)
+        ranks.begin(ZygoteLink(spec, self.incarnations))
         self._thread.start()
         with ranks.changed:
             ready = ranks.changed.wait_for(
@@ -126,12 +125,6 @@ class Launcher:
     def standing(self) -> str:
         """What the ranks do, as the scheduler sees it; empty while no scheduler says anything."""
         return self._fleet.standing
-
-    @property
-    def store_address(self) -> str:
-        """``host:port`` of the rendezvous store."""
-        with self._ranks.changed:
-            return self._ranks.state.store_address
 
     def wait_until_registered(self, timeout_seconds: float) -> bool:
         """Whether the fleet API has acknowledged the job within the timeout; False without a fleet address."""
@@ -203,8 +196,3 @@ class Launcher:
                 "it hung up" if code is None else exit_words(code),
             )
         self._ranks.on_zygote_gone()
-
-    def _release(self, rank: int) -> None:
-        """A rank's next process has a device that does not hang."""
-        if self._speeds is not None:
-            self._speeds.set_hangs(rank, False)

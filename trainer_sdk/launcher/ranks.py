@@ -1,4 +1,4 @@
-"""The processes of a host's ranks: what became of each, who gets a new one, and when all is over."""
+"""The processes of a host's ranks, as the zygote tells of them: what became of each, and when all is over."""
 
 import logging
 import os
@@ -11,10 +11,9 @@ from evenkeel.trainer_sdk.control.fleet.last_words import as_exit, take
 from evenkeel.trainer_sdk.launcher.description.job_spec import DeviceKind, JobSpec
 from evenkeel.trainer_sdk.launcher.description.run_state import RankProcess, RunState, first_processes
 from evenkeel.trainer_sdk.launcher.fleet.fleet_side import FleetSide
+from evenkeel.trainer_sdk.launcher.processes.host import STORE
 from evenkeel.trainer_sdk.launcher.processes.process_reports import ProcessReports, exit_words
 from evenkeel.trainer_sdk.launcher.processes.rank_process import EXIT_FAILED, EXIT_FINISHED
-from evenkeel.trainer_sdk.launcher.processes.restarts import Restarts
-from evenkeel.trainer_sdk.launcher.processes.zygote import STORE
 from evenkeel.trainer_sdk.launcher.processes.zygote_link import ZygoteLink
 
 _logger = logging.getLogger("evenkeel.launcher")
@@ -27,7 +26,6 @@ class Ranks:
         spec: The job.
         fleet: Hears of processes.
         reports: Hears of their ends.
-        on_fork_again: Called with a rank that is about to get another process.
         on_exit: Called without the lock with (rank, incarnation, exit code) when a rank's process ended; negative
             codes are signals.
 
@@ -35,7 +33,7 @@ class Ranks:
         changed: Their lock, notified of each change.
         state: As ``job.json`` has it.
         failure: Why the job failed, if it has.
-        link: To whoever forks them; None before there is one.
+        link: To whoever forks them, and brings them back; None before there is one.
         stopping: Nobody gets a new process any more.
         zygote_gone: There is nobody left to fork.
     """
@@ -45,11 +43,10 @@ class Ranks:
         spec: JobSpec,
         fleet: FleetSide,
         reports: ProcessReports,
-        on_fork_again: Callable[[int], None],
         on_exit: Callable[[int, int, int], None] | None,
     ) -> None:
         self._spec, self._fleet, self._reports = spec, fleet, reports
-        self._on_fork_again, self._on_exit = on_fork_again, on_exit
+        self._on_exit = on_exit
         self.changed = threading.Condition()
         self.state = RunState(
             job_id=spec.job_id,
@@ -61,8 +58,7 @@ class Ranks:
         self.failure = ""
         self.link: ZygoteLink | None = None
         self.stopping = self.zygote_gone = False
-        self._restarts = Restarts(spec.restart_delay_seconds, self._restart_if_dead)
-        self._finish_timer: threading.Timer | None = None
+        self._due: set[int] = set()
         self._unwritten = ""
 
     # ---- what is asked
@@ -75,10 +71,10 @@ class Ranks:
     def are_over(self) -> bool:
         """Nobody lives, nor will again."""
         alive = any(process.alive or process.exit_code is None for process in self.state.ranks)
-        return self.zygote_gone or not (alive or self._restarts.are_due)
+        return self.zygote_gone or not (alive or self._due)
 
     def begin(self, link: ZygoteLink) -> None:
-        """Fork all of them.
+        """This forks all of them.
 
         Raises:
             RuntimeError: They are to end already.
@@ -88,32 +84,28 @@ class Ranks:
                 link.close(0.0)
                 raise RuntimeError(f"job {self._spec.job_id} was stopped before it had started")
             self.link, self.state.zygote_pid = link, link.pid
-        for process in self.state.ranks:
-            link.fork(process.rank, process.incarnation)
 
     def restart(self, rank: int) -> None:
         """See :meth:`Launcher.restart`."""
         with self.changed:
             process = self._process(rank)
-            self._restarts.cancel(rank)
-            if process.alive:
-                self._restarts.await_exit(rank)
-                self._kill(process)
-            else:
-                self._fork_again(process)
+            if self.link is None or self.stopping:
+                return
+            if not process.alive:
+                process.pid, process.exit_code = 0, None
+            self.link.restart(rank)
 
     def kill(self, rank: int) -> None:
         """See :meth:`Launcher.kill`."""
         with self.changed:
-            self._kill(self._process(rank))
+            process = self._process(rank)
+            if self.link is not None and process.alive:
+                self.link.kill(rank)
 
     def stop(self) -> bool:
         """Nobody gets a new process any more; whether this was the first to say so."""
         with self.changed:
             first, self.stopping = not self.stopping, True
-            self._restarts.cancel_all()
-            if self._finish_timer is not None:
-                self._finish_timer.cancel()
             self.changed.notify_all()
             return first
 
@@ -124,6 +116,8 @@ class Ranks:
         match event["event"]:
             case "store":
                 self._on_store(event)
+            case "store ended":
+                self._on_store_ended(event)
             case "forked":
                 self._on_forked(event)
             case "unforked":
@@ -142,7 +136,7 @@ class Ranks:
             self._write_state()
             self.changed.notify_all()
         for process in orphans:
-            self._reports.died(process, "its zygote ended")
+            self._reports.ended(process, "its zygote ended")
 
     def _on_unborn(self) -> None:
         """Ranks that never got a process because their parent failed first: they ended by its error."""
@@ -163,12 +157,21 @@ class Ranks:
         if event["starts"] > 1:
             _logger.info("the rendezvous store runs again as process %d", event["pid"])
 
+    def _on_store_ended(self, event: dict[str, Any]) -> None:
+        if not self.stopping:
+            _logger.warning(
+                "the rendezvous store, process %d, ended (%s): it is started again at its address, and the ranks "
+                "tell it again what it knew",
+                event["pid"],
+                exit_words(event["code"]),
+            )
+
     def _on_forked(self, event: dict[str, Any]) -> None:
         with self.changed:
             process = self._process(event["rank"])
             process.incarnation, process.pid = event["incarnation"], event["pid"]
             process.alive, process.exit_code = True, None
-            self._restarts.forked(process.rank)
+            self._due.discard(process.rank)
             self._fleet.began(process.rank, process.incarnation)
             self._write_state()
             self.changed.notify_all()
@@ -180,42 +183,27 @@ class Ranks:
         _logger.warning("rank %d gets no new process: %s", event["rank"], event["why"])
         with self.changed:
             process = self._process(event["rank"])
-            process.incarnation -= 1  # which nobody has been
-            process.exit_code = EXIT_FAILED
-            self._restarts.forked(process.rank)  # as one that ended at once, so that the delays grow
-            self._plan_restart(process)
+            process.exit_code, self._due = EXIT_FAILED, set(event["due"])
             self._write_state()
             self.changed.notify_all()
 
     def _on_exited(self, event: dict[str, Any]) -> None:
         rank, code = event["rank"], event["code"]
-        if rank == STORE:
-            if not self.stopping:
-                _logger.warning(
-                    "the rendezvous store, process %d, ended (%s): it is started again at its address, and the ranks "
-                    "tell it again what it knew",
-                    event["pid"],
-                    exit_words(code),
-                )
-            return
         with self.changed:
             process = self._process(rank)
-            process.alive, process.exit_code = False, code
+            process.alive, process.exit_code, self._due = False, code, set(event["due"])
             incarnation = process.incarnation
             stopping = self.stopping
             self._fleet.ended(rank, incarnation)
             # Before the file is written: this is the fastest evidence of a death that there is.
-            done = stopping or code == EXIT_FINISHED or self._finish_timer is not None
+            done = stopping or self.have_finished
             words = take(self._spec.run_dir, rank, incarnation)
             if not done:
                 self._fleet.failed(as_exit(words, rank, incarnation, code=code))
-            tell = self._reports.finished if done else self._reports.died
             said = f"{exit_words(code)}: {words.last_line}" if words.last_line else exit_words(code)
-            tell(process, "ended by its launcher" if stopping else said)
+            self._reports.ended(process, "ended by its launcher" if stopping else said, in_order=done)
             if not done:
                 self.failure = said
-            if not stopping:
-                self._plan_restart(process)
             self._write_state()
             self.changed.notify_all()
         if not stopping and code != EXIT_FINISHED:
@@ -230,43 +218,6 @@ class Ranks:
         if rank not in own:
             raise ValueError(f"job {self._spec.job_id} has no rank {rank} here: it has {own[0]} to {own[-1]}")
         return self.state.ranks[rank - own[0]]
-
-    def _plan_restart(self, process: RankProcess) -> None:
-        if process.exit_code == EXIT_FINISHED:
-            self._end_soon()
-        elif self._restarts.failed(process.rank, ends=self._finish_timer is not None):
-            self._fork_again(process)
-
-    def _restart_if_dead(self, rank: int) -> None:
-        with self.changed:
-            if self._restarts.take(rank) and not self._process(rank).alive:
-                self._fork_again(self._process(rank))
-
-    def _fork_again(self, process: RankProcess) -> None:
-        if self.stopping or self.link is None:
-            return
-        self._on_fork_again(process.rank)
-        process.incarnation += 1
-        process.pid, process.exit_code = 0, None
-        self.link.fork(process.rank, process.incarnation)
-
-    def _end_soon(self) -> None:
-        """The work is done: nobody is restarted any more, and who does not end is ended."""
-        if self._finish_timer is not None:
-            return
-        self._restarts.cancel_all()
-        self._finish_timer = threading.Timer(self._spec.finish_grace_seconds, self._kill_the_rest)
-        self._finish_timer.daemon = True
-        self._finish_timer.start()
-
-    def _kill_the_rest(self) -> None:
-        with self.changed:
-            for process in self.state.ranks:
-                self._kill(process)
-
-    def _kill(self, process: RankProcess) -> None:
-        if self.link is not None and process.alive:
-            self.link.signal(process.rank, process.incarnation, signal.SIGKILL)
 
     def _write_state(self) -> None:
         try:

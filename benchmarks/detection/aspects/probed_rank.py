@@ -5,8 +5,7 @@ import time
 import torch
 
 from evenkeel.trainer_sdk.control.server import ControlServer
-from evenkeel.trainer_sdk.elastic.engine import Step
-from evenkeel.trainer_sdk.elastic.engine_in import engine_in
+from evenkeel.trainer_sdk.elastic.engine import Engine, Step
 from evenkeel.trainer_sdk.launcher.processes.context import RankContext
 
 CONTROLLER_TOKEN = "benchmark"  # noqa: S105 - the controller listens on loopback, for one benchmark
@@ -23,5 +22,5 @@ def train(context: RankContext) -> None:
         def note(_: Step) -> None:
             ended.write(f"{time.perf_counter()}\n")
 
-        engine_in(context, on_step=note).run()
+        Engine(context, on_step=note).run()
     controller.stop()

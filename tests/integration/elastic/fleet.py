@@ -9,8 +9,8 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from multiprocessing.connection import Connection, Pipe, wait
+from pathlib import Path
 from typing import Any
 
 from evenkeel.layouts.layout import Layout
@@ -20,11 +20,12 @@ from evenkeel.trainer_sdk.control.mailbox import Mailbox
 from evenkeel.trainer_sdk.control.state import ApplyMode, Commit, Reshape
 from evenkeel.trainer_sdk.devices.device import Device
 from evenkeel.trainer_sdk.devices.links import Links
-from evenkeel.trainer_sdk.elastic.config import TrainingConfig
+from evenkeel.trainer_sdk.elastic.config import TrainingConfig, config_to_json
 from evenkeel.trainer_sdk.elastic.engine import Engine
 from evenkeel.trainer_sdk.elastic.model.reference import UnpacedDevice
 from evenkeel.trainer_sdk.elastic.preload import preload
 from evenkeel.trainer_sdk.emit.measured import Listed, Measured
+from evenkeel.trainer_sdk.launcher.processes.context import RankContext
 from tests.accelerator import DEVICE, take_device
 from tests.integration.elastic.kept_store import KeptStore, StoreFate, killing_the_store
 from tests.integration.elastic.rank_process import (
@@ -46,7 +47,7 @@ class Fleet:
     Args:
         ahead: How many iterations the ranks may train beyond the newest that the test has read.
         store_fates: When ranks kill the store.
-        node_of: Node of a rank; None where nobody knows.
+        node_of: Node of a rank.
     """
 
     def __init__(
@@ -60,7 +61,7 @@ class Fleet:
         fates: Mapping[int, Mapping[str, Any]] | None = None,
         ahead: int = AHEAD,
         store_fates: Mapping[int, Sequence[StoreFate]] | None = None,
-        node_of: Callable[[int], str] | None = None,
+        node_of: Callable[[int], str] = lambda _: "",
     ) -> None:
         self.config = config
         self.layout = layout
@@ -111,16 +112,22 @@ class Fleet:
         threading.Thread(target=serve, args=(mailbox, commands), daemon=True).start()
         fate = self._fates.get(rank) if incarnation == 0 else None
         engine = Engine(
-            replace(self.config, device=str(DEVICE)),
-            rank=rank,
-            incarnation=incarnation,
-            mailbox=mailbox,
-            device=self._make_device(rank),
-            emitter=PipeEmitter(output, fate),
-            store_address=self.store.address,
-            initial_layout=layout,
-            links=self._make_links(),
-            node_of=self._node_of,
+            RankContext(
+                job_id=self.config.job_id,
+                rank=rank,
+                incarnation=incarnation,
+                world_size=len(self.layout.ranks),
+                mailbox=mailbox,
+                device=self._make_device(rank),
+                torch_device=str(DEVICE),
+                emitter=PipeEmitter(output, fate),
+                store_address=self.store.address,
+                config=config_to_json(self.config),
+                initial_layout=layout,
+                run_dir=Path(),
+                links=self._make_links(),
+                node_of=self._node_of,
+            ),
             on_step=lambda step: self._leash.hold(mailbox, step),
         )
         with dying_in_a_reshape(fate, mailbox), killing_the_store(self.store, self._store_fates.get(rank, ()), mailbox):

@@ -95,6 +95,6 @@ def assert_same_as_reference(folder: CheckpointFolder, steps: int) -> None:
     runtime = reference_runtime(config)
     for iteration in range(steps):
         runtime.run_iteration(iteration)
-        runtime.step(clip_scale(config.optimizer, runtime.reducer.squared_norm_part() ** 0.5))
+        runtime.step(clip_scale(config.optimizer, runtime.sums.squared_norm_part() ** 0.5))
     for name, expected in runtime.optimizer.parameters.items():
         torch.testing.assert_close(read.parameters[name].value, expected.detach(), rtol=1e-10, atol=1e-13)

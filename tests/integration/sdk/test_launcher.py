@@ -180,7 +180,7 @@ def test_a_killed_store_comes_back_at_its_address_and_knows_that_somebody_has_fi
         eventually(is_finished, "the store does not hear of the rank that finished")
         kill_store(3)
         eventually(is_finished, "a later store does not know it")
-        assert launcher.store_address == before.store_address
+        assert read_run_state(tmp_path).store_address == before.store_address
         assert launcher.pids.keys() == {1}
         inject.cont(tmp_path, 1)
         assert launcher.wait(200) == 0

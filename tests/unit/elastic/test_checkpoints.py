@@ -1,4 +1,5 @@
 import logging
+import time
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -25,6 +26,7 @@ from evenkeel.trainer_sdk.elastic.state.extents import Extent
 from evenkeel.trainer_sdk.elastic.state.ownership import OwnershipMap
 from evenkeel.trainer_sdk.elastic.state.shard_state import ShardState, empty_state
 
+ONE = uniform_layout(num_blocks=5, tensor=1, pipeline=1, data=1, num_micro_batches=3)
 TWO = uniform_layout(num_blocks=5, tensor=2, pipeline=1, data=1, num_micro_batches=3)
 
 
@@ -176,3 +178,26 @@ def test_a_manifest_cannot_name_files_outside_its_folder() -> None:
     manifest = Manifest(steps_applied=1, epoch=0, layout=TWO, training={}, files=(file,))
     with pytest.raises(ValueError, match="must lie in"):
         manifest_from_text(manifest_to_text(manifest))
+
+
+def test_an_error_that_nobody_thought_of_is_told_and_the_next_checkpoint_is_written(
+    tmp_path: Path, small_config: TrainingConfig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = CheckpointFolder(tmp_path, "job")
+    config = replace(small_config, checkpoint=CheckpointConfig(directory=str(tmp_path), every_iterations=1))
+    writer = DiskCopies(config, 0, folder)
+    writer.enter(ONE, 0)
+
+    def fails(*_: object) -> None:
+        raise KeyError("a mistake")
+
+    with monkeypatch.context() as broken, caplog.at_level(logging.WARNING):
+        broken.setattr("evenkeel.trainer_sdk.elastic.copies.disk_copies.sha256_of", fails)
+        assert writer.stepped(marked_state(config, ONE, 0, 1))
+        while "a mistake" not in caplog.text:
+            time.sleep(0.01)
+    assert folder.steps() == ()
+    while not writer.stepped(marked_state(config, ONE, 0, 2)):  # the failed one is still being noted
+        time.sleep(0.01)
+    writer.close(30.0)
+    assert folder.steps() == (2,)

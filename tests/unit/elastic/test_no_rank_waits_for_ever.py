@@ -9,11 +9,10 @@ from hypothesis import strategies as st
 
 from evenkeel.layouts.layout import Layout
 from evenkeel.layouts.programs.schedules import SCHEDULES
-from evenkeel.layouts.ranks.spread import spread_micro_batches
 from evenkeel.trainer_sdk.elastic.config import TrainingConfig
 from evenkeel.trainer_sdk.elastic.copies.peer_copies import PeerCopies
 from evenkeel.trainer_sdk.elastic.gradients.exchange import plan_exchange
-from evenkeel.trainer_sdk.elastic.gradients.remainder import Remainder
+from evenkeel.trainer_sdk.elastic.gradients.salvage import SalvagePlan
 from evenkeel.trainer_sdk.elastic.gradients.step_vote import StepVote
 from evenkeel.trainer_sdk.elastic.measure.clock import Clock
 from evenkeel.trainer_sdk.elastic.model.data import Dataset
@@ -34,7 +33,7 @@ dataset_of = lru_cache(Dataset)
 
 
 def assert_nobody_waits_for_ever(
-    config: TrainingConfig, layout: Layout, remainder: Remainder | None = None, *, accelerator: bool
+    config: TrainingConfig, layout: Layout, salvaged: SalvagePlan | None = None, *, accelerator: bool
 ) -> None:
     """Record two iterations of every rank, the first of which may be the rest of an interrupted one.
 
@@ -46,7 +45,7 @@ def assert_nobody_waits_for_ever(
     buckets = plan_exchange(parameter_specs(model), layout)
     specs = groups_of(layout, buckets, (), VOTE_WIDTH)
     specs = (*specs, *copies_of(config, 0).groups_of(layout))
-    traces = {rank: record(config, layout, specs, rank, remainder, accelerator) for rank in layout.ranks}
+    traces = {rank: record(config, layout, specs, rank, salvaged, accelerator) for rank in layout.ranks}
     play(traces, {spec.name: spec.ranks for spec in specs}, takes_turns=accelerator)
 
 
@@ -59,7 +58,7 @@ def record(
     layout: Layout,
     specs: tuple[GroupSpec, ...],
     rank: int,
-    remainder: Remainder | None,
+    salvaged: SalvagePlan | None,
     accelerator: bool,
 ) -> Trace:
     trace: Trace = []
@@ -75,12 +74,12 @@ def record(
         for tensor in parameter.tensors():
             tensor.zero_()
     clock = Clock(UnpacedDevice(), ProgressMark())
-    runtime = EpochRuntime(config, dataset_of(config), layout, rank, state, groups, clock, None, remainder)
+    runtime = EpochRuntime(config, dataset_of(config), layout, rank, state, groups, clock, None, salvaged)
     vote = StepVote(config, layout, rank, groups, clock)
     copies = copies_of(config, rank)
     copies.enter(layout, groups, state)
-    if remainder is not None:
-        runtime.sums.begin(remainder.iteration)
+    if salvaged is not None:
+        runtime.sums.begin(salvaged.iteration)
     for iteration in range(2):
         runtime.run_iteration(iteration)
         vote.gradient_norm(1.0)
@@ -122,8 +121,16 @@ def test_what_is_left_of_an_iteration_lets_nobody_wait_for_ever(
     layout = replace(data.draw(any_layout), schedule=data.draw(st.sampled_from(sorted(SCHEDULES))))
     again = sorted(data.draw(st.sets(st.sampled_from(range(layout.num_micro_batches)))))
     kept = tuple(sorted({*range(layout.num_micro_batches)} - {*again}))
-    rest = Remainder(
-        iteration=0, kept=kept, kept_loss=0.0, by_replica=spread_micro_batches(layout, again), mix=layout.mix
+    rest = SalvagePlan(
+        iteration=0,
+        moves=(),
+        keeps_any=bool(kept),
+        num_moved=0,
+        gaps={},
+        again=tuple(again),
+        kept=kept,
+        losses=dict.fromkeys(kept, 0.0),
+        mix=layout.mix,
     )
     assert_nobody_waits_for_ever(small_config, layout, rest, accelerator=accelerator)
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from evenkeel.layouts.layout import uniform_layout
 from evenkeel.trainer_sdk.elastic.measure.clock import Clock
 from evenkeel.trainer_sdk.elastic.model.reference import UnpacedDevice
-from evenkeel.trainer_sdk.elastic.program.pipeline import Arrival, Pipeline
+from evenkeel.trainer_sdk.elastic.program.pipeline import Crossing, Pipeline
 from evenkeel.trainer_sdk.elastic.program.topology import borders_of
 from evenkeel.trainer_sdk.emit.progress import ProgressMark
 
@@ -43,8 +43,9 @@ def middle_stage(log: list[str], **options: object) -> Pipeline:
     return Pipeline(layout, 1, groups, clock, width=WIDTH, dtype=torch.float32, device=torch.device("cpu"))
 
 
-def arrival(num_tokens: int, place: int = 0, *, is_gradient: bool = False) -> Arrival:
-    return Arrival(is_gradient=is_gradient, home=0, sender=0, stage=1, num_tokens=num_tokens, place=place)
+def arrival(num_tokens: int, place: int = 0, *, is_gradient: bool = False) -> Crossing:
+    border = 1 if is_gradient else 0  # of stage 1
+    return Crossing(is_gradient=is_gradient, home=0, other=0, border=border, num_tokens=num_tokens, place=place)
 
 
 EVERYTHING = [arrival(5, 0), arrival(7, 2), arrival(5, 4, is_gradient=True), arrival(7, 6, is_gradient=True)]
@@ -89,7 +90,7 @@ def test_an_accelerator_is_asked_for_what_comes_before_what_it_needs_or_sends() 
     assert log == ["ask activation/0-1 5", "wait activation/0-1"]
     log.clear()
 
-    pipeline.send(torch.zeros(9, WIDTH), is_gradient=False, home=0, to=0, stage=1, place=5)
+    pipeline.send(torch.zeros(9, WIDTH), Crossing(is_gradient=False, home=0, other=0, border=1, num_tokens=9, place=5))
     assert log == ["ask activation/0-1 7", "ask gradient/2-1 5", "ask activation/1-2 9"]
     log.clear()
 

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evenkeel.layouts.layout import Layout, Replica, uniform_layout
+from evenkeel.layouts.ranks.spread import spread_micro_batches
 from evenkeel.layouts.sizes.mix import Mix
 from evenkeel.trainer_sdk.elastic.gradients.exchange import plan_exchange
 from evenkeel.trainer_sdk.elastic.gradients.gradient_ledger import GradientLedger, ledger_to_texts, ledgers_from_texts
 from evenkeel.trainer_sdk.elastic.gradients.gradient_sums import GradientSums
-from evenkeel.trainer_sdk.elastic.gradients.remainder import Remainder, remainder_of
 from evenkeel.trainer_sdk.elastic.gradients.salvage import SalvagePlan, SumMove, plan_salvage
 from evenkeel.trainer_sdk.elastic.model.parameters import ParameterSpec
 from evenkeel.trainer_sdk.elastic.state.ownership import OwnershipMap
@@ -96,7 +96,7 @@ def first_epoch(layout: Layout) -> Epoch:
     return Epoch(layout=layout, sums=sums, due=due)
 
 
-def salvage(old: Epoch, sources: set[int], layout: Layout) -> tuple[Epoch, Plans, Remainder]:
+def salvage(old: Epoch, sources: set[int], layout: Layout) -> tuple[Epoch, Plans]:
     """What the engine does, without processes: ledgers over the wire, each rank's plan, and the moves."""
     texts = {rank: ledger_to_texts(old.sums[rank].ledger(), NAMES) for rank in sorted(sources)}
     ledgers = ledgers_from_texts(texts, NAMES)
@@ -121,9 +121,8 @@ def salvage(old: Epoch, sources: set[int], layout: Layout) -> tuple[Epoch, Plans
                 kept = old.sums[move.source].read(move.name, move.start, move.stop)
                 new.sums[move.destination].add(move.name, move.start, move.stop, kept, move.micro_batches)
     assert num_moved == some.num_moved
-    remainder = remainder_of(some, layout)
-    new.due = remainder.by_replica
-    return new, plans, remainder
+    new.due = spread_micro_batches(layout, some.again)
+    return new, plans
 
 
 def between(plan: SalvagePlan, move: SumMove) -> list[SumMove]:
@@ -175,12 +174,12 @@ def test_whoever_dies_whenever_each_micro_batch_counts_once_everywhere(
                 epoch.run(rank, progress, data.draw(st.integers(0, 2), label="stages that are further"))
         sources = data.draw(st.sets(st.sampled_from(epoch.layout.ranks)), label="survivors")
         layout = with_quotas(data, data.draw(any_layout), total)
-        epoch, plans, remainder = salvage(epoch, sources, layout)
+        epoch, plans = salvage(epoch, sources, layout)
         plan = plans[layout.ranks[0]]
         assert_complete_with_what_runs_again(epoch, plan)
-        assert sorted(index for share in remainder.by_replica for index in share) == list(plan.again)
+        assert sorted(index for share in epoch.due for index in share) == list(plan.again)
         assert sorted([*plan.kept, *plan.again]) == list(range(total))
-        assert remainder.kept_loss == sum(plan.kept), "each kept micro-batch's loss, once"
+        assert sum(plan.losses.values()) == sum(plan.kept), "each kept micro-batch's loss, once"
     for rank in epoch.layout.ranks:
         epoch.run(rank, total)
     everything = sum(digit(m) for m in range(total))
@@ -197,7 +196,7 @@ def test_a_sum_goes_to_one_contributor_and_stays_where_its_holder_is_one(
     for rank in old.layout.ranks:
         old.run(rank, data.draw(st.integers(0, 3), label=f"progress of rank {rank}"))
     sources = data.draw(st.sets(st.sampled_from(old.layout.ranks)), label="survivors")
-    new, plans, _ = salvage(old, sources, with_quotas(data, data.draw(any_layout), old.layout.num_micro_batches))
+    new, plans = salvage(old, sources, with_quotas(data, data.draw(any_layout), old.layout.num_micro_batches))
     for move in {move for plan in plans.values() for move in plan.moves}:
         contributors = {
             held.rank
@@ -219,10 +218,10 @@ def after(progress: Mapping[int, int]) -> Epoch:
 
 
 def test_what_only_the_dead_rank_had_is_all_that_runs_again() -> None:
-    _, plans, remainder = salvage(after({}), set(TWO_BY_TWO.ranks) - {1}, TWO_BY_TWO)
+    epoch, plans = salvage(after({}), set(TWO_BY_TWO.ranks) - {1}, TWO_BY_TWO)
     plan = plans[0]
     assert plan.again == (0, 1)
-    assert remainder.by_replica == ((0,), (1,)), "both replicas share the work"
+    assert epoch.due == ((0,), (1,)), "both replicas share the work"
     lost = {name: [gap for gap in plan.gaps[name] if gap.micro_batches] for name in NAMES}
     assert {name for name, gaps in lost.items() if gaps} == {"early.rows", "middle.heads"}
     assert {(gap.start, gap.stop) for gap in lost["middle.heads"]} == {(6, 12)}
@@ -232,10 +231,10 @@ def test_nothing_runs_again_once_survivors_hold_the_reduced_gradients_and_the_lo
     epoch = after({})
     for rank in TWO_BY_TWO.ranks:
         epoch.settle(rank)
-    _, plans, remainder = salvage(epoch, set(TWO_BY_TWO.ranks) - {1}, TWO_BY_TWO)
+    epoch, plans = salvage(epoch, set(TWO_BY_TWO.ranks) - {1}, TWO_BY_TWO)
     plan = plans[0]
     assert plan.again == ()
-    assert remainder.by_replica == ((), ())
+    assert epoch.due == ((), ())
     assert plan.kept == (0, 1, 2, 3)
 
 
@@ -244,7 +243,7 @@ def test_a_micro_batch_whose_loss_nobody_alive_knows_runs_again_and_is_added_now
     for rank in TWO_BY_TWO.ranks:
         epoch.settle(rank)
     survivors = set(TWO_BY_TWO.ranks) - {2, 3}
-    new, plans, _ = salvage(epoch, survivors, TWO_BY_TWO)
+    new, plans = salvage(epoch, survivors, TWO_BY_TWO)
     plan = plans[0]
     assert plan.again == (0, 1)
     before = {spec.name: new.total(spec.name) for spec in SPECS}
@@ -254,7 +253,7 @@ def test_a_micro_batch_whose_loss_nobody_alive_knows_runs_again_and_is_added_now
 
 
 def test_a_shard_that_got_further_than_its_partner_speaks_for_what_both_hold_whole() -> None:
-    _, plans, _ = salvage(after({0: 1}), set(TWO_BY_TWO.ranks), TWO_BY_TWO)
+    _, plans = salvage(after({0: 1}), set(TWO_BY_TWO.ranks), TWO_BY_TWO)
     plan = plans[0]
     assert plan.again == (1,), "rank 0 lacks it in its own slices"
     (gap,) = plan.gaps["middle.norm"]
@@ -276,8 +275,7 @@ def test_an_iteration_keeps_its_mix_to_the_end_through_two_failures() -> None:
     )
     epoch = first_epoch(first)
     epoch.run(4, 2)
-    epoch, plans, _ = salvage(epoch, set(first.ranks), second)
+    epoch, plans = salvage(epoch, set(first.ranks), second)
     assert plans[0].mix == first.mix
-    _, plans, remainder = salvage(epoch, set(first.ranks), third)
+    _, plans = salvage(epoch, set(first.ranks), third)
     assert plans[0].mix == first.mix
-    assert remainder.mix == first.mix

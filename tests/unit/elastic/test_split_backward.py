@@ -15,7 +15,7 @@ from evenkeel.trainer_sdk.elastic.model.reference import UnpacedDevice, referenc
 from evenkeel.trainer_sdk.elastic.model.stage_model import StageModel
 from evenkeel.trainer_sdk.elastic.model.tensor_parallel import TensorRegion
 from evenkeel.trainer_sdk.elastic.model.weight_tape import WeightTape
-from evenkeel.trainer_sdk.elastic.model.weights import DirectWeights
+from evenkeel.trainer_sdk.elastic.model.weights import Weights
 from evenkeel.trainer_sdk.elastic.program.runtime import EpochRuntime
 from evenkeel.trainer_sdk.elastic.state.ownership import Slice
 from evenkeel.trainer_sdk.elastic.state.shard_state import initial_state
@@ -83,7 +83,7 @@ def test_a_stage_gives_the_inputs_gradient_before_any_of_its_weights_has_one(
         return None if given is None else given.clone().requires_grad_()
 
     direct_input, tape_input, tape = entered(), entered(), WeightTape(parameters)
-    output = model.forward(direct_input, batch, DirectWeights(parameters))
+    output = model.forward(direct_input, batch, Weights(parameters))
     gradient = torch.randn_like(output)
     torch.autograd.backward([output], [gradient])
     expected = {name: parameter.grad for name, parameter in parameters.items()}

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.distributed import HashStore
 
-from evenkeel.trainer_sdk.groups.store.own_entries import OwnEntries
+from evenkeel.trainer_sdk.groups.store.store_watch import OwnEntries
 
 KEYS = st.sampled_from(["finished", "voted/1", "epoch/1/ready", "epoch/1/world/0", "epoch/12/ready", "epoch/2/ready"])
 ACTIONS = st.lists(st.tuples(KEYS, st.binary(max_size=4)) | st.sampled_from(["epoch/1/", "epoch/2/", "voted/"]))

@@ -5,8 +5,8 @@ import pytest
 
 from evenkeel.layouts.layout import uniform_layout
 from evenkeel.trainer_sdk.launcher.description.job_spec import JobSpec
+from evenkeel.trainer_sdk.launcher.description.run_folder import numbered
 from evenkeel.trainer_sdk.launcher.description.run_state import RunState
-from evenkeel.trainer_sdk.launcher.description.runs import numbered
 
 
 @pytest.fixture

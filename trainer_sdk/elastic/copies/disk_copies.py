@@ -138,8 +138,13 @@ class DiskCopies:
         while (part := self._work.get()) is not None:
             try:
                 self._write(part)
-            except OSError as error:
-                self._warn(type(error).__name__, f"no checkpoint of step {part.steps_applied}: {error}")
+            except Exception as error:  # a thread that ended would take all later checkpoints along
+                known = isinstance(error, OSError)
+                self._warn(
+                    type(error).__name__,
+                    f"no checkpoint of step {part.steps_applied}: {error or type(error).__name__}",
+                    error=None if known else error,
+                )
                 self._note_failure(part, str(error))
             finally:
                 self._idle.set()
@@ -202,7 +207,8 @@ class DiskCopies:
         with contextlib.suppress(OSError):
             write_durably(path / f"rank-{self._rank}.json", json.dumps({"failure": problem}).encode())
 
-    def _warn(self, kind: str, message: str) -> None:
+    def _warn(self, kind: str, message: str, error: Exception | None = None) -> None:
         if kind not in self._warned:
             self._warned.add(kind)
-            _log.warning("rank %d: %s; training goes on, further cases are not reported", self._rank, message)
+            words = "rank %d: %s; training goes on, further cases are not reported"
+            _log.warning(words, self._rank, message, exc_info=error)

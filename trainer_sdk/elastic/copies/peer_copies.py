@@ -48,10 +48,10 @@ class PeerCopies:
     Args:
         config: Job.
         rank: This rank.
-        node_of: Node of a rank; None when it is not known.
+        node_of: Node of a rank; the same for all where nobody knows.
     """
 
-    def __init__(self, config: TrainingConfig, rank: int, node_of: Callable[[int], str] | None = None) -> None:
+    def __init__(self, config: TrainingConfig, rank: int, node_of: Callable[[int], str] = lambda _: "") -> None:
         self._job = config
         self._specs = parameter_specs(config.model)
         self._rank = rank
@@ -171,7 +171,7 @@ class PeerCopies:
         return self._placed[1]
 
     def _nodes(self, layout: Layout) -> dict[int, str]:
-        return {rank: "" if self._node_of is None else self._node_of(rank) for rank in layout.ranks}
+        return {rank: self._node_of(rank) for rank in layout.ranks}
 
     def _tell_what_is_not_survived(self, layout: Layout) -> None:
         losses = losses_not_survived(layout, self._nodes(layout), self._placements)

@@ -1,18 +1,27 @@
-"""All copies of a job's state besides the one that is trained: what the training loop has to say to them, and when."""
+"""All copies of a job's state besides the one that is trained: what the training loop has to say to them, and when.
+
+The slices of a commit come from alive holders, from copies that peers keep, or from the checkpoint on disk.
+"""
 
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+import torch
+
 from evenkeel.layouts.layout import Layout
 from evenkeel.layouts.rank_state import EarlierState, RankPhase, RankState
+from evenkeel.trainer_sdk.control.state import Commit
 from evenkeel.trainer_sdk.elastic.config import TrainingConfig
 from evenkeel.trainer_sdk.elastic.copies.checkpoint_folder import CheckpointFolder, require_safetensors
+from evenkeel.trainer_sdk.elastic.copies.checkpoint_reader import read_state
 from evenkeel.trainer_sdk.elastic.copies.disk_copies import DiskCopies
 from evenkeel.trainer_sdk.elastic.copies.peer_copies import PeerCopies
-from evenkeel.trainer_sdk.elastic.state.restorer import Restorer
-from evenkeel.trainer_sdk.elastic.state.shard_state import ShardState
+from evenkeel.trainer_sdk.elastic.model.model import parameter_specs
+from evenkeel.trainer_sdk.elastic.state.ownership import OwnershipMap
+from evenkeel.trainer_sdk.elastic.state.shard_state import ShardState, empty_state, initial_state
+from evenkeel.trainer_sdk.elastic.state.transfers import Copy, MissingSliceError, plan_with_stand_ins
 from evenkeel.trainer_sdk.groups.group import Group
 
 _LOOK_AGAIN_SECONDS = 2.0
@@ -25,17 +34,16 @@ class Safekeeping:
     Args:
         config: Job.
         rank: This rank.
-        node_of: Node of a rank; None when it is not known.
+        node_of: Node of a rank, so that copies go to another one.
 
     Raises:
         ValueError: The job wants checkpoints and safetensors is not installed.
 
     Attributes:
         peers: The copies on peers.
-        restorer: Finds the slices of a commit.
     """
 
-    def __init__(self, config: TrainingConfig, rank: int, node_of: Callable[[int], str] | None) -> None:
+    def __init__(self, config: TrainingConfig, rank: int, node_of: Callable[[int], str]) -> None:
         self._config = config
         self.peers = PeerCopies(config, rank, node_of)
         self._folder: CheckpointFolder | None = None
@@ -44,7 +52,8 @@ class Safekeeping:
             require_safetensors()
             self._folder = CheckpointFolder(Path(config.checkpoint.directory), config.checkpoint.name or config.job_id)
             self._disk = DiskCopies(config, rank, self._folder)
-        self.restorer = Restorer(config, rank, self.peers, self._folder)
+        self._rank = rank
+        self._specs = parameter_specs(config.model)
         self._looked_at_seconds = float("-inf")
         self._readable: tuple[int, ...] = ()
 
@@ -100,3 +109,53 @@ class Safekeeping:
             checkpoint_steps=self._readable,
             keeper_of=self.peers.keeper_of,
         )
+
+    # ---- when a plan is followed
+
+    def plan(self, commit: Commit) -> tuple[Copy, ...]:
+        """All copies between ranks that a commit asks for; none when everything is read from disk.
+
+        Raises:
+            MissingSliceError: Nobody has a slice that is needed.
+        """
+        if commit.from_checkpoint:
+            return ()
+        return plan_with_stand_ins(
+            self._specs, commit.from_layout, commit.reshape.to_layout, commit.sources, commit.stand_ins
+        )
+
+    def kept_for(self, commit: Commit) -> Mapping[int, ShardState]:
+        """The copies that this rank is asked to give, by owner.
+
+        Raises:
+            MissingSliceError: It does not keep one of them.
+        """
+        found, device = {}, torch.device(self._config.device)
+        for one in commit.stand_ins:
+            if one.keeper == self._rank:
+                kept = self.peers.kept_state(one.owner, commit.from_epoch, commit.steps_applied, device)
+                if kept is None:
+                    raise MissingSliceError(
+                        f"rank {self._rank} keeps no copy of rank {one.owner} at step {commit.steps_applied} of epoch "
+                        f"{commit.from_epoch}: it keeps {list(self.peers.kept)}"
+                    )
+                found[one.owner] = kept
+        return found
+
+    def read(self, layout: Layout, *, epoch: int, steps_applied: int) -> ShardState:
+        """This rank's slices under a layout from the checkpoint of so many steps; of none, from the job's seed.
+
+        Raises:
+            MissingSliceError: The job has no such checkpoint, or it is damaged.
+        """
+        if not steps_applied:
+            return replace(initial_state(self._config, layout, self._rank), epoch=epoch)
+        if self._folder is None:
+            raise MissingSliceError("this job has no checkpoints: set config.checkpoint.directory in its job file")
+        ownership = OwnershipMap(self._specs, layout)
+        state = empty_state(self._config, ownership, self._rank, epoch=epoch, steps_applied=steps_applied)
+        try:
+            read_state(self._folder, self._folder.find(steps_applied), ownership, self._rank, state)
+        except ValueError as error:
+            raise MissingSliceError(str(error)) from error
+        return state

@@ -1,4 +1,4 @@
-"""One rank's gradient sums of the iteration in progress, and the account of what is in them.
+"""One rank's gradient sums of the iteration in progress, the account of what is in them, and their reduction.
 
 Sums are float64 whatever the parameters are: which replica ran which micro-batch then changes the result by less than
 the rounding of one float32 backward. A rank's own sums survive the reduction over replicas, and both survive the epoch,
@@ -11,10 +11,13 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from evenkeel.trainer_sdk.elastic.gradients.exchange import Bucket
+from evenkeel.trainer_sdk.elastic.gradients.exchange import Bucket, Piece
 from evenkeel.trainer_sdk.elastic.gradients.gradient_ledger import GradientLedger, SummedStretch, Tally
 from evenkeel.trainer_sdk.elastic.gradients.salvage import SalvagePlan
+from evenkeel.trainer_sdk.elastic.measure.clock import Clock, WaitKind
+from evenkeel.trainer_sdk.elastic.program.topology import collective_name
 from evenkeel.trainer_sdk.elastic.state.ownership import OwnershipMap
+from evenkeel.trainer_sdk.groups.group import Group, Pending
 
 
 @dataclass(slots=True, kw_only=True)
@@ -36,7 +39,7 @@ class GradientSums:
     Args:
         ownership: Who holds what.
         rank: This rank.
-        buckets: Buckets of the layout.
+        buckets: All buckets of the layout, bucket by bucket reduced over its ranks.
         device: Where gradients live.
 
     Attributes:
@@ -52,11 +55,13 @@ class GradientSums:
             name: torch.zeros(self._specs[name].slice_shape(len(held)), dtype=torch.float64, device=device)
             for name, held in self._held.items()
         }
+        self._rank = rank
+        self._device = device
+        self._buckets = [bucket for bucket in buckets if rank in bucket.ranks]
+        self._buffers: list[Tensor] = []
         self._pieces: dict[str, list[tuple[int, int]]] = {name: [] for name in self._held}
-        for bucket in buckets:
-            if rank in bucket.ranks:
-                for piece in bucket.pieces:
-                    self._pieces[piece.name].append((piece.start, piece.stop))
+        for piece in (piece for bucket in self._buckets for piece in bucket.pieces):
+            self._pieces[piece.name].append((piece.start, piece.stop))
         for pieces in self._pieces.values():
             pieces.sort()
         self._stretches: dict[str, list[_Stretch]] = {}
@@ -124,6 +129,43 @@ class GradientSums:
         """This rank's own sum of a stretch: a view."""
         return self._narrow(self._local[name], name, start, stop)
 
+    def reduce(self, groups: Mapping[str, Group], clock: Clock) -> None:
+        """Sum over replicas; afterwards every holder of a piece has the same sum, bit for bit.
+
+        What is reduced when it is interrupted stays reduced: it has every micro-batch, so nobody has to run them again
+        for it.
+
+        Args:
+            groups: The epoch's by name.
+            clock: Told of waits.
+
+        Raises:
+            Interrupted: The rank should park.
+            PeerLost: A holder is gone.
+        """
+        self._buffers = self._buffers or [
+            torch.zeros(bucket.num_elements, dtype=torch.float64, device=self._device) for bucket in self._buckets
+        ]
+        waits: list[tuple[Bucket, Tensor, Group | None, Pending | None]] = []
+        for bucket, buffer in zip(self._buckets, self._buffers, strict=True):
+            for piece, part in self._parts(bucket, buffer):
+                if self._rank in piece.contributors:
+                    part.copy_(self.local(piece.name, piece.start, piece.stop))
+                else:
+                    part.zero_()
+            group = groups[collective_name(bucket.ranks)] if len(bucket.ranks) > 1 else None
+            waits.append((bucket, buffer, group, group.start_all_reduce(buffer) if group is not None else None))
+        for bucket, buffer, group, pending in waits:
+            if group is not None and pending is not None:
+                clock.wait(WaitKind.GRADIENT, group.others, pending.wait)
+            for piece, part in self._parts(bucket, buffer):
+                self.settle(piece.name, piece.start, piece.stop, part)
+
+    def squared_norm_part(self) -> float:
+        """This rank's part of the squared global norm: of each piece, one holder counts it. After :meth:`reduce`."""
+        buffers = zip(self._buckets, self._buffers, strict=True)
+        return sum((float(buffer.dot(buffer)) for bucket, buffer in buffers if bucket.ranks[0] == self._rank), 0.0)
+
     def settle(self, name: str, start: int, stop: int, reduced: Tensor) -> None:
         """A piece is reduced over replicas: ``reduced``, which is kept and not copied, has every micro-batch."""
         self._reduced[name, start, stop] = reduced
@@ -162,6 +204,15 @@ class GradientSums:
                 reduced = self._reduced[name, piece_start, piece_stop]
                 return reduced.narrow(self._specs[name].cut_axis, start - piece_start, stop - start)
         return self.local(name, start, stop)
+
+    def _parts(self, bucket: Bucket, buffer: Tensor) -> Iterator[tuple[Piece, Tensor]]:
+        """Each piece of a bucket and its part of the buffer, in the shape of the piece."""
+        start = 0
+        for piece in bucket.pieces:
+            shape = self.local(piece.name, piece.start, piece.stop).shape
+            part = buffer[start : start + shape.numel()].view(shape)
+            yield piece, part
+            start += part.numel()
 
     def _entries(self) -> Iterator[tuple[str, int, int, frozenset[int]]]:
         for name, pieces in self._pieces.items():

@@ -1,22 +1,17 @@
 """Turns what clock, vote and traffic know of an iteration into what is emitted of it."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable
 
 import torch
 
-from evenkeel.layouts.layout import Position
 from evenkeel.telemetry.v2 import batch_pb2 as pb
-from evenkeel.trainer_sdk.devices.device import Computed
-from evenkeel.trainer_sdk.devices.process_usage import Usage
 from evenkeel.trainer_sdk.elastic.measure.clock import Clock, WaitKind
 from evenkeel.trainer_sdk.elastic.measure.traffic import Traffic
-from evenkeel.trainer_sdk.elastic.model.data import Documents, MicroBatch
+from evenkeel.trainer_sdk.elastic.model.data import Documents
 from evenkeel.trainer_sdk.elastic.model.model import BACKWARD_MULTIPLE
-from evenkeel.trainer_sdk.elastic.model.stage_model import StageModel
 from evenkeel.trainer_sdk.elastic.program.runtime import EpochRuntime
-from evenkeel.trainer_sdk.emit.measured import Listed, Measured, Place, Stamps
+from evenkeel.trainer_sdk.emit.measured import Listed, Measured, Place
 
 
 def iteration_measured(
@@ -36,81 +31,46 @@ def iteration_measured(
     Takes the clock's seconds and the traffic's stamps, and nothing else: the training thread has no time to lose.
     ``loss`` is None where no vote was heard.
     """
-    return partial(
-        _measured,
-        wall_seconds=time.perf_counter() - clock.began_seconds,
-        began_at_unix_seconds=clock.began_at_unix_seconds,
-        began_seconds=clock.began_seconds,
-        computed=clock.take_compute(),
-        usage=clock.take_usage(),
-        waiting=clock.take_waiting(),
-        channels=traffic.take(),
-        batches=runtime.batches,
-        kept=runtime.kept,
-        position=runtime.position,
-        models=runtime.models,
-        device=runtime.device,
-        iteration=iteration,
-        epoch=epoch,
-        loss=loss,
-        gradient_norm=gradient_norm,
-        after_reshape=after_reshape,
-        checkpoint=checkpoint,
-    )
+    wall_seconds = time.perf_counter() - clock.began_seconds
+    began_at_unix_seconds, began_seconds = clock.began_at_unix_seconds, clock.began_seconds
+    computed, usage, waiting, channels = clock.take_compute(), clock.take_usage(), clock.take_waiting(), traffic.take()
+    batches, kept, position = runtime.batches, runtime.kept, runtime.position
+    models, device = runtime.models.values(), runtime.device
 
+    def measured() -> Measured:
+        listed = [_listed(batch.index, batch.documents) for batch in batches]
+        listed += [_listed(index, documents, kept=True) for index, documents in kept]
+        found = Measured(
+            iteration=iteration,
+            started_at_unix_seconds=began_at_unix_seconds,
+            wall_seconds=wall_seconds,
+            wait_tensor_seconds=waiting[WaitKind.TENSOR],
+            wait_pipeline_seconds=waiting[WaitKind.PIPELINE],
+            wait_gradient_seconds=waiting[WaitKind.GRADIENT],
+            wait_vote_seconds=waiting[WaitKind.VOTE],
+            tokens=sum(each.tokens for each in listed if not each.kept),
+            sum_of_squares=sum(each.squares for each in listed if not each.kept),
+            num_micro_batches=len(batches),
+            loss=loss,
+            gradient_norm=gradient_norm,
+            peak_memory_bytes=int(torch.cuda.max_memory_allocated(device)) if device.type == "cuda" else 0,
+            mark=_mark(after_reshape, checkpoint),
+            place=Place(
+                epoch=epoch,
+                replica=position.replica,
+                stage=position.stage,
+                shard=position.shard,
+                forward_flops_per_token=sum(model.flops_per_token for model in models),
+                forward_flops_per_squared_length=sum(model.flops_per_squared_length for model in models),
+                backward_multiple=BACKWARD_MULTIPLE,
+            ),
+            listed=listed,
+            channels=[each for each in channels if each.entered_seconds],
+            began_seconds=began_seconds,
+        )
+        found.add(computed, usage)
+        return found
 
-def _measured(
-    *,
-    wall_seconds: float,
-    began_at_unix_seconds: float,
-    began_seconds: float,
-    computed: Computed,
-    usage: Usage,
-    waiting: Mapping[WaitKind, float],
-    channels: Sequence[Stamps],
-    batches: Sequence[MicroBatch],
-    kept: Sequence[tuple[int, Documents]],
-    position: Position,
-    models: Mapping[int, StageModel],
-    device: torch.device,
-    iteration: int,
-    epoch: int,
-    loss: float | None,
-    gradient_norm: float | None,
-    after_reshape: bool,
-    checkpoint: bool,
-) -> Measured:
-    listed = [_listed(batch.index, batch.documents) for batch in batches]
-    listed += [_listed(index, documents, kept=True) for index, documents in kept]
-    measured = Measured(
-        iteration=iteration,
-        started_at_unix_seconds=began_at_unix_seconds,
-        wall_seconds=wall_seconds,
-        wait_tensor_seconds=waiting[WaitKind.TENSOR],
-        wait_pipeline_seconds=waiting[WaitKind.PIPELINE],
-        wait_gradient_seconds=waiting[WaitKind.GRADIENT],
-        wait_vote_seconds=waiting[WaitKind.VOTE],
-        tokens=sum(each.tokens for each in listed if not each.kept),
-        sum_of_squares=sum(each.squares for each in listed if not each.kept),
-        num_micro_batches=len(batches),
-        loss=loss,
-        gradient_norm=gradient_norm,
-        peak_memory_bytes=int(torch.cuda.max_memory_allocated(device)) if device.type == "cuda" else 0,
-        mark=_mark(after_reshape, checkpoint),
-        place=Place(
-            epoch=epoch,
-            replica=position.replica,
-            stage=position.stage,
-            shard=position.shard,
-            forward_flops_per_token=sum(model.flops_per_token for model in models.values()),
-            forward_flops_per_squared_length=sum(model.flops_per_squared_length for model in models.values()),
-            backward_multiple=BACKWARD_MULTIPLE,
-        ),
-        listed=listed,
-        channels=[each for each in channels if each.entered_seconds],
-        began_seconds=began_seconds,
-    )
-    measured.add(computed, usage)
     return measured
 
 

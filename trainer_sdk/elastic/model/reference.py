@@ -56,5 +56,5 @@ def reference_losses(config: TrainingConfig, num_iterations: int) -> list[float]
     losses = []
     for iteration in range(num_iterations):
         losses.append(runtime.run_iteration(iteration))
-        runtime.step(clip_scale(config.optimizer, runtime.reducer.squared_norm_part() ** 0.5))
+        runtime.step(clip_scale(config.optimizer, runtime.sums.squared_norm_part() ** 0.5))
     return losses

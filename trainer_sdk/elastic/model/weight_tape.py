@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from evenkeel.trainer_sdk.elastic.model.weights import NORM_EPSILON
+from evenkeel.trainer_sdk.elastic.model.weights import NORM_EPSILON, Weights
 
 
-class WeightTape:
+class WeightTape(Weights):
     """One micro-batch's uses of weights whose gradients are put off. Training thread only.
 
     Args:
@@ -26,24 +26,24 @@ class WeightTape:
     deferred = True
 
     def __init__(self, parameters: Mapping[str, Tensor]) -> None:
-        self._parameters = parameters
+        super().__init__(parameters)
         self._pending: list[tuple[str, Callable[[], Tensor]]] = []
 
     def project(self, x: Tensor, name: str) -> Tensor:
-        """``x`` times the transposed weight."""
-        projected: Tensor = _Project.apply(x, self._parameters[name], self, name)
+        """See :class:`Weights`."""
+        projected: Tensor = _Project.apply(x, self.parameters[name], self, name)
         return projected
 
     def normalise(self, x: Tensor, name: str) -> Tensor:
-        """Root-mean-square norm over the last axis, times the weight."""
+        """See :class:`Weights`."""
         scaled: Tensor = _Scale.apply(
-            functional.rms_norm(x, x.shape[-1:], eps=NORM_EPSILON), self._parameters[name], self, name
+            functional.rms_norm(x, x.shape[-1:], eps=NORM_EPSILON), self.parameters[name], self, name
         )
         return scaled
 
     def look_up(self, indices: Tensor, name: str) -> Tensor:
-        """Rows of the weight."""
-        found: Tensor = _LookUp.apply(indices, self._parameters[name], self, name)
+        """See :class:`Weights`."""
+        found: Tensor = _LookUp.apply(indices, self.parameters[name], self, name)
         return found
 
     def put_off(self, name: str, make: Callable[[], Tensor]) -> None:
@@ -55,7 +55,7 @@ class WeightTape:
         """Add what was put off to the ``grad`` of the weights, and let go of the factors."""
         pending, self._pending = self._pending, []
         for name, make in pending:
-            parameter, part = self._parameters[name], make()
+            parameter, part = self.parameters[name], make()
             if parameter.grad is None:
                 parameter.grad = part
             else:

@@ -20,24 +20,27 @@ from evenkeel.trainer_sdk.elastic.program.topology import Border, borders_of
 from evenkeel.trainer_sdk.groups.group import Group, Pending
 
 
-class Arrival(NamedTuple):
-    """A tensor that comes over a border.
+class Crossing(NamedTuple):
+    """A tensor on its way over a border, as either end sees it.
 
     Attributes:
-        is_gradient: Direction.
+        is_gradient: Direction: back to the stage before.
         home: Replica that the micro-batch belongs to.
-        sender: Replica that runs its stage before, or the next one for a gradient.
-        stage: Stage that receives.
+        other: Replica that runs the stage on the other side.
+        border: The stage before the border.
         num_tokens: Rows of the tensor.
         place: In the order of the iteration's transfers; only looked at on an accelerator.
     """
 
     is_gradient: bool
     home: int
-    sender: int
-    stage: int
+    other: int
+    border: int
     num_tokens: int
     place: int = 0
+
+
+_KEY = 4  # what tells a border from others
 
 
 class Pipeline:
@@ -67,8 +70,8 @@ class Pipeline:
         dtype: torch.dtype,
         device: torch.device,
     ) -> None:
-        self._outgoing: dict[tuple[bool, int, int, int], list[Border]] = {}
-        self._incoming: dict[tuple[bool, int, int, int], Border] = {}
+        self._outgoing: dict[tuple[object, ...], list[Border]] = {}
+        self._incoming: dict[tuple[object, ...], Border] = {}
         for border in borders_of(layout):
             if border.sender == rank:
                 key = border.is_gradient, border.home, border.receiver_replica, border.stage
@@ -84,27 +87,18 @@ class Pipeline:
         self._device = device
         self._sends: list[tuple[Border, Pending]] = []
         self._coming: dict[Border, deque[int]] = {}
-        self._ordered: deque[Arrival] = deque()
+        self._ordered: deque[Crossing] = deque()
         self._asked: dict[Border, deque[tuple[Tensor, Pending]]] = {}
 
-    def send(self, tensor: Tensor, *, is_gradient: bool, home: int, to: int, stage: int, place: int = 0) -> None:
-        """Start sending to every receiver of this rank; the tensor must not change before :meth:`flush`.
-
-        Args:
-            tensor: What to send.
-            is_gradient: Direction.
-            home: Replica that the micro-batch belongs to.
-            to: Replica that runs its next stage, or the one before for a gradient.
-            stage: Stage that sends.
-            place: In the order of the iteration's transfers; only looked at on an accelerator.
-        """
-        self._ask_up_to(place)
+    def send(self, tensor: Tensor, crossing: Crossing) -> None:
+        """Start sending to every receiver of this rank; the tensor must not change before :meth:`flush`."""
+        self._ask_up_to(crossing.place)
         kept = tensor.contiguous()
-        for border in self._outgoing.get((is_gradient, home, to, stage - is_gradient), ()):
+        for border in self._outgoing.get(crossing[:_KEY], ()):
             pending = self._groups[border.group_name].start_broadcast(kept, border.sender)
             self._sends.append((border, pending))
 
-    def expect(self, arrivals: Iterable[Arrival]) -> None:
+    def expect(self, arrivals: Iterable[Crossing]) -> None:
         """An iteration begins: ask every border for its first tensor.
 
         Groups that are measured are left alone, since what their stamps tell is how long a receiver is in a transfer.
@@ -125,7 +119,7 @@ class Pipeline:
         for border in self._coming:
             self._ask_ahead(border)
 
-    def receive(self, arrival: Arrival) -> Tensor:
+    def receive(self, arrival: Crossing) -> Tensor:
         """Wait for the next tensor of its border.
 
         Raises:
@@ -143,9 +137,8 @@ class Pipeline:
         self._ask_ahead(border)
         return tensor
 
-    def _border(self, arrival: Arrival) -> Border:
-        is_gradient, home, sender, stage, *_ = arrival
-        return self._incoming[is_gradient, home, sender, stage - (not is_gradient)]
+    def _border(self, arrival: Crossing) -> Border:
+        return self._incoming[arrival[:_KEY]]
 
     def _ask(self, border: Border, num_tokens: int) -> deque[tuple[Tensor, Pending]]:
         """Ask for a tensor; returns all that the border was asked for and that nobody has taken yet."""

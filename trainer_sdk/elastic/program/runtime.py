@@ -10,12 +10,12 @@ from evenkeel.layouts.layout import Layout, Position
 from evenkeel.layouts.programs.instructions import Instruction, Op, Program
 from evenkeel.layouts.programs.paths import Paths
 from evenkeel.layouts.programs.schedules import program_of
+from evenkeel.layouts.ranks.spread import spread_micro_batches
 from evenkeel.trainer_sdk.devices.device import ComputeKind
 from evenkeel.trainer_sdk.elastic.config import TrainingConfig
 from evenkeel.trainer_sdk.elastic.gradients.exchange import plan_exchange
 from evenkeel.trainer_sdk.elastic.gradients.gradient_sums import GradientSums
-from evenkeel.trainer_sdk.elastic.gradients.reducer import GradientReducer
-from evenkeel.trainer_sdk.elastic.gradients.remainder import Remainder
+from evenkeel.trainer_sdk.elastic.gradients.salvage import SalvagePlan
 from evenkeel.trainer_sdk.elastic.measure.clock import Clock
 from evenkeel.trainer_sdk.elastic.model.data import Dataset, Documents, MicroBatch
 from evenkeel.trainer_sdk.elastic.model.model import parameter_specs
@@ -23,8 +23,8 @@ from evenkeel.trainer_sdk.elastic.model.optimizer import ShardOptimizer
 from evenkeel.trainer_sdk.elastic.model.stage_model import StageModel
 from evenkeel.trainer_sdk.elastic.model.tensor_parallel import TensorRegion
 from evenkeel.trainer_sdk.elastic.model.weight_tape import WeightTape
-from evenkeel.trainer_sdk.elastic.model.weights import DirectWeights
-from evenkeel.trainer_sdk.elastic.program.pipeline import Arrival, Pipeline
+from evenkeel.trainer_sdk.elastic.model.weights import Weights
+from evenkeel.trainer_sdk.elastic.program.pipeline import Crossing, Pipeline
 from evenkeel.trainer_sdk.elastic.program.topology import collective_name
 from evenkeel.trainer_sdk.elastic.program.transfer_order import Sent, transfer_order
 from evenkeel.trainer_sdk.elastic.state.ownership import OwnershipMap
@@ -64,7 +64,7 @@ class EpochRuntime:
         groups: The epoch's groups by name; none in a single-process run.
         clock: Told of compute and waits.
         sums: Its gradient sums of an interrupted iteration, if this epoch goes on with one.
-        remainder: What is left of that iteration.
+        salvaged: How that iteration goes on: what is not kept of it is run.
 
     Attributes:
         device: Where it computes.
@@ -84,7 +84,7 @@ class EpochRuntime:
         groups: Mapping[str, Group],
         clock: Clock,
         sums: GradientSums | None = None,
-        remainder: Remainder | None = None,
+        salvaged: SalvagePlan | None = None,
     ) -> None:
         position = layout.position_of(rank)
         assert position is not None, f"rank {rank} has no position in the layout"
@@ -112,7 +112,7 @@ class EpochRuntime:
                 for name, value in self.optimizer.parameters.items()
                 if ownership.specs[name].block in blocks
             }
-        self._direct = DirectWeights(self.optimizer.parameters)
+        self._direct = Weights(self.optimizer.parameters)
         self.device = device = torch.device(config.device)
         self._pipeline = Pipeline(
             layout,
@@ -127,8 +127,8 @@ class EpochRuntime:
         self._places = self._planned
         buckets = plan_exchange(specs, layout)
         self.sums = sums or GradientSums(ownership, rank, buckets, device)
-        self.reducer = GradientReducer(self.sums, rank, buckets, groups, clock, device)
-        self._remainder = remainder
+        self._groups = groups
+        self._salvaged = salvaged
         self._last = len(layout.replicas[position.replica].stages) - 1
         self._loss = 0.0
         self._flights: dict[tuple[int, int], _Flight] = {}
@@ -153,11 +153,11 @@ class EpochRuntime:
             program = self._begin(iteration)
             self._split = frozenset((one.micro_batch, one.stage) for one in program if one.op is Op.BACKWARD_INPUT)
             scale = 1.0 / self._samples.total_tokens(iteration)
-        self._pipeline.expect([self._arrival(iteration, one) for one in program if one.op in _RECEIVES])
+        self._pipeline.expect([self._crossing(iteration, one) for one in program if one.op in _RECEIVES])
         for instruction in program:
             if instruction.op is Op.REDUCE:
                 self._pipeline.flush()
-                self.reducer.reduce()
+                self.sums.reduce(self._groups, self._clock)
             elif instruction.op is not Op.STEP:
                 self._execute(instruction, iteration, scale)
         speaks = self._last in self.models and self.position.shard == 0
@@ -168,20 +168,20 @@ class EpochRuntime:
         with self._clock.computing(ComputeKind.OPTIMIZER):
             self._clock.add(self.optimizer.flops)
             self.optimizer.step(self.sums.gradients(), gradient_scale)
-        self._remainder = None
+        self._salvaged = None
 
     def _begin(self, iteration: int) -> Program:
         """What to run; ``sums`` has the rest."""
-        remainder, position = self._remainder, self.position
-        if remainder is None or remainder.iteration != iteration:
+        salvaged, position = self._salvaged, self.position
+        if salvaged is None or salvaged.iteration != iteration:
             self.kept, self._samples, self._paths, self._places = (), self._dataset, self._routed, self._planned
             self.sums.begin(iteration)
             return self._program
-        self._samples, self._paths = self._dataset.under(remainder.mix), None  # every replica runs its share alone
-        self.kept = tuple((index, self._samples.documents(iteration, index)) for index in remainder.kept)
+        self._samples, self._paths = self._dataset.under(salvaged.mix), None  # every replica runs its share alone
+        self.kept = tuple((index, self._samples.documents(iteration, index)) for index in salvaged.kept)
         if position.replica == 0:
-            self._loss = remainder.kept_loss  # one rank speaks for what nobody ran again
-        rest = remainder.by_replica[position.replica]
+            self._loss = sum(salvaged.losses.values())  # one rank speaks for what nobody ran again
+        rest = spread_micro_batches(self._layout, salvaged.again)[position.replica]
         if self._pipeline.takes_turns:
             self._places = transfer_order(self._layout, position.replica, rest)
         return program_of(self._layout, position.replica, position.stage, rest)
@@ -206,48 +206,35 @@ class EpochRuntime:
         op, stage = instruction.op, instruction.stage
         flight = self._flight(iteration, instruction)
         if op is Op.RECEIVE_ACTIVATION:
-            flight.entered = self._pipeline.receive(self._arrival(iteration, instruction)).requires_grad_()
+            flight.entered = self._pipeline.receive(self._crossing(iteration, instruction)).requires_grad_()
         elif op is Op.FORWARD:
             self._forward(flight, stage)
         elif op is Op.SEND_ACTIVATION:
             assert flight.output is not None, "an activation is sent after its forward"
-            self._send(flight.output.detach(), instruction)
+            self._pipeline.send(flight.output.detach(), self._crossing(iteration, instruction))
         elif op is Op.RECEIVE_GRADIENT:
-            flight.gradient = self._pipeline.receive(self._arrival(iteration, instruction))
+            flight.gradient = self._pipeline.receive(self._crossing(iteration, instruction))
         elif op is Op.BACKWARD or op is Op.BACKWARD_INPUT:
             self._backward(flight, stage, scale)
         elif op is Op.BACKWARD_WEIGHT:
             self._backward_weight(flight, stage)
         elif op is Op.SEND_GRADIENT:
-            self._send(flight.take_input_gradient(), instruction)
+            self._pipeline.send(flight.take_input_gradient(), self._crossing(iteration, instruction))
 
-    def _send(self, tensor: Tensor, instruction: Instruction) -> None:
-        index, stage, is_gradient = instruction.micro_batch, instruction.stage, instruction.op is Op.SEND_GRADIENT
-        self._pipeline.send(
-            tensor,
+    def _crossing(self, iteration: int, instruction: Instruction) -> Crossing:
+        """What a send or a receive passes over which border."""
+        index, stage = instruction.micro_batch, instruction.stage
+        is_gradient = instruction.op in (Op.SEND_GRADIENT, Op.RECEIVE_GRADIENT)
+        ahead = -1 if is_gradient else 1
+        sender = stage - ahead if instruction.op in _RECEIVES else stage
+        return Crossing(
             is_gradient=is_gradient,
             home=self._home(index),
-            to=self._host(index, stage - 1 if is_gradient else stage + 1),
-            stage=stage,
-            place=self._place(is_gradient, index, stage),
-        )
-
-    def _arrival(self, iteration: int, instruction: Instruction) -> Arrival:
-        """What a receive takes."""
-        index, stage, is_gradient = instruction.micro_batch, instruction.stage, instruction.op is Op.RECEIVE_GRADIENT
-        before = stage + 1 if is_gradient else stage - 1
-        return Arrival(
-            is_gradient=is_gradient,
-            home=self._home(index),
-            sender=self._host(index, before),
-            stage=stage,
+            other=self._host(index, sender if instruction.op in _RECEIVES else stage + ahead),
+            border=min(sender, sender + ahead),
             num_tokens=self._samples.documents(iteration, index).num_tokens,
-            place=self._place(is_gradient, index, before),
+            place=self._places[Sent(is_gradient, index, sender)] if self._places else 0,
         )
-
-    def _place(self, is_gradient: bool, micro_batch: int, sending_stage: int) -> int:
-        """Of a transfer in the order that ranks keep where groups may have to take turns."""
-        return self._places[Sent(is_gradient, micro_batch, sending_stage)] if self._places else 0
 
     def _home(self, micro_batch: int) -> int:
         """The replica that a micro-batch belongs to; its own where every replica runs its share alone."""

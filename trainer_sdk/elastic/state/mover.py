@@ -1,6 +1,5 @@
 """Carries out transfers: one exchange moves every slice of every parameter and moment that has to move."""
 
-from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 
 from torch import Tensor
@@ -19,7 +18,7 @@ def move_state(
     target: ShardState,
     rank: int,
     delivery: Delivery,
-    kept: Mapping[int, ShardState] | None = None,
+    kept: Mapping[int, ShardState],
 ) -> None:
     """Fill ``target`` from the local slices of ``source`` and from what the other ranks send.
 
@@ -37,72 +36,50 @@ def move_state(
         PeerLost: A participant is gone; ``source`` is untouched.
     """
     by_name = {spec.name: spec for spec in specs}
-    held_by = _HeldBy(specs)
-    if source is not None:
-        _copy_local(specs, source, target, held_by.of(source, rank), held_by.of(target, rank))
+    given = {owner: _Held(specs, state, owner) for owner, state in kept.items()}
+    own, filled = None if source is None else _Held(specs, source, rank), _Held(specs, target, rank)
+    if own is not None:
+        own.copy_to(filled)
     if not copies:
         return
-    outgoing: dict[int, list[Tensor]] = defaultdict(list)
-    expected: Counter[int] = Counter()
-    for copy in copies:
-        if copy.source == rank:
-            owner = rank if copy.copy_of is None else copy.copy_of
-            read = source if copy.copy_of is None else (kept or {}).get(owner)
-            assert read is not None, f"rank {rank} is a source of rank {owner}'s {copy.name} and holds nothing"
-            held = held_by.of(read, owner)[copy.name]
-            views = _views(by_name[copy.name], read, held, copy)
-            outgoing[copy.destination] += [view.reshape(-1) for view in views]
-        if copy.destination == rank:
-            row_elements = by_name[copy.name].row_elements
-            expected[copy.source] += (copy.stop - copy.start) * row_elements * TENSORS_PER_PARAMETER
-    some = next(
-        iter((target if target.parameters else source or next(iter((kept or {}).values()))).parameters.values())
-    ).value
-    arrived = delivery.exchange(outgoing, expected, some)
-    start: Counter[int] = Counter()
-    for copy in copies:
-        if copy.destination == rank:
-            for view in _views(by_name[copy.name], target, held_by.of(target, rank)[copy.name], copy):
-                first = start[copy.source]
-                start[copy.source] += view.numel()
-                view.copy_(arrived[copy.source][first : start[copy.source]].view(view.shape))
+
+    def read(copy: Copy) -> list[Tensor]:
+        held = own if copy.copy_of is None else given.get(copy.copy_of)
+        assert held is not None, f"rank {rank} is a source of {copy} and holds nothing"
+        return held.views(copy.name, copy.start, copy.stop)
+
+    def write(copy: Copy, arrived: Tensor) -> None:
+        views = filled.views(copy.name, copy.start, copy.stop)
+        for view, part in zip(views, arrived.chunk(len(views)), strict=True):
+            view.copy_(part.view(view.shape))
+
+    def size(copy: Copy) -> int:
+        return (copy.stop - copy.start) * by_name[copy.name].row_elements * TENSORS_PER_PARAMETER
+
+    delivery.carry_out(copies, size=size, read=read, write=write, like=target.buffer)
 
 
-class _HeldBy:
-    """What ranks hold under the layouts of some states; each is looked up once."""
+class _Held:
+    """A rank's slices, to be looked into by the places that they have in the whole parameters."""
 
-    def __init__(self, specs: Sequence[ParameterSpec]) -> None:
-        self._specs = specs
-        self._found: dict[tuple[int, int], dict[str, Slice]] = {}
+    def __init__(self, specs: Sequence[ParameterSpec], state: ShardState, rank: int) -> None:
+        self._state = state
+        ownership = OwnershipMap(specs, state.layout)
+        self._axes = {name: spec.cut_axis for name, spec in ownership.specs.items()}
+        self._slices: Mapping[str, Slice] = ownership.held_by(rank)
 
-    def of(self, state: ShardState, rank: int) -> dict[str, Slice]:
-        key = (id(state), rank)
-        if key not in self._found:
-            self._found[key] = OwnershipMap(self._specs, state.layout).held_by(rank)
-        return self._found[key]
+    def views(self, name: str, start: int, stop: int) -> list[Tensor]:
+        """``[start, stop)`` of a parameter and of its moments."""
+        first = start - self._slices[name].start
+        tensors = self._state.parameters[name].tensors()
+        return [tensor.narrow(self._axes[name], first, stop - start) for tensor in tensors]
 
-
-def _copy_local(
-    specs: Sequence[ParameterSpec],
-    source: ShardState,
-    target: ShardState,
-    before: Mapping[str, Slice],
-    after: Mapping[str, Slice],
-) -> None:
-    for spec in specs:
-        if spec.name not in before or spec.name not in after:
-            continue
-        old, new = before[spec.name], after[spec.name]
-        start, stop = max(old.start, new.start), min(old.stop, new.stop)
-        if start < stop:
-            pair = zip(source.parameters[spec.name].tensors(), target.parameters[spec.name].tensors(), strict=True)
-            for from_tensor, to_tensor in pair:
-                _narrow(spec, to_tensor, new, start, stop).copy_(_narrow(spec, from_tensor, old, start, stop))
-
-
-def _views(spec: ParameterSpec, state: ShardState, held: Slice, copy: Copy) -> list[Tensor]:
-    return [_narrow(spec, tensor, held, copy.start, copy.stop) for tensor in state.parameters[spec.name].tensors()]
-
-
-def _narrow(spec: ParameterSpec, tensor: Tensor, held: Slice, start: int, stop: int) -> Tensor:
-    return tensor.narrow(spec.cut_axis, start - held.start, stop - start)
+    def copy_to(self, other: "_Held") -> None:
+        """What both hold."""
+        for name in self._slices.keys() & other._slices.keys():
+            old, new = self._slices[name], other._slices[name]
+            start, stop = max(old.start, new.start), min(old.stop, new.stop)
+            if start < stop:
+                pairs = zip(other.views(name, start, stop), self.views(name, start, stop), strict=True)
+                for to_tensor, from_tensor in pairs:
+                    to_tensor.copy_(from_tensor)

@@ -1,11 +1,12 @@
 """Which slices move where when one layout follows another: every rank computes it alone, so nothing is negotiated."""
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from evenkeel.layouts.layout import Layout
+from evenkeel.layouts.rank_state import StandIn
 from evenkeel.trainer_sdk.elastic.model.parameters import ParameterSpec
 from evenkeel.trainer_sdk.elastic.state.ownership import Holding, OwnershipMap
 
@@ -83,6 +84,43 @@ def plan_transfers(
                 sent[source] += (b - a) * row_elements
                 copies.append(Copy(name=spec.name, start=a, stop=b, source=source, destination=rank))
     return tuple(copies)
+
+
+def plan_with_stand_ins(
+    specs: Sequence[ParameterSpec],
+    old: Layout,
+    new: Layout,
+    sources: Sequence[int],
+    stand_ins: Sequence[StandIn],
+) -> tuple[Copy, ...]:
+    """As :func:`plan_transfers`, with copies in place of ranks that are gone.
+
+    An owner that is gone counts as a rank of its own that does not stay, so a copy is read only where nobody who stays
+    holds the slice, and a replacement with the owner's number does not pass for it.
+
+    Raises:
+        MissingSliceError: Nobody has a slice that is needed.
+    """
+    if not stand_ins:
+        return plan_transfers(specs, old, new, sources)
+    beyond = 1 + max(*old.ranks, *new.ranks, *old.standbys, *new.standbys, 0)
+    ghosts = {one.owner: beyond + one.owner for one in stand_ins}
+    copies = plan_transfers(specs, _renamed(old, ghosts), new, [*sources, *ghosts.values()])
+    keepers = {ghosts[one.owner]: one for one in stand_ins}
+    return tuple(
+        replace(copy, source=keepers[copy.source].keeper, copy_of=keepers[copy.source].owner)
+        if copy.source in keepers
+        else copy
+        for copy in copies
+    )
+
+
+def _renamed(layout: Layout, names: Mapping[int, int]) -> Layout:
+    replicas = []
+    for one in layout.replicas:
+        stages = [replace(stage, ranks=tuple(names.get(rank, rank) for rank in stage.ranks)) for stage in one.stages]
+        replicas.append(replace(one, stages=tuple(stages)))
+    return replace(layout, replicas=tuple(replicas))
 
 
 class _Held:

@@ -4,7 +4,7 @@ What is decided by whom is in docs/architecture.md, "How a plan is applied". A t
 epoch's state as it was: the rank parks, and the next plan starts from there.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -14,17 +14,15 @@ from evenkeel.trainer_sdk.control.state import ApplyMode, Commit
 from evenkeel.trainer_sdk.elastic.config import TrainingConfig
 from evenkeel.trainer_sdk.elastic.copies.safekeeping import Safekeeping
 from evenkeel.trainer_sdk.elastic.gradients.exchange import plan_exchange
-from evenkeel.trainer_sdk.elastic.gradients.gradient_ledger import GradientLedger
+from evenkeel.trainer_sdk.elastic.gradients.gradient_ledger import GradientLedger, ledger_to_texts, ledgers_from_texts
 from evenkeel.trainer_sdk.elastic.gradients.gradient_sums import GradientSums
-from evenkeel.trainer_sdk.elastic.gradients.remainder import Remainder, remainder_of
-from evenkeel.trainer_sdk.elastic.gradients.salvage import plan_salvage
-from evenkeel.trainer_sdk.elastic.gradients.sum_mover import gather_ledgers, move_sums
+from evenkeel.trainer_sdk.elastic.gradients.salvage import SalvagePlan, plan_salvage
+from evenkeel.trainer_sdk.elastic.gradients.sum_mover import move_sums
 from evenkeel.trainer_sdk.elastic.model.model import parameter_specs
 from evenkeel.trainer_sdk.elastic.program.topology import TRANSFER, WORLD, groups_of, transfer_participants
 from evenkeel.trainer_sdk.elastic.state.mover import move_state
 from evenkeel.trainer_sdk.elastic.state.ownership import OwnershipMap
 from evenkeel.trainer_sdk.elastic.state.shard_state import ShardState, empty_state
-from evenkeel.trainer_sdk.elastic.state.transfers import Copy
 from evenkeel.trainer_sdk.emit.progress import ProgressMark
 from evenkeel.trainer_sdk.groups.building.assembly import Assembly
 from evenkeel.trainer_sdk.groups.building.builder import GroupBuilder, GroupSpec
@@ -40,13 +38,13 @@ class Arrival:
         groups: The new epoch's groups by name.
         state: Its slices; None for a rank without a position in the new layout, which only handed over.
         sums: Its gradient sums of an iteration that a failure interrupted.
-        remainder: What is left of that iteration; None when there was none, or nothing of it is left to go on from.
+        salvaged: How that iteration goes on; None when there was none, or nothing of it is left to go on from.
     """
 
     groups: dict[str, Group]
     state: ShardState | None
     sums: GradientSums | None = None
-    remainder: Remainder | None = None
+    salvaged: SalvagePlan | None = None
 
 
 class Transition:
@@ -99,8 +97,7 @@ class Transition:
             PeerLost: A participant is gone; ``source`` is untouched.
         """
         layout = commit.reshape.to_layout
-        restorer = self._safekeeping.restorer
-        copies, kept = restorer.plan(commit), restorer.kept_for(commit)
+        copies, kept = self._safekeeping.plan(commit), self._safekeeping.kept_for(commit)
         # Only a recovery can find an iteration unfinished. Its sums are worth having those that leave come along.
         recovers = commit.reshape.mode is ApplyMode.RECOVER
         participants = transfer_participants(layout, copies, commit.sources if recovers else ())
@@ -109,21 +106,32 @@ class Transition:
         epoch, from_disk = commit.reshape.epoch, None
         if commit.from_checkpoint:  # before anybody meets: whoever cannot read it does not come
             self._progress.enter("checkpoint")
-            from_disk = restorer.read(layout, epoch=epoch, steps_applied=commit.steps_applied)
+            from_disk = self._safekeeping.read(layout, epoch=epoch, steps_applied=commit.steps_applied)
         specs = self._groups_of(layout, participants)
         steps = commit.steps_applied if source is None else source.steps_applied
         has_sums = sums is not None and sums.has_part_of(steps)
         built = self._builder.build(epoch, participants, specs, [steps, has_sums])
         if from_disk is not None:
             return Arrival(groups=built.groups, state=from_disk)
-        assembly = self._assembly(layout, participants, built.groups)
+        assembly = Assembly(
+            WORLD if participants == layout.ranks else TRANSFER,
+            participants,
+            self._config.vote_width,
+            rank=self._rank,
+            groups=built.groups,
+            device=torch.device(self._config.device),
+            wait=self._builder.waits,
+        )
         delivery = Delivery(self._rank, epoch, self._builder, built.groups, assembly.whole)
         try:
             steps_applied = _agreed_steps(built.announced)
-            target = self._move(commit, copies, source, kept, delivery, steps_applied)
-            salvaged, remainder = None, None
+            ownership = OwnershipMap(self._specs, layout)
+            target = empty_state(self._config, ownership, self._rank, epoch=epoch, steps_applied=steps_applied)
+            with torch.no_grad():
+                move_state(self._specs, copies, source, target, self._rank, delivery, kept)
+            kept_sums, salvaged = None, None
             if recovers and any(has_sums for _, has_sums in built.announced):
-                salvaged, remainder = self._salvage(commit, steps_applied, sums, assembly, delivery)
+                kept_sums, salvaged = self._salvage(commit, steps_applied, sums, assembly, delivery)
             if participants != layout.ranks:
                 # Whoever leaves closes its connections, which must not meet one who still makes them.
                 assembly.gather((b"",))
@@ -132,46 +140,21 @@ class Transition:
             raise
         if not target.parameters:
             return Arrival(groups=built.groups, state=None)
-        return Arrival(groups=built.groups, state=target, sums=salvaged, remainder=remainder)
+        return Arrival(groups=built.groups, state=target, sums=kept_sums, salvaged=salvaged)
 
     def _groups_of(self, layout: Layout, participants: Sequence[int]) -> tuple[GroupSpec, ...]:
         exchange = plan_exchange(self._specs, layout)
         specs = groups_of(layout, exchange, participants, self._config.vote_width)
         return (*specs, *self._safekeeping.peers.groups_of(layout))
 
-    def _assembly(self, layout: Layout, participants: Sequence[int], groups: Mapping[str, Group]) -> Assembly:
-        return Assembly(
-            WORLD if tuple(participants) == layout.ranks else TRANSFER,
-            participants,
-            self._config.vote_width,
-            rank=self._rank,
-            groups=groups,
-            device=torch.device(self._config.device),
-            wait=self._builder.waits,
-        )
-
-    def _move(
-        self,
-        commit: Commit,
-        copies: Sequence[Copy],
-        source: ShardState | None,
-        kept: Mapping[int, ShardState],
-        delivery: Delivery,
-        steps_applied: int,
-    ) -> ShardState:
-        epoch, ownership = commit.reshape.epoch, OwnershipMap(self._specs, commit.reshape.to_layout)
-        target = empty_state(self._config, ownership, self._rank, epoch=epoch, steps_applied=steps_applied)
-        with torch.no_grad():
-            move_state(self._specs, copies, source, target, self._rank, delivery, kept)
-        return target
-
     def _salvage(
         self, commit: Commit, iteration: int, sums: GradientSums | None, assembly: Assembly, delivery: Delivery
-    ) -> tuple[GradientSums | None, Remainder | None]:
+    ) -> tuple[GradientSums | None, SalvagePlan | None]:
         """Keep what survivors have of the interrupted iteration; nothing when that is of no use."""
         layout, names = commit.reshape.to_layout, [spec.name for spec in self._specs]
         device = torch.device(self._config.device)
-        told = gather_ledgers(assembly, GradientLedger() if sums is None else sums.ledger(), names)
+        mine = GradientLedger() if sums is None else sums.ledger()
+        told = ledgers_from_texts(assembly.gather(ledger_to_texts(mine, names)), names)
         ledgers = {rank: told[rank] for rank in commit.sources}
         plan = plan_salvage(self._specs, ledgers, layout, iteration=iteration, rank=self._rank)
         if not plan.keeps_any:
@@ -182,8 +165,8 @@ class Transition:
             target = GradientSums(ownership, self._rank, plan_exchange(self._specs, layout), device)
             target.resume(plan)
         with torch.no_grad():
-            move_sums(self._specs, plan, sums, target, self._rank, delivery, device)
-        return target, remainder_of(plan, layout)
+            move_sums(self._specs, plan, sums, target, delivery, device)
+        return target, plan
 
 
 def _agreed_steps(announced: Sequence[tuple[int, bool]]) -> int:

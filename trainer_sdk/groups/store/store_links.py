@@ -1,20 +1,32 @@
 """Connections to all of the job's stores, which hold the same: each is told everything, and any of them answers.
 
-A store that is away, host and all, is told the rest when it is back; the others go on answering meanwhile.
+A ``TCPStore`` client whose server ended fails for ever, and opening another one blocks: so a helper thread does that,
+and meanwhile the other stores answer. What this process has set is there before anything else is asked, also in a store
+that was away, host and all.
 """
 
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 from evenkeel.trainer_sdk.groups.c10d import Store, c10d
-from evenkeel.trainer_sdk.groups.store.store_link import StoreLink
 from evenkeel.trainer_sdk.groups.store.store_watch import StoreWatch
 
 T = TypeVar("T")
 
 _LOOK_SECONDS = 1.0
+_PAUSE_SECONDS = 0.05
+
+
+@dataclass(slots=True, eq=False)
+class _Link:
+    """The connection to one store: a client, which holds its lock for as long as a call blocks; None = not open."""
+
+    watch: StoreWatch
+    store: Store | None = None
+    generation: int = 0
 
 
 class StoreLinks:
@@ -27,13 +39,20 @@ class StoreLinks:
     def __init__(self, watches: Sequence[StoreWatch]) -> None:
         self._names = ", ".join(str(each.place) for each in watches)
         self._changed = threading.Condition()
-        self._links = [StoreLink(each, self._changed) for each in watches]
+        self._links = [_Link(each) for each in watches]
         self._closed = False
+        for link in self._links:
+            self._open_later(link)
 
     def put(self, entries: Mapping[str, bytes]) -> None:
         """Set entries in every store; where one is away, as soon as it is back. Does not block."""
         for link in self._links:
-            link.put(entries)
+            with self._changed:
+                # Together: whoever opens the connection has told the store everything that came before.
+                link.watch.entries.add(entries)
+                store = self._current(link)
+            if store is not None:
+                self._attempt(link, store, lambda store: store.multi_set(list(entries), list(entries.values())))
 
     def ask(self, question: Callable[[Store], T]) -> T | None:
         """The answer of the first store that has one; None while all are away.
@@ -41,10 +60,12 @@ class StoreLinks:
         Args:
             question: Must not wait for anybody but the store.
         """
-        for place, link in enumerate(self._links):
-            answer = link.ask(question)
+        for link in self._links:
+            with self._changed:
+                store = self._current(link)
+            answer = None if store is None else self._attempt(link, store, question)
             if answer is not None:
-                self._prefer(place)
+                self._prefer(link)
                 return answer
         return None
 
@@ -57,34 +78,70 @@ class StoreLinks:
         """
         deadline = time.monotonic() + timeout_seconds
         while True:
-            place, store = self._await_store(deadline)
-            answer = self._links[place].attempt(store, lambda store=store: [question(store)])  # type: ignore[misc]
+            link, store = self._await_store(deadline)
+            answer = self._attempt(link, store, lambda store: [question(store)])
             if answer is not None:
-                self._prefer(place)
+                self._prefer(link)
                 return answer[0]
 
     def close(self) -> None:
         """Do not open again; whoever demands something gets an error when the stores end."""
         with self._changed:
             self._closed = True
-            for link in self._links:
-                link.close()
             self._changed.notify_all()
 
-    def _prefer(self, place: int) -> None:
+    def _prefer(self, link: _Link) -> None:
         """One that was away comes back empty: the one that answered goes on answering."""
+        place = self._links.index(link)
         if place:
             self._links = self._links[place:] + self._links[:place]
 
-    def _await_store(self, deadline: float) -> tuple[int, Store]:
+    def _await_store(self, deadline: float) -> tuple[_Link, Store]:
         with self._changed:
             while True:
-                for place, link in enumerate(self._links):
-                    store = link.current()
+                for link in self._links:
+                    store = self._current(link)
                     if store is not None:
-                        return place, store
+                        return link, store
                 remaining = deadline - time.monotonic()
                 if self._closed or remaining <= 0.0:
                     why = "was closed" if self._closed else "was away for too long"
                     raise c10d.DistNetworkError(f"the store at {self._names}, or the connection to it, {why}")
                 self._changed.wait(min(remaining, _LOOK_SECONDS))
+
+    def _current(self, link: _Link) -> Store | None:
+        """The client, unless the store that it was connected to has ended. Under the lock."""
+        if link.store is not None and link.generation != link.watch.generation:
+            link.store = None
+            self._open_later(link)
+        return link.store
+
+    def _attempt(self, link: _Link, store: Store, action: Callable[[Store], T]) -> T | None:
+        """What an action comes to; None when the store went away in it."""
+        try:
+            return action(store)
+        except c10d.DistNetworkError:
+            with self._changed:
+                if link.store is store:
+                    link.store = None
+                    self._open_later(link)
+            return None
+
+    def _open_later(self, link: _Link) -> None:
+        threading.Thread(target=self._open, args=(link,), name="evenkeel-store-link", daemon=True).start()
+
+    def _open(self, link: _Link) -> None:
+        while not self._closed:
+            generation = link.watch.await_store(_LOOK_SECONDS)
+            if generation is None:
+                continue
+            try:
+                store = link.watch.place.connect()
+                with self._changed:
+                    link.watch.entries.set_in(store)
+                    link.store, link.generation = store, generation
+                    self._changed.notify_all()
+            except RuntimeError:  # what torch raises when nobody answers; the watch tells of it
+                time.sleep(_PAUSE_SECONDS)
+            else:
+                return

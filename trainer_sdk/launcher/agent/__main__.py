@@ -5,34 +5,25 @@ import logging
 import os
 import signal
 import sys
-from typing import NoReturn
 
 from evenkeel.trainer_sdk.launcher.agent.agent import Agent
 from evenkeel.trainer_sdk.launcher.agent.engine_job import is_job_file, load_engine_job
 from evenkeel.trainer_sdk.launcher.agent.script_job import ScriptJob
 from evenkeel.trainer_sdk.launcher.agent.script_rank import preload
 from evenkeel.trainer_sdk.launcher.description.run_folder import held
-from evenkeel.trainer_sdk.launcher.foreground import run_in_foreground
+from evenkeel.trainer_sdk.launcher.foreground import Parser, run_in_foreground
 from evenkeel.trainer_sdk.launcher.launcher import Launcher
 
 EXIT_USAGE = 2
-EXAMPLE = "evenkeel launch --nproc-per-node 3 examples/replicas/ddp.py"
-
-
-class _Parser(argparse.ArgumentParser):
-    """Whoever gave the wrong arguments sees right ones."""
-
-    def error(self, message: str) -> NoReturn:
-        super().error(f"{message}\nExample: {EXAMPLE}")
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run this host's ranks; returns 0 when they finished, 1 when some were given up, 2 on bad input."""
-    parser = _Parser(
+    parser = Parser(
         prog="evenkeel launch",
         description="Run a script as replicas, some on each host: call it on every host, with the same arguments but "
         "--node-rank. A rank that ends before its work is done is replaced within a fraction of a second.",
-        epilog=f"Example: {EXAMPLE}",
+        epilog="Example: evenkeel launch --nproc-per-node 3 examples/replicas/ddp.py",
     )
     parser.add_argument("--nnodes", type=int, default=1, metavar="N", help="hosts that begin the job; default 1")
     parser.add_argument("--node-rank", type=int, default=0, metavar="K", help="this host, counted from 0")
@@ -71,7 +62,7 @@ def main(arguments: list[str] | None = None) -> int:
         if is_job_file(job):
             return _run_engine(job, options.rdzv_id)
         preload()
-        return Agent(job).run()
+        return Agent(job).serve()
     except ValueError as error:
         print(f"evenkeel launch: {error}", file=sys.stderr)
         return EXIT_USAGE

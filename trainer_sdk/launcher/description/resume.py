@@ -8,7 +8,7 @@ from evenkeel.trainer_sdk.elastic.config import config_from_json
 from evenkeel.trainer_sdk.elastic.copies.checkpoint_folder import Checkpoint, CheckpointFolder, require_safetensors
 from evenkeel.trainer_sdk.elastic.copies.checkpoint_manifest import training_identity
 from evenkeel.trainer_sdk.launcher.description.job_spec import JobSpec
-from evenkeel.trainer_sdk.launcher.description.runs import next_run
+from evenkeel.trainer_sdk.launcher.description.run_folder import next_run
 
 _FOLDER = "checkpoints"
 _ELASTIC = "evenkeel.trainer_sdk.elastic.worker:train"

@@ -2,14 +2,13 @@
 
 import os
 import signal
-import time
 
 from evenkeel.contracts.kafka_security import kafka_security
 from evenkeel.contracts.mac import job_key
 from evenkeel.contracts.speakers import LAUNCHER_INCARNATION, NO_RANK
 from evenkeel.telemetry.v2 import process_pb2 as pb
 from evenkeel.trainer_sdk.emit.batch import Source
-from evenkeel.trainer_sdk.emit.emitter import Emitter
+from evenkeel.trainer_sdk.emit.emitter import Emitter, process_event
 from evenkeel.trainer_sdk.emit.kafka_emitter import KafkaEmitter
 from evenkeel.trainer_sdk.launcher.description.job_spec import JobSpec
 from evenkeel.trainer_sdk.launcher.description.run_state import RankProcess
@@ -47,28 +46,14 @@ class ProcessReports:
                 reports_progress=False,
             )
 
-    def finished(self, process: RankProcess, detail: str) -> None:
-        """A process ended as it should."""
-        self._tell(process, pb.PROCESS_EVENT_KIND_FINISHED, detail)
-
-    def died(self, process: RankProcess, detail: str) -> None:
-        """A process ended otherwise."""
-        self._tell(process, pb.PROCESS_EVENT_KIND_DIED, detail)
+    def ended(self, process: RankProcess, detail: str, *, in_order: bool = False) -> None:
+        """A process ended, as it should or otherwise."""
+        kind = pb.PROCESS_EVENT_KIND_FINISHED if in_order else pb.PROCESS_EVENT_KIND_DIED
+        self._emitter.emit_event(process_event(kind, process.rank, process.incarnation, detail))
 
     def close(self) -> None:
         """Wait a little until Kafka has it all."""
         self._emitter.close(_LAST_WORDS_SECONDS)
-
-    def _tell(self, process: RankProcess, kind: "pb.ProcessEventKind.ValueType", detail: str) -> None:
-        self._emitter.emit_event(
-            pb.ProcessEvent(
-                at_unix_seconds=time.time(),
-                kind=kind,
-                rank=process.rank,
-                incarnation=process.incarnation,
-                detail=detail,
-            )
-        )
 
 
 def exit_words(code: int) -> str:

@@ -5,7 +5,6 @@ import logging
 import os
 import sys
 import threading
-import time
 import traceback
 from collections.abc import Callable
 from dataclasses import replace
@@ -24,7 +23,7 @@ from evenkeel.trainer_sdk.devices.links import EmulatedLinks, Links, LinkTable
 from evenkeel.trainer_sdk.devices.real_device import CpuDevice, CudaDevice
 from evenkeel.trainer_sdk.devices.speeds import SpeedTable
 from evenkeel.trainer_sdk.emit.batch import Source
-from evenkeel.trainer_sdk.emit.emitter import Emitter
+from evenkeel.trainer_sdk.emit.emitter import Emitter, process_event
 from evenkeel.trainer_sdk.emit.kafka_emitter import KafkaEmitter
 from evenkeel.trainer_sdk.launcher.description.job_spec import DeviceKind, JobSpec
 from evenkeel.trainer_sdk.launcher.fleet.rank_registrations import ALONE_AFTER_SECONDS, leave_note
@@ -61,15 +60,8 @@ def run_rank(spec: JobSpec, rank: int, incarnation: int, store_address: str) -> 
     )
     emitter = _emitter(spec, source)
     controller = _controller(spec, mailbox, source)
-    emitter.emit_event(
-        process_pb2.ProcessEvent(
-            at_unix_seconds=time.time(),
-            kind=process_pb2.PROCESS_EVENT_KIND_STARTED,
-            rank=rank,
-            incarnation=incarnation,
-            detail=f"process {os.getpid()}" + ("" if controller is None else f", controller at {controller.address}"),
-        )
-    )
+    detail = f"process {os.getpid()}" + ("" if controller is None else f", controller at {controller.address}")
+    emitter.emit_event(process_event(process_pb2.PROCESS_EVENT_KIND_STARTED, rank, incarnation, detail))
     threading.Thread(target=_end_when_evicted, args=(mailbox,), name="evenkeel-eviction", daemon=True).start()
     status = EXIT_FINISHED
     try:
@@ -80,7 +72,7 @@ def run_rank(spec: JobSpec, rank: int, incarnation: int, store_address: str) -> 
                 incarnation=incarnation,
                 world_size=spec.world_size,
                 mailbox=mailbox,
-                device=_device(spec, rank),
+                device=_device(spec, rank, incarnation),
                 torch_device=f"cuda:{rank % spec.devices_per_node}" if spec.device_kind is DeviceKind.CUDA else "cpu",
                 emitter=emitter,
                 store_address=store_address,
@@ -127,12 +119,14 @@ def _emitter(spec: JobSpec, source: Source) -> Emitter:
     return NotingEmitter(emitter, ProgressBoard(spec.progress_board_path), source.rank)
 
 
-def _device(spec: JobSpec, rank: int) -> Device:
+def _device(spec: JobSpec, rank: int, incarnation: int) -> Device:
     if spec.device_kind is DeviceKind.CPU:
         return CpuDevice()
     if spec.device_kind is DeviceKind.CUDA:
         return CudaDevice()
     table = SpeedTable(spec.speed_table_path)
+    if incarnation:  # the device of a new process does not hang
+        table.set_hangs(rank, False)
     return EmulatedDevice(
         flops_per_second=spec.flops_per_second,
         speed=lambda: table.speed(rank),

@@ -14,7 +14,6 @@ from collections.abc import Callable, Sequence
 
 from evenkeel.trainer_sdk.groups.store.store_watch import StorePlace
 from evenkeel.trainer_sdk.launcher.processes.context import JOB_FINISHED
-from evenkeel.trainer_sdk.launcher.processes.store_process import run_store
 
 _QUICK_END_SECONDS = 0.5
 _FIRST_PAUSE_SECONDS = 0.05
@@ -116,9 +115,18 @@ class StoreKeeper:
             self._listener.close()
 
     def _host(self, reader: int, writer: int) -> int:
-        """In the store's process."""
+        """In the store's process: ends when nobody is left who could tell it something."""
+        from torch._C._distributed_c10d import PrefixStore, TCPStore  # noqa: PLC0415 - only the parent has loaded it
+
         os.close(writer)
-        return run_store(self._listener, reader, self._job_id)
+        # The store closes what it is given, and the next one inherits it too.
+        descriptor = os.dup(self._listener.fileno())
+        store = TCPStore(*self.address, is_master=True, wait_for_workers=False, master_listen_fd=descriptor)
+        known = PrefixStore(self._job_id, store)
+        with os.fdopen(reader) as lines:
+            for line in lines:
+                known.set(line.strip(), "null")
+        return 0
 
     def _back_off(self) -> None:
         """Until it has lasted, each start makes the pause before the next one longer."""

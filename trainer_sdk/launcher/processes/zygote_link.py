@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from evenkeel.trainer_sdk.launcher.description.job_spec import JobSpec
@@ -17,9 +17,10 @@ class ZygoteLink:
 
     Args:
         spec: The job.
+        incarnations: Of each rank's first process, which it forks as soon as it can.
     """
 
-    def __init__(self, spec: JobSpec) -> None:
+    def __init__(self, spec: JobSpec, incarnations: Mapping[int, int]) -> None:
         ours, theirs = socket.socketpair()
         environment = {
             **os.environ,
@@ -39,20 +40,20 @@ class ZygoteLink:
         theirs.close()
         self._socket = ours
         self._sending = threading.Lock()
-        self._send(spec.to_json())
+        self._send({"spec": spec.to_json(), "ranks": incarnations})
 
     @property
     def pid(self) -> int:
         """Process id of the zygote."""
         return self._process.pid
 
-    def fork(self, rank: int, incarnation: int) -> None:
-        """Start a process of a rank; answered by events ``forked`` and, one day, ``exited``."""
-        self._send({"do": "fork", "rank": rank, "incarnation": incarnation})
+    def restart(self, rank: int) -> None:
+        """Give a rank a new process now, in place of the one that it may have."""
+        self._send({"do": "restart", "rank": rank})
 
-    def signal(self, rank: int, incarnation: int, number: int) -> None:
-        """Send a signal to a process of a rank, if it is still there."""
-        self._send({"do": "signal", "rank": rank, "incarnation": incarnation, "number": number})
+    def kill(self, rank: int) -> None:
+        """Kill a rank's process, if it has one."""
+        self._send({"do": "kill", "rank": rank})
 
     def end(self) -> None:
         """Ask for an orderly end; :meth:`events` runs dry once every process is gone."""

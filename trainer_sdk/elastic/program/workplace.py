@@ -1,0 +1,193 @@
+"""What a rank trains with: the groups, the program and the votes of one epoch after the other, and what they cost.
+
+Training thread only.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from evenkeel.layouts.layout import Layout
+from evenkeel.trainer_sdk.devices.links import Links
+from evenkeel.trainer_sdk.elastic.config import TrainingConfig
+from evenkeel.trainer_sdk.elastic.gradients.gradient_sums import GradientSums
+from evenkeel.trainer_sdk.elastic.gradients.step_vote import Outcome, StepVote
+from evenkeel.trainer_sdk.elastic.measure.clock import Clock, WaitKind
+from evenkeel.trainer_sdk.elastic.measure.link_probes import LinkProbes
+from evenkeel.trainer_sdk.elastic.measure.report import iteration_measured
+from evenkeel.trainer_sdk.elastic.measure.traffic import Traffic
+from evenkeel.trainer_sdk.elastic.model.data import Dataset
+from evenkeel.trainer_sdk.elastic.model.optimizer import clip_scale
+from evenkeel.trainer_sdk.elastic.program.runtime import EpochRuntime
+from evenkeel.trainer_sdk.elastic.state.shard_state import ShardState
+from evenkeel.trainer_sdk.elastic.state.transition import Arrival
+from evenkeel.trainer_sdk.groups.building.builder import GroupBuilder
+from evenkeel.trainer_sdk.groups.errors import Interrupted
+from evenkeel.trainer_sdk.groups.group import Group
+from evenkeel.trainer_sdk.groups.peer_lines import PeerLines
+from evenkeel.trainer_sdk.groups.store.rendezvous import Rendezvous
+from evenkeel.trainer_sdk.groups.waiting import Waiter
+from evenkeel.trainer_sdk.launcher.processes.context import JOB_FINISHED, RankContext
+
+_FAREWELL_SECONDS = 60.0
+
+
+class Workplace:
+    """One rank's.
+
+    Args:
+        config: Job.
+        context: The rank's surroundings.
+
+    Attributes:
+        rendezvous: Where the job's ranks find one another.
+        builder: Builds groups.
+        groups: Those of the epoch in force, or of the one that is being entered, by name.
+    """
+
+    def __init__(self, config: TrainingConfig, context: RankContext) -> None:
+        self._config, self._rank, self._mailbox = config, context.rank, context.mailbox
+        self._emitter, self._progress = context.emitter, context.emitter.progress
+        device = torch.device(config.device)
+        self._dataset = Dataset(config, device)
+        self._clock = Clock(context.device, self._progress)
+        self.rendezvous = Rendezvous(context.store_address, config.job_id)
+        self._lines = PeerLines(self._rank, self.rendezvous, context.node_of)
+        self._traffic = Traffic(self._rank, context.links or (None if self.rendezvous.loopback else Links()))
+        self.builder = GroupBuilder(
+            self._rank,
+            self.rendezvous,
+            device=device,
+            waiter=Waiter(self._mailbox.interrupted, self._lines.lost),
+            is_over=self.is_job_finished,
+            widest=config.vote_width,
+            progress=self._progress,
+        )
+        self._link_probes = LinkProbes(
+            self._mailbox.probes, self._rank, context.links or Links(), device, self._progress, self.builder
+        )
+        self.groups: dict[str, Group] = {}
+        self._runtime: EpochRuntime | None = None
+        self._vote: StepVote | None = None
+        self._loss_part = self._norm_part = 0.0
+        self._gradient_scale = 1.0
+        self._job_finished = False
+
+    # ---- an epoch
+
+    def enter(self, epoch: int, layout: Layout, arrival: Arrival, state: ShardState) -> GradientSums:
+        """An epoch begins, whose groups are there; returns what gradients are summed in."""
+        runtime = self._runtime = EpochRuntime(
+            self._config,
+            self._dataset,
+            layout,
+            self._rank,
+            state,
+            self.groups,
+            self._clock,
+            arrival.sums,
+            arrival.salvaged,
+        )
+        self._vote = StepVote(self._config, layout, self._rank, self.groups, self._clock)
+        self._clock.take_compute()
+        self._clock.take_waiting()
+        self._traffic.attach(layout, self.groups)
+        self._lines.enter(epoch, self.groups.values())
+        self._link_probes.enter(epoch, self.groups)
+        return runtime.sums
+
+    def leave(self) -> None:
+        """Give the groups up, pending operations and all; returns at once."""
+        groups, self.groups = self.groups, {}
+        self._lines.leave()
+        self._link_probes.leave()
+        self.builder.abandon(groups)
+
+    # ---- an iteration
+
+    def compute(self, iteration: int, epoch: int) -> None:
+        """All of an iteration up to the reduced gradients.
+
+        Raises:
+            Interrupted: The rank should park; the sums tell what was done.
+            PeerLost: A peer is gone; likewise.
+        """
+        runtime, vote = self._runtime, self._vote
+        assert runtime is not None, "a training rank has a runtime"
+        assert vote is not None, "a training rank has a vote"
+        self._progress.begin_iteration(iteration, epoch)
+        self._link_probes.run()
+        self._clock.begin_iteration()
+        self._loss_part = runtime.run_iteration(iteration)
+        self._norm_part = runtime.sums.squared_norm_part()
+        if self._config.optimizer.max_gradient_norm is not None:
+            # Before the vote: whoever voted can step alone after a failure, so it must know the scale.
+            self._gradient_scale = clip_scale(self._config.optimizer, vote.gradient_norm(self._norm_part))
+
+    def wait_before_vote(self, others: tuple[int, ...], wait: Callable[[], Any]) -> None:
+        """Run what waits for others before a vote, as a part of it."""
+        self._clock.wait(WaitKind.VOTE, others, wait)
+
+    def vote(self, committed_epoch: int) -> Outcome:
+        """Say that this rank holds the reduced gradients; see :meth:`StepVote.hold`."""
+        assert self._vote is not None, "a training rank has a vote"
+        return self._vote.hold(committed_epoch, self._loss_part, self._norm_part, self._link_probes.arm())
+
+    def step(self) -> None:
+        """Apply the reduced gradients."""
+        assert self._runtime is not None, "a rank that voted has a runtime"
+        self._runtime.step(self._gradient_scale)
+
+    def go_on(self, outcome: Outcome) -> None:
+        """The epoch goes on after a vote."""
+        self._link_probes.heard(outcome.armed)
+
+    def emit(
+        self, iteration: int, epoch: int, outcome: Outcome | None, *, after_reshape: bool, checkpoint: bool
+    ) -> None:
+        """Tell of a step that was just applied; ``outcome`` is None where its vote was not heard."""
+        assert self._runtime is not None, "a rank that stepped has a runtime"
+        measured = iteration_measured(
+            self._runtime,
+            self._clock,
+            self._traffic,
+            iteration=iteration,
+            epoch=epoch,
+            loss=None if outcome is None else outcome.loss,
+            gradient_norm=None if outcome is None else outcome.gradient_norm,
+            after_reshape=after_reshape,
+            checkpoint=checkpoint,
+        )
+        self._emitter.emit_later(measured)
+
+    # ---- the end
+
+    def finish(self, epoch: int, layout: Layout, steps_applied: int) -> None:
+        """Wait until the last step is applied everywhere: who left before would be a lost rank to its peers.
+
+        Raises:
+            Interrupted: The rank should park.
+            PeerLost: Somebody did not come.
+        """
+        self._progress.enter("finishing")
+        try:
+            self.rendezvous.meet(
+                f"epoch/{epoch}/finished",
+                self._rank,
+                layout.ranks,
+                steps_applied,
+                # Who has left already cannot tell a new store that it was here.
+                waiter=Waiter(lambda: self._mailbox.interrupted() or self.is_job_finished()),
+                timeout_seconds=_FAREWELL_SECONDS,
+                widest=self._config.vote_width,
+            )
+        except Interrupted:
+            if not self._job_finished:
+                raise
+        self.rendezvous.announce(JOB_FINISHED, steps_applied)
+
+    def is_job_finished(self) -> bool:
+        """Whether somebody was in a complete farewell; once heard, it stays so."""
+        self._job_finished = self._job_finished or self.rendezvous.heard(JOB_FINISHED)
+        return self._job_finished
