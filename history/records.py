@@ -148,18 +148,10 @@ class IncidentEventRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IncidentState:
+class IncidentState(IncidentRecord):
     """An incident as it stands."""
 
-    incident_id: str
-    job_id: str
-    verdict_id: str
-    kind: str
-    culprits: tuple[CulpritRecord, ...]
-    first_iteration: int
-    throughput: float
     lost_seconds: float
-    opened_at: datetime
     resolved_at: datetime | None
     plan_ids: tuple[str, ...]
     notes: tuple[str, ...] = ()
@@ -209,20 +201,18 @@ class PlanRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlanEventRecord:
-    """A plan entered a state.
+class _PlanState:
+    """How a plan stands.
 
     Attributes:
-        plan_id: The plan.
         state: The state; each at most once per plan.
-        at: When.
+        at: When it entered it.
         first_iteration: With APPLIED: first iteration that ran under it.
         measured_seconds: With MEASURED: seconds per iteration, for the work that the plan was predicted for.
         decision: With COMMITTED: all that is needed to send the same Commit again after a restart.
         detail: One line for a person.
     """
 
-    plan_id: str
     state: PlanState
     at: datetime
     first_iteration: int | None = None
@@ -232,16 +222,17 @@ class PlanEventRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlanStatus:
+class PlanEventRecord(_PlanState):
+    """A plan entered a state."""
+
+    plan_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanStatus(_PlanState):
     """A plan as it stands: as proposed, its newest state, and what its events brought."""
 
     plan: PlanRecord
-    state: PlanState
-    at: datetime
-    first_iteration: int | None = None
-    measured_seconds: float | None = None
-    decision: Mapping[str, Any] | None = None
-    detail: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
