@@ -5,7 +5,6 @@ takes as long as its slowest rank. Whoever is owed the word that a plan is off g
 """
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -16,7 +15,6 @@ import structlog
 from evenkeel.history.vocabulary import PlanMode
 from evenkeel.layouts.rank_state import RankState
 from evenkeel.services.common.backoff import Backoff
-from evenkeel.services.scheduler.dispatch.agreement import NoAgreementError
 from evenkeel.services.scheduler.dispatch.board import StateBoard
 from evenkeel.services.scheduler.dispatch.plan_run import Ask, PlanRun, Stage, Verb
 from evenkeel.services.scheduler.dispatch.protocol import Decision, RankAwayError, RankCalls, RankRefusedError
@@ -98,28 +96,6 @@ class Flight:
             RankRefusedError: A rank refuses the plan, or could not carry it out.
         """
         return await self._landed(PlanRun(self.question, decision), None)
-
-    async def until_possible(self, still_wanted: Callable[[], bool]) -> bool:
-        """Wait until the ranks' states would allow a plan that was refused because nobody has some slice.
-
-        Args:
-            still_wanted: Looked at now and then; False ends the wait.
-
-        Returns:
-            Whether they do; False when the wait ended first.
-        """
-        backoff = Backoff(first_seconds=0.5, longest_seconds=5.0)
-        while still_wanted():
-            answers = await asyncio.gather(
-                *(calls.status(self.times.commit) for calls in self.calls.values()), return_exceptions=True
-            )
-            states = {answer.rank: answer for answer in answers if isinstance(answer, RankState)}
-            if set(self.question.reshape.to_layout.ranks) <= states.keys():
-                with contextlib.suppress(NoAgreementError):
-                    self.question.decide(states)
-                    return True
-            await asyncio.sleep(backoff.next_seconds())
-        return False
 
     async def _landed(self, run: PlanRun, decided: Decided | None) -> int:
         async with _Desk(self, run) as desk:

@@ -10,7 +10,6 @@ from evenkeel.planning.solution import NoPlanError, Solution
 from evenkeel.services.scheduler.dispatch.agreement import NoAgreementError
 from evenkeel.services.scheduler.dispatch.protocol import Decision, RankAwayError, RankRefusedError
 from evenkeel.services.scheduler.domain.profiles import JobProfile
-from evenkeel.services.scheduler.domain.stuck import Stuck
 from evenkeel.services.scheduler.domain.suspicion import Suspicion
 from evenkeel.services.scheduler.jobs.job import Process, TimerKey
 
@@ -134,13 +133,6 @@ class Failed:
 
 
 @dataclass(frozen=True, slots=True)
-class Possible:
-    """What nobody held has turned up."""
-
-    stuck: Stuck
-
-
-@dataclass(frozen=True, slots=True)
 class Finish:
     """The job has ended; ``failure`` says why it failed, empty when it did not."""
 
@@ -163,7 +155,6 @@ Event = (
     | Agreed
     | Applied
     | Failed
-    | Possible
     | Finish
 )
 """Anything that can happen."""

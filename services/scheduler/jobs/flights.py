@@ -1,16 +1,30 @@
 """A job's plan on its way to the ranks: it takes off, is decided, applied or taken back, and each is told once."""
 
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 
 from evenkeel.history.records import PlanEventRecord, PlanRecord
 from evenkeel.history.vocabulary import PlanMode, PlanState
-from evenkeel.services.scheduler.dispatch.agreement import NoAgreementError, NothingLeftError, RecoveryNeededError
+from evenkeel.layouts.rank_state import RankState
+from evenkeel.services.scheduler.dispatch.agreement import (
+    NoAgreementError,
+    NothingLeftError,
+    RecoveryNeededError,
+    recovery_decision,
+)
 from evenkeel.services.scheduler.dispatch.protocol import CannotReshapeError, Decision, StaleBallotError
-from evenkeel.services.scheduler.domain.job_state import PlanInFlight
+from evenkeel.services.scheduler.domain.job_state import JobKnowledge, PlanInFlight
 from evenkeel.services.scheduler.domain.stuck import Stuck, StuckReason
 from evenkeel.services.scheduler.domain.transitions import on_applied
-from evenkeel.services.scheduler.jobs.steps import AwaitPossible, Draft
+from evenkeel.services.scheduler.jobs.events import Silence
+from evenkeel.services.scheduler.jobs.job import Process, Timer
+from evenkeel.services.scheduler.jobs.steps import Ask, Draft
 from evenkeel.services.scheduler.plans.records import decision_to_document, note_of
+
+_STATUS_SECONDS = 1.0
+_SHORTEST_LOOK_SECONDS = 0.5
+_LONGEST_LOOK_SECONDS = 5.0
 
 
 def take_off(draft: Draft, plan: PlanRecord) -> None:
@@ -79,7 +93,36 @@ def failed(draft: Draft, flight: PlanInFlight, error: Exception) -> None:
     if flight.decision is None and plan.incident_id and stuck:
         draft.save.append(note_of(plan, str(error), at=at))
     if stuck and isinstance(error, NothingLeftError):
-        draft.then.append(AwaitPossible(stuck))
+        draft.job = replace(draft.job, awaited=plan)
+        look_for_what_is_missing(draft)
+
+
+def look_for_what_is_missing(draft: Draft) -> None:
+    """Some slice is nowhere: parked ranks wait, and so does the job, until a copy or a checkpoint turns up."""
+    if _misses_something(draft.known):
+        draft.then.append(Ask(Timer.POSSIBLE, _STATUS_SECONDS))
+
+
+def is_possible(draft: Draft, answers: Mapping[Process, RankState | Silence]) -> bool:
+    """Whether the ranks' states would allow the plan that failed; they are looked at again later where they do not."""
+    known, plan = draft.known, draft.job.awaited
+    if plan is None or not _misses_something(known):
+        return False
+    assert known.stuck is not None, "it misses something"
+    counts = {(info.rank, info.incarnation) for info in known.ranks.values() if info.alive}
+    states = {process[0]: one for process, one in answers.items() if isinstance(one, RankState) and process in counts}
+    if states.keys() >= set(plan.layout.ranks):
+        with suppress(NoAgreementError):
+            recovery_decision(states, layouts=known.layouts, to_layout=plan.layout, model=known.model)
+            draft.known = replace(known, stuck=None, changed=True)
+            return True
+    waited_seconds = (draft.moment.at - known.stuck.since).total_seconds()
+    draft.set_timer(Timer.POSSIBLE, min(max(_SHORTEST_LOOK_SECONDS, waited_seconds), _LONGEST_LOOK_SECONDS))
+    return False
+
+
+def _misses_something(known: JobKnowledge) -> bool:
+    return known.flight is None and known.stuck is not None and known.stuck.reason is StuckReason.NOTHING_HELD
 
 
 def get_stuck(draft: Draft, reason: StuckReason, detail: str) -> None:

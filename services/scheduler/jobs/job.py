@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from evenkeel.history.records import PlanRecord
 from evenkeel.history.vocabulary import JobState
 from evenkeel.services.scheduler.domain.job_state import JobKnowledge, PlanNeed, RankInfo
 
@@ -16,6 +17,9 @@ class Timer(StrEnum):
 
     AGAIN = "again"
     """A plan failed: look at what the state asks for."""
+
+    POSSIBLE = "possible"
+    """A plan failed because some slice is nowhere: look whether that has turned up."""
 
     REGISTRATIONS = "registrations"
     PROFILE = "profile"
@@ -63,6 +67,7 @@ class Job:
         has_waited: For ranks that have not registered.
         goes_without_profile: It was waited for long enough.
         advised: Id of the advice that was given last.
+        awaited: The plan that failed last because some slice is nowhere.
     """
 
     known: JobKnowledge
@@ -80,6 +85,7 @@ class Job:
     has_waited: bool = False
     goes_without_profile: bool = False
     advised: str = ""
+    awaited: PlanRecord | None = None
 
 
 def counted(known: JobKnowledge) -> dict[Process, RankInfo]:

@@ -172,6 +172,9 @@ def _answered(draft: Draft, event: events.Answered) -> None:
             draft.job = replace(draft.job, must_recover=True)
             planning.react(draft)
         draft.set_timer(Timer.STANDSTILL, draft.moment.rules.standstill_seconds)
+    elif event.why is Timer.POSSIBLE:
+        if flights.is_possible(draft, event.answers):
+            planning.react(draft)
     elif event.why is Timer.ENDED:
         if evidence.nobody_there(draft, event.answers):
             draft.then.append(EndJob())
@@ -188,6 +191,8 @@ def _timer_fired(draft: Draft, event: events.TimerFired) -> None:
     if event.key is Timer.START:
         deadline_seconds = draft.moment.rules.start_deadline_seconds
         draft.known = not_started(draft.known, draft.moment.at, deadline_seconds=deadline_seconds)
+    elif event.key is Timer.POSSIBLE:
+        flights.look_for_what_is_missing(draft)
     elif isinstance(event.key, Timer) and event.key not in (Timer.STANDSTILL, Timer.ENDED):
         planning.waited(draft, event.key)
     else:

@@ -12,7 +12,7 @@ from evenkeel.services.scheduler.domain.job_state import JobKnowledge, PlanNeed
 from evenkeel.services.scheduler.domain.replacements import promoted
 from evenkeel.services.scheduler.domain.stuck import StuckReason
 from evenkeel.services.scheduler.jobs import flights
-from evenkeel.services.scheduler.jobs.events import Agreed, Applied, Event, Failed, Possible, Solved
+from evenkeel.services.scheduler.jobs.events import Agreed, Applied, Event, Failed, Solved
 from evenkeel.services.scheduler.jobs.job import Question, Timer
 from evenkeel.services.scheduler.jobs.steps import Draft, Solve, Weighed
 from evenkeel.services.scheduler.plans.decision import Choice, weigh
@@ -43,10 +43,6 @@ def on_run(draft: Draft, event: Event) -> None:
     flight = draft.known.flight
     if isinstance(event, Solved):
         _solved(draft, event)
-    elif isinstance(event, Possible):
-        if draft.known.stuck == event.stuck and flight is None:
-            draft.known = replace(draft.known, stuck=None, changed=True)
-            react(draft)
     elif isinstance(event, Agreed | Applied | Failed) and flight and flight.record.plan_id == event.plan_id:
         if isinstance(event, Agreed):
             flights.agreed(draft, flight, event.decision)

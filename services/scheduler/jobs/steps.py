@@ -21,7 +21,6 @@ from evenkeel.history.records import (
 from evenkeel.history.vocabulary import PlanState
 from evenkeel.layouts.rank_state import RankState
 from evenkeel.services.scheduler.domain.job_state import JobKnowledge, RankInfo
-from evenkeel.services.scheduler.domain.stuck import Stuck
 from evenkeel.services.scheduler.domain.suspicion import Suspicion
 from evenkeel.services.scheduler.jobs.job import Job, Process, TimerKey
 from evenkeel.services.scheduler.jobs.rules import Rules
@@ -118,18 +117,11 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True)
-class AwaitPossible:
-    """Say when the ranks' states allow the plan that has just failed, for as long as this is why the job is stuck."""
-
-    stuck: Stuck
-
-
-@dataclass(frozen=True, slots=True)
 class EndJob:
     """Finish the job, as if the fleet API had been told to."""
 
 
-Effect = SetTimer | Ask | Evict | Report | Probe | Tell | Weighed | Note | AwaitPossible | EndJob
+Effect = SetTimer | Ask | Evict | Report | Probe | Tell | Weighed | Note | EndJob
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

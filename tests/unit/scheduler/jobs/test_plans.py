@@ -1,5 +1,7 @@
 """A job's plans on the machine: asked for, superseded, decided, told once."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -8,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from evenkeel.history.errors import FinishedJobError, UnknownRankError
 from evenkeel.history.records import IncidentRecord, JobStateRecord, PlanRecord, VerdictRecord
 from evenkeel.history.vocabulary import JobState, PlanMode, PlanState, VerdictKind
-from evenkeel.layouts.rank_state import Ballot
+from evenkeel.layouts.rank_state import Ballot, RankPhase
 from evenkeel.planning.costs.price import TransitionCosts
 from evenkeel.planning.search.solver import solve_at_once
 from evenkeel.planning.solution import NoPlanError
@@ -17,7 +19,7 @@ from evenkeel.services.scheduler.dispatch.protocol import CannotReshapeError, Ra
 from evenkeel.services.scheduler.domain.stuck import StuckReason
 from evenkeel.services.scheduler.jobs import events, steps
 from evenkeel.services.scheduler.jobs.job import Timer
-from tests.unit.scheduler.jobs.play import HOME, Play, registration
+from tests.unit.scheduler.jobs.play import HOME, Play, registration, state_of
 
 _TERMINAL = {PlanState.ABORTED, PlanState.APPLIED}
 
@@ -175,8 +177,15 @@ def test_a_slice_that_nobody_holds_is_waited_for() -> None:
     stuck = play.known.stuck
     assert stuck is not None
     assert (stuck.reason, play.job.said) == (StuckReason.NOTHING_HELD, JobState.STUCK)
-    assert steps.AwaitPossible(stuck) in play.step.then
-    assert len(play.on(events.Possible(stuck)).meanwhile) == 1
+    asks, left = steps.Ask(Timer.POSSIBLE, 1.0), [rank for rank in HOME.ranks if rank != 3]
+    assert asks in play.step.then
+    parked = {(rank, 0): state_of(rank, RankPhase.PARKED) for rank in left}
+    play.on(events.Answered(Timer.POSSIBLE, parked))
+    assert (play.step.meanwhile, play.timers_set()) == ((), [Timer.POSSIBLE])
+    assert asks in play.fire(Timer.POSSIBLE).then
+    seen = {process: replace(state, checkpoint_steps=(4,)) for process, state in parked.items()}
+    assert len(play.on(events.Answered(Timer.POSSIBLE, seen)).meanwhile) == 1
+    assert play.known.stuck is None
 
 
 def test_a_layout_that_is_kept_is_weighed_again_and_ever_later() -> None:
