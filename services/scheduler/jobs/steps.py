@@ -125,27 +125,6 @@ Effect = SetTimer | Ask | Evict | Report | Probe | Tell | Weighed | Note | EndJo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """What an event leads to.
-
-    Clients of ranks, the plan on its way and what watchers see of the job follow its state without an effect.
-
-    Attributes:
-        job: The new state.
-        save: What goes into the history, in one transaction, in this order; the new state goes with it.
-        keep: Whether the new state is saved also where the history learns nothing.
-        meanwhile: Done while that is written.
-        then: Done once it is durable.
-    """
-
-    job: Job
-    save: tuple[JobChange, ...] = ()
-    keep: bool = False
-    meanwhile: tuple[Solve, ...] = ()
-    then: tuple[Effect, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:
     """What else a step depends on.
 
@@ -161,8 +140,19 @@ class Moment:
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Draft:
-    """A step in the making; never outlives the call that makes it."""
+class Step:
+    """What an event leads to; in the making until the machine returns it.
+
+    Clients of ranks, the plan on its way and what watchers see of the job follow its state without an effect.
+
+    Attributes:
+        job: The new state.
+        moment: What else it depends on.
+        save: What goes into the history, in one transaction, in this order; the new state goes with it.
+        keep: Whether the new state is saved also where the history learns nothing.
+        meanwhile: Done while that is written.
+        then: Done once it is durable.
+    """
 
     job: Job
     moment: Moment
@@ -200,11 +190,6 @@ class Draft:
         event = PlanEventRecord(plan_id=record.plan_id, state=state, at=self.moment.at, **more)
         self.save.append(event)
         self._tell(record, event)
-
-    def step(self) -> Step:
-        """The step."""
-        meanwhile, then = tuple(self.meanwhile), tuple(self.then)
-        return Step(job=self.job, save=tuple(self.save), keep=self.keep, meanwhile=meanwhile, then=then)
 
     def _tell(self, record: PlanRecord, event: PlanEventRecord) -> None:
         said = {each.name: getattr(event, each.name) for each in fields(event) if each.name != "plan_id"}
