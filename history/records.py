@@ -68,6 +68,11 @@ class RankExitRecord:
     lost_peer: bool = False
 
     @property
+    def process(self) -> tuple[int, int]:
+        """Rank and incarnation."""
+        return self.rank, self.incarnation
+
+    @property
     def is_program_error(self) -> bool:
         """Whether the program is at fault, and no device, node or peer."""
         return bool(self.last_line) and not self.lost_peer
@@ -81,6 +86,11 @@ class CulpritRecord:
     incarnation: int
     node: str
     device: str
+
+    @property
+    def process(self) -> tuple[int, int]:
+        """Rank and incarnation."""
+        return self.rank, self.incarnation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,8 @@ from evenkeel.services.scheduler.dispatch.agreement import (
     recovery_decision,
 )
 from evenkeel.services.scheduler.dispatch.protocol import CannotReshapeError, Decision, StaleBallotError
-from evenkeel.services.scheduler.domain.job_state import JobKnowledge, PlanInFlight
+from evenkeel.services.scheduler.domain.job_state import JobKnowledge
+from evenkeel.services.scheduler.domain.parts import PlanInFlight
 from evenkeel.services.scheduler.domain.stuck import Stuck, StuckReason
 from evenkeel.services.scheduler.domain.transitions import on_applied
 from evenkeel.services.scheduler.jobs.events import Silence
@@ -32,7 +33,7 @@ def take_off(step: Step, plan: PlanRecord) -> None:
     known = step.known
     concerned = {*known.layout.ranks, *plan.layout.ranks}
     counted = [one for one in known.ranks.values() if one.alive and one.address and one.rank in concerned]
-    participants = frozenset((one.rank, one.incarnation) for one in counted)
+    participants = frozenset(one.process for one in counted)
     flight = PlanInFlight(record=plan, participants=participants)
     known = replace(known, flight=flight, top_epoch=max(known.top_epoch, plan.epoch), stuck=None)
     step.job = replace(step.job, known=known, must_recover=False, question=None)
@@ -109,7 +110,7 @@ def is_possible(step: Step, answers: Mapping[Process, RankState | Silence]) -> b
     if plan is None or not _misses_something(known):
         return False
     assert known.stuck is not None, "it misses something"
-    counts = {(info.rank, info.incarnation) for info in known.ranks.values() if info.alive}
+    counts = {info.process for info in known.ranks.values() if info.alive}
     states = {process[0]: one for process, one in answers.items() if isinstance(one, RankState) and process in counts}
     if states.keys() >= set(plan.layout.ranks):
         with suppress(NoAgreementError):

@@ -6,7 +6,8 @@ from enum import StrEnum
 
 from evenkeel.history.records import PlanRecord
 from evenkeel.history.vocabulary import JobState
-from evenkeel.services.scheduler.domain.job_state import JobKnowledge, PlanNeed, RankInfo
+from evenkeel.services.scheduler.domain.job_state import JobKnowledge, PlanNeed
+from evenkeel.services.scheduler.domain.parts import RankInfo
 
 Process = tuple[int, int]
 """A process of a rank: (rank, incarnation)."""
@@ -91,4 +92,4 @@ class Job:
 def counted(known: JobKnowledge) -> dict[Process, RankInfo]:
     """Processes that live, as far as is known, or wait to take their ranks over."""
     infos = (*known.ranks.values(), *(newcomer.info for newcomer in known.newcomers.values()))
-    return {(info.rank, info.incarnation): info for info in infos if info.alive}
+    return {info.process: info for info in infos if info.alive}

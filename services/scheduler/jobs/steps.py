@@ -20,7 +20,8 @@ from evenkeel.history.records import (
 )
 from evenkeel.history.vocabulary import PlanState
 from evenkeel.layouts.rank_state import RankState
-from evenkeel.services.scheduler.domain.job_state import JobKnowledge, RankInfo
+from evenkeel.services.scheduler.domain.job_state import JobKnowledge
+from evenkeel.services.scheduler.domain.parts import RankInfo
 from evenkeel.services.scheduler.domain.suspicion import Suspicion
 from evenkeel.services.scheduler.jobs.job import Job, Process, TimerKey
 from evenkeel.services.scheduler.jobs.rules import Rules

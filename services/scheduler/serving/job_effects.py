@@ -20,7 +20,8 @@ from evenkeel.services.scheduler.dispatch.protocol import (
 )
 from evenkeel.services.scheduler.dispatch.question import question_of
 from evenkeel.services.scheduler.dispatch.two_phase import Flight
-from evenkeel.services.scheduler.domain.job_state import JobKnowledge, PlanInFlight
+from evenkeel.services.scheduler.domain.job_state import JobKnowledge
+from evenkeel.services.scheduler.domain.parts import PlanInFlight
 from evenkeel.services.scheduler.domain.replacements import hanging
 from evenkeel.services.scheduler.domain.suspicion import Suspicion
 from evenkeel.services.scheduler.jobs import events, steps
@@ -125,7 +126,7 @@ class JobEffects:
             self._flying = plan.record.plan_id, self._spawn(self._fly(plan, flight))
 
     def _probe(self, known: JobKnowledge, suspicion: Suspicion) -> None:
-        infos = [info for info in known.ranks.values() if (info.rank, info.incarnation) in suspicion.processes]
+        infos = [info for info in known.ranks.values() if info.process in suspicion.processes]
         calls = self._processes.calls(info for info in infos if info.alive)
 
         async def answer() -> None:
@@ -136,7 +137,7 @@ class JobEffects:
     def _hangs(self, rank: int, incarnation: int) -> bool:
         """Whether a process holds its rank's place, as far as is known now, and hangs."""
         accused = [] if self._known is None else hanging(self._known)
-        return (rank, incarnation) in {(one.rank, one.incarnation) for one in accused}
+        return (rank, incarnation) in {one.process for one in accused}
 
     async def _fire(self, key: TimerKey, seconds: float) -> None:
         await asyncio.sleep(seconds)

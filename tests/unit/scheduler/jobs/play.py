@@ -11,7 +11,8 @@ from evenkeel.planning.costs.price import TransitionCosts
 from evenkeel.planning.search.solver import solve
 from evenkeel.planning.solution import NoPlanError
 from evenkeel.services.scheduler.dispatch.protocol import Decision
-from evenkeel.services.scheduler.domain.job_state import JobKnowledge, PlanInFlight
+from evenkeel.services.scheduler.domain.job_state import JobKnowledge
+from evenkeel.services.scheduler.domain.parts import PlanInFlight
 from evenkeel.services.scheduler.domain.profiles import JobProfile
 from evenkeel.services.scheduler.jobs import events, steps
 from evenkeel.services.scheduler.jobs.job import TimerKey
