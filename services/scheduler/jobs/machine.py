@@ -11,11 +11,13 @@ from functools import reduce
 from evenkeel.history.errors import FinishedJobError, UnknownRankError
 from evenkeel.history.records import JobRecord, JobStateRecord, RankExitRecord, RankRecord, VerdictRecord
 from evenkeel.history.vocabulary import JobState, PlanState
+from evenkeel.layouts.rank_state import RankState
 from evenkeel.services.scheduler.domain.exits import not_started, on_exits
 from evenkeel.services.scheduler.domain.job_state import JobKnowledge, PlanNeed, new_job
 from evenkeel.services.scheduler.domain.losses import due_accounts, with_standstill
-from evenkeel.services.scheduler.domain.profiles import JobProfile, Measured, on_profile
+from evenkeel.services.scheduler.domain.profiles import JobEnded, JobProfile, Measured, on_profile
 from evenkeel.services.scheduler.domain.replacements import hanging, in_their_places, on_rank_registered
+from evenkeel.services.scheduler.domain.suspicion import Suspicion
 from evenkeel.services.scheduler.domain.transitions import on_verdict
 from evenkeel.services.scheduler.jobs import events, evidence, flights, planning
 from evenkeel.services.scheduler.jobs.job import Job, Timer, counted
@@ -61,16 +63,16 @@ def _take(step: Step, event: events.Event) -> None:
             _exit(step, event.exits)
         case events.VerdictsTaken():
             take_verdicts(step, event.verdicts)
-        case events.ProfileTaken():
-            _profile(step, event.profile)
-        case events.AllEnded():
+        case JobProfile():
+            _profile(step, event)
+        case JobEnded():
             evidence.all_ended(step)
-        case events.Suspected():
+        case Suspicion():
             # One from before an outage is not worth a probe.
-            if step.moment.at.timestamp() - event.suspicion.at_unix_seconds < _STALE_SUSPICION_SECONDS:
-                step.then.append(Probe(event.suspicion))
-        case events.RankSaid():
-            evidence.rank_said(step, event.state)
+            if step.moment.at.timestamp() - event.at_unix_seconds < _STALE_SUSPICION_SECONDS:
+                step.then.append(Probe(event))
+        case RankState():
+            evidence.rank_said(step, event)
         case events.StreamBroken():
             evidence.stream_broken(step, event)
         case events.Answered():

@@ -19,6 +19,8 @@ from evenkeel.history.records import JobRecord, StoredJob
 from evenkeel.history.vocabulary import JobState
 from evenkeel.services.common.backoff import Backoff
 from evenkeel.services.scheduler.adapters.store.job_document import restored_job
+from evenkeel.services.scheduler.domain.profiles import JobEnded, JobProfile
+from evenkeel.services.scheduler.domain.suspicion import Suspicion
 from evenkeel.services.scheduler.jobs import events
 from evenkeel.services.scheduler.jobs.job import Job
 from evenkeel.services.scheduler.jobs.machine import registered_job
@@ -38,9 +40,9 @@ QUIET_SECONDS = 2 * LONGEST_SECONDS
 _WHERE: dict[type, str] = {
     events.Began: "begin",
     events.VerdictsTaken: "verdict",
-    events.ProfileTaken: "profile",
-    events.AllEnded: "end",
-    events.Suspected: "suspicion",
+    JobProfile: "profile",
+    JobEnded: "end",
+    Suspicion: "suspicion",
     events.RanksRegistered: "registration",
     events.ExitsReported: "registration",
     events.Finish: "finish",

@@ -41,7 +41,7 @@ class Play:
             profile = JobProfile(
                 job_id="job", iteration=5, epoch=0, workload=WORKLOAD, iteration_seconds=1.7, throughputs={}
             )
-            self.on(events.ProfileTaken(profile))
+            self.on(profile)
 
     @property
     def known(self) -> JobKnowledge:
@@ -109,7 +109,7 @@ class Play:
         for rank in ranks:
             state = state_of(rank, RankPhase.PARKED, self.known.epoch)
             self.states[rank] = state
-            self.on(events.RankSaid(state))
+            self.on(state)
 
     def timers_set(self) -> list[TimerKey]:
         return [one.key for one in self.step.then if isinstance(one, steps.SetTimer)]

@@ -9,6 +9,7 @@ from evenkeel.contracts.verdict_ids import verdict_id
 from evenkeel.history.records import VerdictRecord
 from evenkeel.history.vocabulary import JobState, PlanMode, VerdictKind
 from evenkeel.layouts.rank_state import RankPhase, RankState
+from evenkeel.services.scheduler.domain.profiles import JobEnded
 from evenkeel.services.scheduler.domain.stuck import StuckReason
 from evenkeel.services.scheduler.jobs import events, steps
 from evenkeel.services.scheduler.jobs.events import Silence
@@ -119,7 +120,7 @@ def test_ranks_that_are_recovered_already_or_moved_on_need_no_second_recovery() 
 )
 def test_a_job_is_over_when_the_detector_says_so_and_nobody_answers(answer: Silence | RankState, ends: bool) -> None:
     play = Play()
-    play.on(events.AllEnded())
+    play.on(JobEnded(job_id="job"))
     assert play.fire(Timer.ENDED).then == [steps.Ask(Timer.ENDED, 2.0)]
     step = play.on(events.Answered(Timer.ENDED, {**dict.fromkeys(all_training(), Silence.AWAY), _SUSPECT: answer}))
     assert (steps.EndJob() in step.then) is ends
@@ -128,7 +129,7 @@ def test_a_job_is_over_when_the_detector_says_so_and_nobody_answers(answer: Sile
 
 def test_a_job_of_which_somebody_is_gone_is_not_over() -> None:
     play = Play()
-    play.on(events.AllEnded())
+    play.on(JobEnded(job_id="job"))
     play.say(VerdictKind.FAIL_STOP, 3)
     assert play.fire(Timer.ENDED).then == []
 
@@ -137,7 +138,7 @@ def test_processes_of_a_loop_that_cannot_be_reshaped_say_themselves_that_they_ar
     play = Play(can_reshape=False)
     for rank in HOME.ranks:
         assert Timer.ENDED not in play.job.timers
-        play.on(events.RankSaid(state_of(rank, RankPhase.FINISHED)))
+        play.on(state_of(rank, RankPhase.FINISHED))
     assert play.fire(Timer.ENDED).then == [steps.EndJob()]
 
 
