@@ -9,7 +9,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from evenkeel.history.documents import layout_from_document, model_from_document
 from evenkeel.history.reads._rows import by_job, record_of
 from evenkeel.history.reads.plans import plans_by_id
-from evenkeel.history.records import JobRecord, PlanStatus, StoredJob, WorkingStateRecord
+from evenkeel.history.records import JobRecord, PlanStatus, StoredJob
+from evenkeel.history.stream_records import WorkingStateRecord
 
 _JOBS = text("""
 SELECT j.job_id, j.tenant, j.name, j.model, j.registered_at, k.job_token, s.version, s.save_id, s.document, s.plan_ids,

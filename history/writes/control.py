@@ -12,7 +12,7 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from evenkeel.history.errors import DeposedError
-from evenkeel.history.records import LeaseRecord
+from evenkeel.history.stream_records import LeaseRecord
 from evenkeel.history.tables.control import IntakeOffsetRow, LeaseRow
 
 _EXPIRES_AT = "clock_timestamp() + make_interval(secs => :seconds)"

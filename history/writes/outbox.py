@@ -7,7 +7,7 @@ them, and commits once Kafka has acknowledged: a crash in between sends them aga
 from sqlalchemy import delete, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from evenkeel.history.records import OutboxRecord
+from evenkeel.history.stream_records import OutboxRecord
 from evenkeel.history.tables.streams import OutboxRow as Row
 from evenkeel.history.writes._rows import add_row
 

@@ -7,7 +7,7 @@ from sqlalchemy import delete, func, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from evenkeel.history.records import SnapshotRecord
+from evenkeel.history.stream_records import SnapshotRecord
 from evenkeel.history.tables.streams import DetectorSnapshotRow as Row
 
 

@@ -16,8 +16,8 @@ from evenkeel.history.records import (
     RankExitRecord,
     RankRecord,
     VerdictRecord,
-    WorkingStateRecord,
 )
+from evenkeel.history.stream_records import WorkingStateRecord
 from evenkeel.history.vocabulary import PlanState
 from evenkeel.layouts.rank_state import RankState
 from evenkeel.services.scheduler.domain.job_state import JobKnowledge

@@ -12,7 +12,8 @@ from typing import Any, get_type_hints
 
 from pydantic import TypeAdapter
 
-from evenkeel.history.records import PlanStatus, RankExitRecord, StoredJob, WorkingStateRecord
+from evenkeel.history.records import PlanStatus, RankExitRecord, StoredJob
+from evenkeel.history.stream_records import WorkingStateRecord
 from evenkeel.layouts.layout import Layout
 from evenkeel.planning.costs.cost_model import Workload
 from evenkeel.services.scheduler.domain.job_state import JobKnowledge

@@ -19,7 +19,6 @@ from evenkeel.history.records import (
     IncidentRecord,
     JobRecord,
     JobStateRecord,
-    OutboxRecord,
     PlanEventRecord,
     PlanRecord,
     PlanStatus,
@@ -27,8 +26,8 @@ from evenkeel.history.records import (
     RankRecord,
     StoredJob,
     VerdictRecord,
-    WorkingStateRecord,
 )
+from evenkeel.history.stream_records import OutboxRecord, WorkingStateRecord
 from evenkeel.history.vocabulary import PlanState
 from evenkeel.services.common.backoff import Reachability, persist
 from evenkeel.services.common.kafka.records import Partition
