@@ -38,9 +38,20 @@ class DecisionRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """The choice, and why in one sentence."""
+    """The choice with its numbers.
+
+    Attributes:
+        choice: Apply or keep.
+        gain_seconds: Training time won over the horizon.
+        cost_seconds: Training time lost to applying it.
+        horizon_seconds: The horizon after hysteresis.
+        reason: One sentence.
+    """
 
     choice: Choice
+    gain_seconds: float
+    cost_seconds: float
+    horizon_seconds: float
     reason: str
 
 
@@ -65,11 +76,11 @@ def decide(
     """
     cost = solution.price.pause_seconds
     horizon = (rule.horizon_seconds if horizon_seconds is None else horizon_seconds) / 2.0 ** min(num_flips, 60)
-    flips = f" (horizon halved {num_flips} times: the device flips)" if num_flips else ""
+    gain, flips = 0.0, f" (horizon halved {num_flips} times: the device flips)" if num_flips else ""
     if forced:
-        choice, reason = Choice.APPLY, "The layout in force cannot go on."
+        choice, gain, reason = Choice.APPLY, horizon, "The layout in force cannot go on."
     elif not solution.changes:
-        choice, reason = Choice.KEEP, "No layout is faster than the one in force."
+        choice, cost, reason = Choice.KEEP, 0.0, "No layout is faster than the one in force."
     else:
         relative = 1.0 - prediction_factor * solution.predicted_seconds / solution.idle_seconds
         relative = max(relative, solution.judged_gain)
@@ -80,7 +91,13 @@ def decide(
         pays = relative >= rule.min_gain and gain > rule.safety * cost
         choice = Choice.APPLY if pays else Choice.KEEP
         reason = f"The plan {'pays' if pays else 'does not pay'}: {why}{flips}."
-    return Decision(choice=choice, reason=reason)
+    return Decision(
+        choice=choice,
+        gain_seconds=gain,
+        cost_seconds=cost,
+        horizon_seconds=horizon,
+        reason=reason,
+    )
 
 
 def weigh(

@@ -1,5 +1,7 @@
 from dataclasses import replace
 
+import pytest
+
 from evenkeel.layouts.layout import uniform_layout
 from evenkeel.planning.costs.cost_model import CostModel
 from evenkeel.planning.costs.measured.calibration import calibrated_correction
@@ -14,7 +16,7 @@ RULE = DecisionRule()
 def test_a_plan_that_saves_much_for_long_is_applied():
     decision = decide(RULE, solve(situation_of(HOME, speeds={3: 0.5})), forced=False)
     assert decision.choice is Choice.APPLY
-    assert decision.reason.startswith("The plan pays: it saves ")
+    assert decision.gain_seconds > decision.cost_seconds
 
 
 def test_a_plan_that_saves_next_to_nothing_is_not():
@@ -70,7 +72,8 @@ def test_the_numbers_and_the_words_of_a_choice():
     price = replace(found.price, pause_seconds=4.0)
     solution = replace(found, price=price, predicted_seconds=0.8, idle_seconds=1.0, judged_gain=0.0)
     decision = decide(RULE, solution, forced=False, num_flips=3, horizon_seconds=800.0, prediction_factor=1.1)
-    assert decision.choice is Choice.APPLY
+    assert (decision.choice, decision.horizon_seconds, decision.cost_seconds) == (Choice.APPLY, 100.0, 4.0)
+    assert decision.gain_seconds == pytest.approx(12.0)
     assert decision.reason == (
         "The plan pays: it saves 12.0 s in 100 s and costs 4.0 s (horizon halved 3 times: the device flips)."
     )
@@ -79,6 +82,7 @@ def test_the_numbers_and_the_words_of_a_choice():
     assert kept.reason == "The plan does not pay: it saves 5.0 s in 100 s and costs 4.0 s."
     barely = decide(DecisionRule(min_gain=0.6), replace(solution, predicted_seconds=0.6), forced=False)
     assert barely.reason == "The plan does not pay: it saves 40.0 % per iteration, less than 60 %."
+    assert barely.horizon_seconds == RULE.horizon_seconds
 
 
 def test_gains_at_the_very_limits():
@@ -91,8 +95,11 @@ def test_gains_at_the_very_limits():
     assert decide(rule, even, forced=False, horizon_seconds=20.5).choice is Choice.APPLY, "the least gain, no less"
 
 
-def test_what_is_forced_or_changes_nothing_is_decided_however_often_devices_flip():
+def test_what_is_forced_or_changes_nothing_has_its_numbers_too():
     dead = decide(RULE, solve(situation_of(HOME, dead=(3,))), forced=True, horizon_seconds=50.0, num_flips=10_000)
+    assert dead.gain_seconds == dead.horizon_seconds == 50.0 / 2.0**60
+    assert dead.cost_seconds > 0.0
     assert dead.reason == "The layout in force cannot go on."
     idle = decide(RULE, solve(situation_of(HOME)), forced=False, horizon_seconds=50.0)
+    assert (idle.gain_seconds, idle.cost_seconds, idle.horizon_seconds) == (0.0, 0.0, 50.0)
     assert idle.reason == "No layout is faster than the one in force."
