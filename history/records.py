@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 
+from evenkeel.history.stream_records import WorkingStateRecord
 from evenkeel.history.vocabulary import IncidentEventKind, JobState, PlanMode, PlanState
 from evenkeel.layouts.layout import Layout
 from evenkeel.layouts.model import ModelSpec
@@ -68,6 +69,11 @@ class RankExitRecord:
     lost_peer: bool = False
 
     @property
+    def process(self) -> tuple[int, int]:
+        """Rank and incarnation."""
+        return self.rank, self.incarnation
+
+    @property
     def is_program_error(self) -> bool:
         """Whether the program is at fault, and no device, node or peer."""
         return bool(self.last_line) and not self.lost_peer
@@ -81,6 +87,11 @@ class CulpritRecord:
     incarnation: int
     node: str
     device: str
+
+    @property
+    def process(self) -> tuple[int, int]:
+        """Rank and incarnation."""
+        return self.rank, self.incarnation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,18 +159,10 @@ class IncidentEventRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IncidentState:
+class IncidentState(IncidentRecord):
     """An incident as it stands."""
 
-    incident_id: str
-    job_id: str
-    verdict_id: str
-    kind: str
-    culprits: tuple[CulpritRecord, ...]
-    first_iteration: int
-    throughput: float
     lost_seconds: float
-    opened_at: datetime
     resolved_at: datetime | None
     plan_ids: tuple[str, ...]
     notes: tuple[str, ...] = ()
@@ -209,20 +212,18 @@ class PlanRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlanEventRecord:
-    """A plan entered a state.
+class _PlanState:
+    """How a plan stands.
 
     Attributes:
-        plan_id: The plan.
         state: The state; each at most once per plan.
-        at: When.
+        at: When it entered it.
         first_iteration: With APPLIED: first iteration that ran under it.
         measured_seconds: With MEASURED: seconds per iteration, for the work that the plan was predicted for.
         decision: With COMMITTED: all that is needed to send the same Commit again after a restart.
         detail: One line for a person.
     """
 
-    plan_id: str
     state: PlanState
     at: datetime
     first_iteration: int | None = None
@@ -232,16 +233,17 @@ class PlanEventRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlanStatus:
+class PlanEventRecord(_PlanState):
+    """A plan entered a state."""
+
+    plan_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanStatus(_PlanState):
     """A plan as it stands: as proposed, its newest state, and what its events brought."""
 
     plan: PlanRecord
-    state: PlanState
-    at: datetime
-    first_iteration: int | None = None
-    measured_seconds: float | None = None
-    decision: Mapping[str, Any] | None = None
-    detail: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -275,27 +277,6 @@ class JobStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkingStateRecord:
-    """How a job stands, for whoever goes on with it; takes the place of what was saved before.
-
-    Attributes:
-        job_id: The job.
-        version: One more than that of what it takes the place of; the first is 1.
-        save_id: Of whoever saves it, this time: the same version by another one is refused.
-        document: All of it but what has rows of its own: seats, layouts, plans, verdicts.
-        plan_ids: Plans that the document is about.
-        seats: The processes of those ranks of which something has changed.
-    """
-
-    job_id: str
-    version: int
-    save_id: str
-    document: Mapping[str, Any]
-    plan_ids: tuple[str, ...] = ()
-    seats: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class StoredJob:
     """One unfinished job with all that the scheduler needs to go on with it.
 
@@ -312,81 +293,3 @@ class StoredJob:
     seen: frozenset[str] = frozenset()
     state: WorkingStateRecord | None = None
     plans: Mapping[str, PlanStatus] = field(default_factory=dict)
-
-
-class RollupRecord(NamedTuple):
-    """One rank over the iterations ``[first_iteration, stop_iteration)``. A tuple: large jobs make thousands a second.
-
-    ``*_seconds`` are means per iteration except ``*_min`` and ``*_max``; ``tokens`` and ``sum_of_squares`` are sums
-    over the window; ``num_iterations`` counts the samples that went in.
-    """
-
-    job_id: str
-    rank: int
-    incarnation: int
-    epoch: int
-    first_iteration: int
-    stop_iteration: int
-    num_iterations: int
-    node: str
-    device: str
-    started_at: datetime
-    wall_seconds: float
-    wall_seconds_min: float
-    wall_seconds_max: float
-    forward_seconds: float
-    backward_seconds: float
-    optimizer_seconds: float
-    data_seconds: float
-    tensor_wait_seconds: float
-    pipeline_wait_seconds: float
-    gradient_wait_seconds: float
-    vote_wait_seconds: float
-    tokens: int
-    sum_of_squares: float
-    loss: float | None
-    peak_memory_bytes: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SnapshotRecord:
-    """State of one job in one consumer.
-
-    Attributes:
-        consumer_group: Who keeps it.
-        topic: Topic it was learned from.
-        partition: Partition of that topic.
-        job_id: The job.
-        next_offset: First offset that the state does not cover: where to read on.
-        format: Name and version of the encoding of ``state``, for example ``detector/1``.
-        state: The state itself; never a pickle.
-    """
-
-    consumer_group: str
-    topic: str
-    partition: int
-    job_id: str
-    next_offset: int
-    format: str
-    state: bytes
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeaseRecord:
-    """Who is in charge: ``term`` grows with each change of hands, ``address`` is where ``holder`` is found."""
-
-    name: str
-    term: int
-    holder: str
-    address: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutboxRecord:
-    """A Kafka record to be sent when the transaction has committed; ``event_id`` becomes ``ce_id``."""
-
-    event_id: str
-    topic: str
-    key: str
-    value: bytes
-    headers: Mapping[str, str] = field(default_factory=dict)

@@ -7,6 +7,7 @@ from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from evenkeel.history.documents import evidence_from_documents
+from evenkeel.history.reads._rows import record_of
 from evenkeel.history.reads.paging import PagedQuery
 from evenkeel.history.records import CulpritRecord, IncidentState, VerdictRecord
 
@@ -33,20 +34,8 @@ def _culprits(documents: Sequence[dict[str, Any]]) -> tuple[CulpritRecord, ...]:
 
 
 def _incident(row: Row[Any]) -> IncidentState:
-    return IncidentState(
-        incident_id=row.incident_id,
-        job_id=row.job_id,
-        verdict_id=row.verdict_id,
-        kind=row.kind,
-        culprits=_culprits(row.culprits),
-        first_iteration=row.first_iteration,
-        throughput=row.throughput,
-        lost_seconds=row.lost_seconds,
-        opened_at=row.opened_at,
-        resolved_at=row.resolved_at,
-        plan_ids=tuple(row.plan_ids),
-        notes=tuple(row.notes),
-    )
+    plan_ids, notes = tuple(row.plan_ids), tuple(row.notes)
+    return record_of(IncidentState, row, culprits=_culprits(row.culprits), plan_ids=plan_ids, notes=notes)
 
 
 list_incidents = PagedQuery(query=_INCIDENTS, item_of=_incident, at="opened_at", item_id="incident_id").page
@@ -60,19 +49,8 @@ async def get_incident(connection: AsyncConnection, incident_id: str) -> Inciden
 
 
 def _verdict(row: Row[Any]) -> VerdictRecord:
-    return VerdictRecord(
-        verdict_id=row.verdict_id,
-        job_id=row.job_id,
-        kind=row.kind,
-        culprits=_culprits(row.culprits),
-        throughput=row.throughput,
-        throughput_margin=row.throughput_margin,
-        confidence=row.confidence,
-        first_iteration=row.first_iteration,
-        decided_iteration=row.decided_iteration,
-        decided_at=row.decided_at,
-        evidence=evidence_from_documents(row.evidence),
-    )
+    evidence = evidence_from_documents(row.evidence)
+    return record_of(VerdictRecord, row, culprits=_culprits(row.culprits), evidence=evidence)
 
 
 list_verdicts = PagedQuery(query=_VERDICTS, item_of=_verdict, at="decided_at", item_id="verdict_id").page

@@ -8,9 +8,10 @@ from sqlalchemy import Row, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from evenkeel.history.documents import layout_from_document, model_from_document
+from evenkeel.history.reads._rows import record_of
 from evenkeel.history.reads.paging import PagedQuery
 from evenkeel.history.records import JobStatus, RankRecord
-from evenkeel.history.tables import JobSecretRow
+from evenkeel.history.tables.fleet import JobSecretRow
 from evenkeel.history.vocabulary import JobState
 
 _JOBS = """
@@ -34,34 +35,20 @@ _REGISTERED = text(
 _UNFINISHED = text("SELECT job_id FROM current_jobs WHERE state <> 'finished' ORDER BY registered_at, job_id")
 
 
-def rank_from_document(job_id: str, document: Mapping[str, Any]) -> RankRecord:
+def _rank(job_id: str, document: Mapping[str, Any]) -> RankRecord:
     """A process of a rank, from a row of ``current_ranks`` as JSON."""
-    return RankRecord(
-        job_id=job_id,
-        rank=document["rank"],
-        incarnation=document["incarnation"],
-        node=document["node"],
-        device=document["device"],
-        address=document["address"],
-        process_id=document["process_id"],
-        registered_at=datetime.fromisoformat(document["registered_at"]),
-        can_reshape=document["can_reshape"],
-    )
+    registered_at = datetime.fromisoformat(document["registered_at"])
+    return RankRecord(**{**document, "job_id": job_id, "registered_at": registered_at})
 
 
 def _job(row: Row[Any]) -> JobStatus:
-    return JobStatus(
-        job_id=row.job_id,
-        tenant=row.tenant,
-        name=row.name,
+    return record_of(
+        JobStatus,
+        row,
         model=model_from_document(row.model),
         layout=layout_from_document(row.layout),
-        epoch=row.epoch,
         state=JobState(row.state),
-        num_devices=row.num_devices,
-        registered_at=row.registered_at,
-        ranks=tuple(rank_from_document(row.job_id, document) for document in row.ranks),
-        detail=row.detail,
+        ranks=tuple(_rank(row.job_id, document) for document in row.ranks),
     )
 
 

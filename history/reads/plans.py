@@ -7,6 +7,7 @@ from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from evenkeel.history.documents import layout_from_document, throughputs_from_document
+from evenkeel.history.reads._rows import record_of
 from evenkeel.history.reads.paging import PagedQuery
 from evenkeel.history.records import ActionRecord, AlternativeRecord, PlanRecord, PlanStatus
 from evenkeel.history.vocabulary import PlanMode, PlanState
@@ -25,32 +26,16 @@ _SOME = text(_PLANS + "WHERE x.plan_id = ANY(:plan_ids)")
 
 
 def _plan(row: Row[Any]) -> PlanStatus:
-    return PlanStatus(
-        plan=PlanRecord(
-            plan_id=row.plan_id,
-            job_id=row.job_id,
-            incident_id=row.incident_id,
-            mode=PlanMode(row.mode),
-            epoch=row.epoch,
-            layout=layout_from_document(row.layout),
-            actions=tuple(ActionRecord(**action) for action in row.actions),
-            alternatives=tuple(AlternativeRecord(**alternative) for alternative in row.alternatives),
-            idle_seconds=row.idle_seconds,
-            predicted_seconds=row.predicted_seconds,
-            cost_seconds=row.cost_seconds,
-            proportional_bound=row.proportional_bound,
-            reason=row.reason,
-            solve_seconds=row.solve_seconds,
-            proposed_at=row.proposed_at,
-            throughputs=throughputs_from_document(row.throughputs),
-        ),
-        state=PlanState(row.state),
-        at=row.at,
-        first_iteration=row.first_iteration,
-        measured_seconds=row.measured_seconds,
-        decision=row.decision,
-        detail=row.detail,
+    plan = record_of(
+        PlanRecord,
+        row,
+        mode=PlanMode(row.mode),
+        layout=layout_from_document(row.layout),
+        actions=tuple(ActionRecord(**action) for action in row.actions),
+        alternatives=tuple(AlternativeRecord(**alternative) for alternative in row.alternatives),
+        throughputs=throughputs_from_document(row.throughputs),
     )
+    return record_of(PlanStatus, row, plan=plan, state=PlanState(row.state))
 
 
 list_plans = PagedQuery(query=_PLANS, item_of=_plan, at="proposed_at", item_id="plan_id").page

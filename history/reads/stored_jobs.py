@@ -7,9 +7,10 @@ from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from evenkeel.history.documents import layout_from_document, model_from_document
-from evenkeel.history.reads.by_job import by_job
+from evenkeel.history.reads._rows import by_job, record_of
 from evenkeel.history.reads.plans import plans_by_id
-from evenkeel.history.records import JobRecord, PlanStatus, StoredJob, WorkingStateRecord
+from evenkeel.history.records import JobRecord, PlanStatus, StoredJob
+from evenkeel.history.stream_records import WorkingStateRecord
 
 _JOBS = text("""
 SELECT j.job_id, j.tenant, j.name, j.model, j.registered_at, k.job_token, s.version, s.save_id, s.document, s.plan_ids,
@@ -40,24 +41,9 @@ async def load_jobs(connection: AsyncConnection, job_ids: Sequence[str]) -> dict
 def _stored(row: Row[Any], layouts: dict[int, Any], seats: dict[int, Any], plans: dict[str, PlanStatus]) -> StoredJob:
     state = None
     if row.version is not None:
-        state = WorkingStateRecord(
-            job_id=row.job_id,
-            version=row.version,
-            save_id=row.save_id,
-            document=row.document,
-            plan_ids=tuple(row.plan_ids),
-            seats=seats,
-        )
+        state = record_of(WorkingStateRecord, row, plan_ids=tuple(row.plan_ids), seats=seats)
     return StoredJob(
-        record=JobRecord(
-            job_id=row.job_id,
-            name=row.name,
-            model=model_from_document(row.model),
-            layout=layouts[0],
-            registered_at=row.registered_at,
-            job_token=row.job_token,
-            tenant=row.tenant,
-        ),
+        record=record_of(JobRecord, row, model=model_from_document(row.model), layout=layouts[0]),
         layouts=layouts,
         seen=frozenset(row.seen),
         state=state,

@@ -5,14 +5,15 @@ Cheriton, 1989); the token is the term.
 """
 
 from collections.abc import Mapping
+from dataclasses import asdict
 
 from sqlalchemy import select, text
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from evenkeel.history.errors import DeposedError
-from evenkeel.history.records import LeaseRecord
-from evenkeel.history.tables import IntakeOffsetRow, LeaseRow
+from evenkeel.history.stream_records import LeaseRecord
+from evenkeel.history.tables.control import IntakeOffsetRow, LeaseRow
 
 _EXPIRES_AT = "clock_timestamp() + make_interval(secs => :seconds)"
 _BEGIN = text(f"""
@@ -63,14 +64,7 @@ async def renew_lease(connection: AsyncConnection, lease: LeaseRecord, *, second
     Raises:
         DeposedError: Somebody else is in charge.
     """
-    wanted = {
-        "name": lease.name,
-        "term": lease.term,
-        "holder": lease.holder,
-        "address": lease.address,
-        "seconds": seconds,
-    }
-    if await connection.scalar(_RENEW, wanted) is None:
+    if await connection.scalar(_RENEW, {**asdict(lease), "seconds": seconds}) is None:
         raise DeposedError(lease.name, lease.term)
 
 

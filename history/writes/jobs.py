@@ -2,7 +2,6 @@
 
 import hmac
 from collections.abc import Sequence
-from dataclasses import asdict
 from datetime import datetime
 
 from sqlalchemy import func, select, text
@@ -12,15 +11,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from evenkeel.history.documents import layout_from_document, layout_to_document, model_from_document, model_to_document
 from evenkeel.history.errors import JobConflictError, UnknownJobError
 from evenkeel.history.records import DEFAULT_TENANT, JobRecord, RankExitRecord, RankRecord
-from evenkeel.history.tables import (
-    JobEventRow,
-    JobLayoutRow,
-    JobRow,
-    JobSecretRow,
-    RankExitRow,
-)
+from evenkeel.history.tables.fleet import JobEventRow, JobLayoutRow, JobRow, JobSecretRow, RankExitRow
 from evenkeel.history.vocabulary import JobState
-from evenkeel.history.writes._missing import named_errors
+from evenkeel.history.writes._rows import add_row
 from evenkeel.history.writes.working_states import forget_working_state
 
 _COLUMNS = {
@@ -71,32 +64,20 @@ async def register_job(connection: AsyncConnection, job: JobRecord) -> bool:
         JobConflictError: The id is taken by a job with another model, layout, token or tenant.
     """
     tenant = job.tenant or DEFAULT_TENANT
-    inserted = await connection.execute(
-        insert(JobRow)
-        .values(
-            job_id=job.job_id,
-            tenant=tenant,
-            name=job.name,
-            model=model_to_document(job.model),
-            num_devices=len(job.layout.ranks),
-            registered_at=job.registered_at,
-        )
-        .on_conflict_do_nothing()
-        .returning(JobRow.job_id)
+    is_new = await add_row(
+        connection,
+        JobRow,
+        job,
+        tenant=tenant,
+        model=model_to_document(job.model),
+        num_devices=len(job.layout.ranks),
     )
-    if inserted.first() is None:
+    if not is_new:
         await _require_same(connection, job, tenant)
         return False
-    await connection.execute(insert(JobSecretRow).values(job_id=job.job_id, job_token=job.job_token))
-    await connection.execute(
-        insert(JobLayoutRow).values(
-            job_id=job.job_id,
-            epoch=0,
-            layout=layout_to_document(job.layout),
-            plan_id=None,
-            at=job.registered_at,
-        )
-    )
+    await add_row(connection, JobSecretRow, job)
+    layout = layout_to_document(job.layout)
+    await add_row(connection, JobLayoutRow, job, epoch=0, layout=layout, plan_id=None, at=job.registered_at)
     await _append_state(connection, job.job_id, JobState.RUNNING, job.registered_at, "registered")
     return True
 
@@ -189,6 +170,4 @@ async def record_exit(connection: AsyncConnection, one: RankExitRecord) -> bool:
     Raises:
         UnknownJobError: No such job.
     """
-    statement = insert(RankExitRow).values(**asdict(one)).on_conflict_do_nothing().returning(RankExitRow.rank)
-    with named_errors(job_id=one.job_id):
-        return (await connection.execute(statement)).first() is not None
+    return await add_row(connection, RankExitRow, one)

@@ -5,11 +5,11 @@ them, and commits once Kafka has acknowledged: a crash in between sends them aga
 """
 
 from sqlalchemy import delete, select
-from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from evenkeel.history.records import OutboxRecord
-from evenkeel.history.tables import OutboxRow as Row
+from evenkeel.history.stream_records import OutboxRecord
+from evenkeel.history.tables.streams import OutboxRow as Row
+from evenkeel.history.writes._rows import add_row
 
 
 async def enqueue_outbox(connection: AsyncConnection, record: OutboxRecord) -> bool:
@@ -18,19 +18,7 @@ async def enqueue_outbox(connection: AsyncConnection, record: OutboxRecord) -> b
     Returns:
         False when its event id waits already.
     """
-    inserted = await connection.execute(
-        insert(Row)
-        .values(
-            event_id=record.event_id,
-            topic=record.topic,
-            key=record.key,
-            value=record.value,
-            headers=dict(record.headers),
-        )
-        .on_conflict_do_nothing()
-        .returning(Row.outbox_id)
-    )
-    return inserted.first() is not None
+    return await add_row(connection, Row, record)
 
 
 async def take_outbox(connection: AsyncConnection, *, limit: int = 100) -> list[OutboxRecord]:

@@ -10,7 +10,7 @@ from datetime import datetime
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from evenkeel.history.records import RollupRecord
+from evenkeel.history.stream_records import RollupRecord
 
 
 def _plain(value: object) -> str:

@@ -1,13 +1,14 @@
 """State of stream consumers, with the offset it covers: replaced by each newer one."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 
 from sqlalchemy import delete, func, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from evenkeel.history.records import SnapshotRecord
-from evenkeel.history.tables import DetectorSnapshotRow as Row
+from evenkeel.history.stream_records import SnapshotRecord
+from evenkeel.history.tables.streams import DetectorSnapshotRow as Row
 
 
 async def save_snapshot(connection: AsyncConnection, snapshot: SnapshotRecord) -> bool:
@@ -16,15 +17,7 @@ async def save_snapshot(connection: AsyncConnection, snapshot: SnapshotRecord) -
     Returns:
         False when a snapshot that covers more is there already: another instance is ahead, and this one should stop.
     """
-    statement = insert(Row).values(
-        consumer_group=snapshot.consumer_group,
-        topic=snapshot.topic,
-        partition=snapshot.partition,
-        job_id=snapshot.job_id,
-        next_offset=snapshot.next_offset,
-        format=snapshot.format,
-        state=snapshot.state,
-    )
+    statement = insert(Row).values(**asdict(snapshot))
     new = statement.excluded
     upsert = statement.on_conflict_do_update(
         index_elements=[Row.consumer_group, Row.topic, Row.partition, Row.job_id],
@@ -57,18 +50,8 @@ async def load_snapshots(
     )
     if partitions is not None:
         statement = statement.where(Row.partition.in_(partitions))
-    return [
-        SnapshotRecord(
-            consumer_group=consumer_group,
-            topic=topic,
-            partition=row.partition,
-            job_id=row.job_id,
-            next_offset=row.next_offset,
-            format=row.format,
-            state=row.state,
-        )
-        for row in await connection.execute(statement)
-    ]
+    rows = await connection.execute(statement)
+    return [SnapshotRecord(consumer_group=consumer_group, topic=topic, **row._mapping) for row in rows]
 
 
 async def delete_snapshots(

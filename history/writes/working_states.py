@@ -7,8 +7,8 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from evenkeel.history.errors import StaleStateError
-from evenkeel.history.records import WorkingStateRecord
-from evenkeel.history.writes._missing import named_errors
+from evenkeel.history.stream_records import WorkingStateRecord
+from evenkeel.history.writes._rows import named_errors
 
 # Arrays, one a column: a statement has at most 65,535 parameters, and a text of its own for every number of them.
 _SAVE = text("""

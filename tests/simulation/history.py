@@ -20,8 +20,8 @@ from evenkeel.history.records import (
     RankRecord,
     StoredJob,
     VerdictRecord,
-    WorkingStateRecord,
 )
+from evenkeel.history.stream_records import WorkingStateRecord
 from evenkeel.history.vocabulary import IncidentEventKind, JobState, PlanState
 from evenkeel.services.scheduler.adapters.store.lease import Lease
 

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from evenkeel.history.errors import DeposedError
-from evenkeel.history.records import LeaseRecord
+from evenkeel.history.stream_records import LeaseRecord
 
 if TYPE_CHECKING:
     from tests.simulation.world import World

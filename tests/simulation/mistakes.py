@@ -11,9 +11,8 @@ from evenkeel.history.vocabulary import VerdictKind
 from evenkeel.layouts import copies
 from evenkeel.layouts.rank_state import RankState
 from evenkeel.services.scheduler.dispatch import question
-from evenkeel.services.scheduler.dispatch.plan_run import PlanRun, Stage
+from evenkeel.services.scheduler.dispatch.plan_run import PlanRun, Stage, Verb
 from evenkeel.services.scheduler.dispatch.question import Question
-from evenkeel.services.scheduler.dispatch.run_events import Verb
 from evenkeel.services.scheduler.dispatch.two_phase import Flight
 from evenkeel.services.scheduler.domain import transitions
 from evenkeel.services.scheduler.domain.job_state import JobKnowledge
@@ -44,10 +43,10 @@ def locked_out() -> Patches:
 
 
 def deaf_to_failures() -> Patches:
-    def told(self: PlanRun, state: RankState, real: Any = PlanRun._told) -> Any:
+    def told(self: PlanRun, state: RankState, real: Any = PlanRun.told) -> Any:
         return real(self, replace(state, failed_epoch=0))
 
-    return [(PlanRun, "_told", told)]
+    return [(PlanRun, "told", told)]
 
 
 def only_who_is_concerned() -> Patches:
@@ -67,14 +66,11 @@ def without_an_end() -> Patches:
 
 
 def commit_before_it_is_durable() -> Patches:
-    def decided(self: PlanRun, real: Any = PlanRun._decided) -> Any:
-        effects = real(self)
-        if self.stage is Stage.DECIDING:
-            self.stage = Stage.DECIDED
-            return [*self._ask_all(Verb.COMMIT), *effects]
-        return effects
+    def answered(self: PlanRun, *answer: Any, real: Any = PlanRun.answered) -> Any:
+        asks = real(self, *answer)
+        return self._ask_all(Verb.COMMIT) if self.stage is Stage.DECIDING else asks
 
-    return [(PlanRun, "_decided", decided)]
+    return [(PlanRun, "answered", answered)]
 
 
 def history_takes_from_anybody() -> Patches:

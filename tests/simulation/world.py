@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 
 from evenkeel.history.errors import DeposedError
 from evenkeel.history.vocabulary import VerdictKind
-from evenkeel.services.scheduler.jobs import events
 from evenkeel.services.scheduler.serving.coordinator import Coordinator
 from evenkeel.services.scheduler.serving.faults import JobAwayError
 from tests.simulation.faults import Fault, Outcome, Scenario
@@ -257,4 +256,4 @@ async def _begun(job: SimulatedJob, fleet: Coordinator) -> None:
 async def _profile(job: SimulatedJob, fleet: Coordinator) -> None:
     view = fleet.job(job.job_id)
     if view is not None:
-        await fleet.tell(job.job_id, events.ProfileTaken(job.profile(view.epoch)))
+        await fleet.tell(job.job_id, job.profile(view.epoch))

@@ -18,7 +18,8 @@ from evenkeel.services.detector.domain.expectation.profile.profile import Profil
 from evenkeel.services.detector.domain.frames.observation import FrameObservation
 from evenkeel.services.detector.domain.job.job import JobDetector
 from evenkeel.services.scheduler.adapters.findings import decode_profile
-from evenkeel.services.scheduler.domain.job_state import JobKnowledge, PlanInFlight, new_job
+from evenkeel.services.scheduler.domain.job_state import JobKnowledge, new_job
+from evenkeel.services.scheduler.domain.parts import PlanInFlight
 from evenkeel.services.scheduler.domain.profiles import JobProfile, on_profile
 from evenkeel.services.scheduler.domain.transitions import on_applied
 from evenkeel.telemetry.v2.batch_pb2 import Batch

@@ -21,55 +21,47 @@ def _recorded_at() -> "sa.Column[datetime]":
 def _fleet() -> None:
     op.create_table(
         "jobs",
-        sa.Column("job_id", sa.Text(), nullable=False),
+        sa.Column("job_id", sa.Text(), primary_key=True),
         sa.Column("tenant", sa.Text(), nullable=False),
         sa.Column("name", sa.Text(), nullable=False),
         sa.Column("model", postgresql.JSONB(none_as_null=True, astext_type=sa.Text()), nullable=False),
         sa.Column("num_devices", sa.Integer(), nullable=False),
         sa.Column("registered_at", sa.DateTime(timezone=True), nullable=False),
         _recorded_at(),
-        sa.PrimaryKeyConstraint("job_id", name=op.f("pk_jobs")),
     )
-    op.create_index(op.f("ix_jobs_registered_at_job_id"), "jobs", ["registered_at", "job_id"], unique=False)
-    op.create_index(op.f("ix_jobs_tenant"), "jobs", ["tenant"], unique=False)
+    op.create_index(None, "jobs", ["registered_at", "job_id"])
+    op.create_index(None, "jobs", ["tenant"])
     op.create_table(
         "nodes",
-        sa.Column("node", sa.Text(), nullable=False),
+        sa.Column("node", sa.Text(), primary_key=True),
         sa.Column("first_seen_at", sa.DateTime(timezone=True), nullable=False),
-        sa.PrimaryKeyConstraint("node", name=op.f("pk_nodes")),
     )
     op.create_table(
         "devices",
-        sa.Column("node", sa.Text(), nullable=False),
-        sa.Column("device", sa.Text(), nullable=False),
+        sa.Column("node", sa.Text(), sa.ForeignKey("nodes.node"), primary_key=True),
+        sa.Column("device", sa.Text(), primary_key=True),
         sa.Column("first_seen_at", sa.DateTime(timezone=True), nullable=False),
-        sa.ForeignKeyConstraint(["node"], ["nodes.node"], name=op.f("fk_devices_node")),
-        sa.PrimaryKeyConstraint("node", "device", name=op.f("pk_devices")),
     )
     op.create_table(
         "job_events",
-        sa.Column("job_event_id", sa.BigInteger(), autoincrement=True, nullable=False),
-        sa.Column("job_id", sa.Text(), nullable=False),
+        sa.Column("job_event_id", sa.BigInteger(), primary_key=True),
+        sa.Column("job_id", sa.Text(), sa.ForeignKey("jobs.job_id"), nullable=False),
         sa.Column("state", sa.Text(), nullable=False),
         sa.Column("at", sa.DateTime(timezone=True), nullable=False),
         sa.Column("detail", sa.Text(), server_default=sa.text("''"), nullable=False),
         _recorded_at(),
-        sa.ForeignKeyConstraint(["job_id"], ["jobs.job_id"], name=op.f("fk_job_events_job_id")),
-        sa.PrimaryKeyConstraint("job_event_id", name=op.f("pk_job_events")),
     )
-    op.create_index(op.f("ix_job_events_job_id_job_event_id"), "job_events", ["job_id", "job_event_id"], unique=False)
+    op.create_index(None, "job_events", ["job_id", "job_event_id"])
     op.create_table(
         "job_secrets",
-        sa.Column("job_id", sa.Text(), nullable=False),
+        sa.Column("job_id", sa.Text(), sa.ForeignKey("jobs.job_id"), primary_key=True),
         sa.Column("job_token", sa.Text(), nullable=False),
-        sa.ForeignKeyConstraint(["job_id"], ["jobs.job_id"], name=op.f("fk_job_secrets_job_id")),
-        sa.PrimaryKeyConstraint("job_id", name=op.f("pk_job_secrets")),
     )
     op.create_table(
         "ranks",
-        sa.Column("job_id", sa.Text(), nullable=False),
-        sa.Column("rank", sa.Integer(), autoincrement=False, nullable=False),
-        sa.Column("incarnation", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column("job_id", sa.Text(), sa.ForeignKey("jobs.job_id"), primary_key=True),
+        sa.Column("rank", sa.Integer(), primary_key=True),
+        sa.Column("incarnation", sa.Integer(), primary_key=True),
         sa.Column("node", sa.Text(), nullable=False),
         sa.Column("device", sa.Text(), nullable=False),
         sa.Column("address", sa.Text(), nullable=False),
@@ -77,19 +69,15 @@ def _fleet() -> None:
         sa.Column("registered_at", sa.DateTime(timezone=True), nullable=False),
         sa.Column("can_reshape", sa.Boolean(), server_default=sa.text("true"), nullable=False),
         _recorded_at(),
-        sa.ForeignKeyConstraint(["job_id"], ["jobs.job_id"], name=op.f("fk_ranks_job_id")),
-        sa.ForeignKeyConstraint(
-            ["node", "device"], ["devices.node", "devices.device"], name=op.f("fk_ranks_node_device")
-        ),
-        sa.PrimaryKeyConstraint("job_id", "rank", "incarnation", name=op.f("pk_ranks")),
+        sa.ForeignKeyConstraint(["node", "device"], ["devices.node", "devices.device"]),
     )
-    op.create_index(op.f("ix_ranks_node_device"), "ranks", ["node", "device"], unique=False)
+    op.create_index(None, "ranks", ["node", "device"])
 
 
 def _processes() -> None:
     op.create_table(
         "rank_moves",
-        sa.Column("rank_move_id", sa.BigInteger(), autoincrement=True, nullable=False),
+        sa.Column("rank_move_id", sa.BigInteger(), primary_key=True),
         sa.Column("job_id", sa.Text(), nullable=False),
         sa.Column("rank", sa.Integer(), nullable=False),
         sa.Column("incarnation", sa.Integer(), nullable=False),
@@ -102,61 +90,52 @@ def _processes() -> None:
             ["ranks.job_id", "ranks.rank", "ranks.incarnation"],
             name=op.f("fk_rank_moves_job_id"),
         ),
-        sa.PrimaryKeyConstraint("rank_move_id", name=op.f("pk_rank_moves")),
     )
-    op.create_index(
-        op.f("ix_rank_moves_job_id_rank_incarnation_rank_move_id"),
-        "rank_moves",
-        ["job_id", "rank", "incarnation", "rank_move_id"],
-    )
+    op.create_index(None, "rank_moves", ["job_id", "rank", "incarnation", "rank_move_id"])
     op.create_table(
         "rank_exits",
-        sa.Column("job_id", sa.Text(), nullable=False),
-        sa.Column("rank", sa.Integer(), nullable=False),
-        sa.Column("incarnation", sa.Integer(), nullable=False),
+        sa.Column("job_id", sa.Text(), sa.ForeignKey("jobs.job_id"), primary_key=True),
+        sa.Column("rank", sa.Integer(), primary_key=True),
+        sa.Column("incarnation", sa.Integer(), primary_key=True),
         sa.Column("code", sa.Integer(), nullable=False),
         sa.Column("signal", sa.Integer(), nullable=False),
         sa.Column("last_line", sa.Text(), nullable=False),
         sa.Column("lost_peer", sa.Boolean(), nullable=False),
         sa.Column("at", sa.DateTime(timezone=True), nullable=False),
         _recorded_at(),
-        sa.ForeignKeyConstraint(["job_id"], ["jobs.job_id"], name=op.f("fk_rank_exits_job_id")),
-        sa.PrimaryKeyConstraint("job_id", "rank", "incarnation", name=op.f("pk_rank_exits")),
     )
 
 
 def _streams() -> None:
     op.create_table(
         "detector_snapshots",
-        sa.Column("consumer_group", sa.Text(), nullable=False),
-        sa.Column("topic", sa.Text(), nullable=False),
-        sa.Column("partition", sa.Integer(), autoincrement=False, nullable=False),
-        sa.Column("job_id", sa.Text(), nullable=False),
+        sa.Column("consumer_group", sa.Text(), primary_key=True),
+        sa.Column("topic", sa.Text(), primary_key=True),
+        sa.Column("partition", sa.Integer(), primary_key=True),
+        sa.Column("job_id", sa.Text(), primary_key=True),
         sa.Column("next_offset", sa.BigInteger(), nullable=False),
         sa.Column("format", sa.Text(), nullable=False),
         sa.Column("state", sa.LargeBinary(), nullable=False),
         sa.Column("saved_at", sa.DateTime(timezone=True), server_default=sa.text("clock_timestamp()"), nullable=False),
-        sa.PrimaryKeyConstraint("consumer_group", "topic", "partition", "job_id", name=op.f("pk_detector_snapshots")),
     )
     op.create_table(
         "outbox",
-        sa.Column("outbox_id", sa.BigInteger(), autoincrement=True, nullable=False),
+        sa.Column("outbox_id", sa.BigInteger(), primary_key=True),
         sa.Column("event_id", sa.Text(), nullable=False),
         sa.Column("topic", sa.Text(), nullable=False),
         sa.Column("key", sa.Text(), nullable=False),
         sa.Column("value", sa.LargeBinary(), nullable=False),
         sa.Column("headers", postgresql.JSONB(none_as_null=True, astext_type=sa.Text()), nullable=False),
         _recorded_at(),
-        sa.PrimaryKeyConstraint("outbox_id", name=op.f("pk_outbox")),
-        sa.UniqueConstraint("event_id", name=op.f("uq_outbox_event_id")),
+        sa.UniqueConstraint("event_id"),
     )
     op.create_table(
         "rank_rollups",
-        sa.Column("job_id", sa.Text(), nullable=False),
-        sa.Column("rank", sa.Integer(), autoincrement=False, nullable=False),
-        sa.Column("incarnation", sa.Integer(), autoincrement=False, nullable=False),
-        sa.Column("epoch", sa.BigInteger(), autoincrement=False, nullable=False),
-        sa.Column("first_iteration", sa.BigInteger(), autoincrement=False, nullable=False),
+        sa.Column("job_id", sa.Text(), primary_key=True),
+        sa.Column("rank", sa.Integer(), primary_key=True),
+        sa.Column("incarnation", sa.Integer(), primary_key=True),
+        sa.Column("epoch", sa.BigInteger(), primary_key=True),
+        sa.Column("first_iteration", sa.BigInteger(), primary_key=True),
         sa.Column("stop_iteration", sa.BigInteger(), nullable=False),
         sa.Column("num_iterations", sa.Integer(), nullable=False),
         sa.Column("node", sa.Text(), nullable=False),
@@ -178,17 +157,13 @@ def _streams() -> None:
         sa.Column("loss", sa.Double(), nullable=True),
         sa.Column("peak_memory_bytes", sa.BigInteger(), nullable=False),
         _recorded_at(),
-        sa.PrimaryKeyConstraint(
-            "job_id", "rank", "incarnation", "epoch", "first_iteration", name=op.f("pk_rank_rollups")
-        ),
     )
-    op.create_index(op.f("ix_rank_rollups_node_started_at"), "rank_rollups", ["node", "started_at"], unique=False)
-    op.create_index(op.f("ix_rank_rollups_started_at"), "rank_rollups", ["started_at"], unique=False)
+    op.create_index(None, "rank_rollups", ["node", "started_at"])
+    op.create_index(None, "rank_rollups", ["started_at"])
     op.create_table(
         "tenant_grants",
-        sa.Column("role_name", sa.Text(), nullable=False),
-        sa.Column("tenant", sa.Text(), nullable=False),
-        sa.PrimaryKeyConstraint("role_name", "tenant", name=op.f("pk_tenant_grants")),
+        sa.Column("role_name", sa.Text(), primary_key=True),
+        sa.Column("tenant", sa.Text(), primary_key=True),
     )
 
 

@@ -19,39 +19,33 @@ def upgrade() -> None:
     """Apply."""
     op.create_table(
         "leases",
-        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("name", sa.Text(), primary_key=True),
         sa.Column("term", sa.BigInteger(), nullable=False),
         sa.Column("holder", sa.Text(), nullable=False),
         sa.Column("address", sa.Text(), nullable=False),
         sa.Column("expires_at", sa.DateTime(timezone=True), nullable=False),
-        sa.PrimaryKeyConstraint("name", name=op.f("pk_leases")),
-        sa.UniqueConstraint("name", "term", name=op.f("uq_leases_name_term")),
+        sa.UniqueConstraint("name", "term"),
     )
     op.create_table(
         "intake_offsets",
-        sa.Column("reader", sa.Text(), nullable=False),
-        sa.Column("topic", sa.Text(), nullable=False),
-        sa.Column("partition", sa.Integer(), nullable=False),
+        sa.Column("reader", sa.Text(), primary_key=True),
+        sa.Column("topic", sa.Text(), primary_key=True),
+        sa.Column("partition", sa.Integer(), primary_key=True),
         sa.Column("next_offset", sa.BigInteger(), nullable=False),
-        sa.PrimaryKeyConstraint("reader", "topic", "partition", name=op.f("pk_intake_offsets")),
     )
     op.create_table(
         "job_state",
-        sa.Column("job_id", sa.Text(), nullable=False),
+        sa.Column("job_id", sa.Text(), sa.ForeignKey("jobs.job_id"), primary_key=True),
         sa.Column("version", sa.BigInteger(), nullable=False),
         sa.Column("save_id", sa.Text(), nullable=False),
         sa.Column("document", postgresql.JSONB(), nullable=False),
         sa.Column("plan_ids", postgresql.ARRAY(sa.Text()), nullable=False),
-        sa.ForeignKeyConstraint(["job_id"], ["jobs.job_id"], name=op.f("fk_job_state_job_id")),
-        sa.PrimaryKeyConstraint("job_id", name=op.f("pk_job_state")),
     )
     op.create_table(
         "job_seats",
-        sa.Column("job_id", sa.Text(), nullable=False),
-        sa.Column("rank", sa.Integer(), nullable=False),
+        sa.Column("job_id", sa.Text(), sa.ForeignKey("jobs.job_id"), primary_key=True),
+        sa.Column("rank", sa.Integer(), primary_key=True),
         sa.Column("seat", postgresql.JSONB(), nullable=False),
-        sa.ForeignKeyConstraint(["job_id"], ["jobs.job_id"], name=op.f("fk_job_seats_job_id")),
-        sa.PrimaryKeyConstraint("job_id", "rank", name=op.f("pk_job_seats")),
     )
 
 

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from evenkeel.history.records import SnapshotRecord
+from evenkeel.history.stream_records import SnapshotRecord
 from evenkeel.history.writes.snapshots import delete_snapshots, load_snapshots, save_snapshot
 from evenkeel.services.common.backoff import Reachability, persist
 from evenkeel.services.common.kafka import Partition

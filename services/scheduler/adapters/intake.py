@@ -8,7 +8,7 @@ from evenkeel.contracts.topics import PROFILES
 from evenkeel.history.records import VerdictRecord
 from evenkeel.services.common.kafka import Batch, ConsumedRecord, Partition, Rejection
 from evenkeel.services.scheduler.adapters.findings import Finding
-from evenkeel.services.scheduler.domain.profiles import JobEnded, JobProfile
+from evenkeel.services.scheduler.domain.profiles import JobProfile
 from evenkeel.services.scheduler.jobs import events
 from evenkeel.services.scheduler.serving.coordinator import Coordinator
 from evenkeel.services.scheduler.serving.faults import JobFailedError
@@ -97,8 +97,5 @@ def _event_of(finding: Finding, unix_seconds: float) -> events.Event:
         case VerdictRecord():
             return events.VerdictsTaken((finding,))
         case JobProfile():
-            return events.ProfileTaken(replace(finding, taken_at_unix_seconds=unix_seconds))
-        case JobEnded():
-            return events.AllEnded()
-        case _:
-            return events.Suspected(finding)
+            return replace(finding, taken_at_unix_seconds=unix_seconds)
+    return finding

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from evenkeel.layouts.rank_state import RankPhase, RankState
+from evenkeel.layouts.rank_state import RankState
 
 
 class StateBoard:
@@ -20,11 +20,6 @@ class StateBoard:
     def states(self) -> Mapping[int, RankState]:
         """Newest state by rank."""
         return self._states
-
-    def phase(self, rank: int, incarnation: int) -> RankPhase | None:
-        """What a process of a rank last said that it was doing, or None when none of its words is known."""
-        state = self._states.get(rank)
-        return None if state is None or state.incarnation != incarnation else state.phase
 
     def post(self, state: RankState) -> None:
         """Take in a state; one of an earlier incarnation or an earlier epoch than known is dropped."""

@@ -5,9 +5,9 @@ takes as long as its slowest rank. Whoever is owed the word that a plan is off g
 """
 
 import asyncio
-import contextlib
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Self
 
 import structlog
@@ -15,29 +15,18 @@ import structlog
 from evenkeel.history.vocabulary import PlanMode
 from evenkeel.layouts.rank_state import RankState
 from evenkeel.services.common.backoff import Backoff
-from evenkeel.services.scheduler.dispatch.agreement import NoAgreementError
 from evenkeel.services.scheduler.dispatch.board import StateBoard
-from evenkeel.services.scheduler.dispatch.plan_run import PlanRun, Stage
+from evenkeel.services.scheduler.dispatch.plan_run import Ask, PlanRun, Stage, Verb
 from evenkeel.services.scheduler.dispatch.protocol import Decision, RankAwayError, RankCalls, RankRefusedError
 from evenkeel.services.scheduler.dispatch.question import Question
-from evenkeel.services.scheduler.dispatch.run_events import (
-    Answered,
-    Ask,
-    Dropped,
-    Event,
-    Failed,
-    Landed,
-    Overdue,
-    Save,
-    Saved,
-    Told,
-    Verb,
-)
 
 _log = structlog.get_logger(__name__)
 
 Decided = Callable[[Decision], Awaitable[None]]
 """Makes a decision durable; commits go out when it returns."""
+
+Event = Callable[[], list[Ask]]
+"""Tells the run what has happened."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +82,7 @@ class Flight:
         try:
             return await self._landed(run, decided)
         finally:
-            run.on(Dropped())
+            run.dropped()
             if run.stage is Stage.OFF:
                 self.spawn(self._tell_that_it_is_off(run))
 
@@ -108,56 +97,30 @@ class Flight:
         """
         return await self._landed(PlanRun(self.question, decision), None)
 
-    async def until_possible(self, still_wanted: Callable[[], bool]) -> bool:
-        """Wait until the ranks' states would allow a plan that was refused because nobody has some slice.
-
-        Args:
-            still_wanted: Looked at now and then; False ends the wait.
-
-        Returns:
-            Whether they do; False when the wait ended first.
-        """
-        backoff = Backoff(first_seconds=0.5, longest_seconds=5.0)
-        while still_wanted():
-            answers = await asyncio.gather(
-                *(calls.status(self.times.commit) for calls in self.calls.values()), return_exceptions=True
-            )
-            states = {answer.rank: answer for answer in answers if isinstance(answer, RankState)}
-            if set(self.question.reshape.to_layout.ranks) <= states.keys():
-                with contextlib.suppress(NoAgreementError):
-                    self.question.decide(states)
-                    return True
-            await asyncio.sleep(backoff.next_seconds())
-        return False
-
     async def _landed(self, run: PlanRun, decided: Decided | None) -> int:
         async with _Desk(self, run) as desk:
-            known = [effect for state in self.board.states.values() for effect in run.on(Told(state))]
-            effects = [*known, *run.begin()]
-            while True:
-                for effect in effects:
-                    match effect:
-                        case Ask():
-                            desk.ask(effect)
-                        case Save(decision):
-                            assert decided is not None, "what goes on after a restart is decided"
-                            await decided(decision)
-                            desk.inbox.put_nowait(Saved())
-                        case Landed(first_iteration):
-                            return first_iteration
-                        case Failed(error):
-                            raise error
-                effects = run.on(await desk.next_event())
+            for state in self.board.states.values():
+                run.told(state)
+            asks = run.begin()
+            while run.end is None:
+                desk.ask(asks)
+                if run.stage is Stage.DECIDING:
+                    assert decided, "what goes on after a restart is decided"
+                    assert run.decision, "nothing else is to be made durable"
+                    await decided(run.decision)
+                    asks = run.saved()
+                else:
+                    asks = (await desk.next_event())()
+        if isinstance(run.end, Exception):
+            raise run.end
+        return run.end
 
     async def _tell_that_it_is_off(self, run: PlanRun) -> None:
         """Until each has confirmed it, knows of a newer plan, or is gone."""
         async with _Desk(self, run) as desk:
-            effects = run.on(Dropped())
+            desk.ask(run.dropped())
             while run.stage is not Stage.OVER:
-                for effect in effects:
-                    assert isinstance(effect, Ask), "there is nothing else to do"
-                    desk.ask(effect)
-                effects = run.on(await desk.next_event())
+                desk.ask((await desk.next_event())())
         _log.info("plan aborted", plan_id=self.question.reshape.plan_id)
 
 
@@ -165,7 +128,7 @@ class _Desk:
     """What is on its way to and from the ranks of one run; all of it ends with the block."""
 
     def __init__(self, flight: Flight, run: PlanRun) -> None:
-        self.inbox: asyncio.Queue[Event | Exception] = asyncio.Queue()
+        self._inbox: asyncio.Queue[Event | Exception] = asyncio.Queue()
         self._flight, self._run = flight, run
         self._asks: dict[tuple[int, Verb], asyncio.Task[None]] = {}
         self._pauses: dict[tuple[int, Verb], Backoff] = {}
@@ -183,26 +146,27 @@ class _Desk:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _told(self, state: RankState) -> None:
-        self.inbox.put_nowait(Told(state))
+        self._inbox.put_nowait(partial(self._run.told, state))
 
-    def ask(self, ask: Ask) -> None:
-        """Ask a rank, unless that is on its way already."""
-        earlier = self._asks.get((ask.rank, ask.verb))
-        if earlier is None or earlier.done() or ask.again:
-            self._asks[ask.rank, ask.verb] = asyncio.create_task(self._answered(ask))
+    def ask(self, asks: Iterable[Ask]) -> None:
+        """Ask ranks, unless that is on its way already."""
+        for ask in asks:
+            earlier = self._asks.get((ask.rank, ask.verb))
+            if earlier is None or earlier.done() or ask.again:
+                self._asks[ask.rank, ask.verb] = asyncio.create_task(self._answered(ask))
 
     async def next_event(self) -> Event:
-        """What happens next; that nothing does for as long as the stage may take is an event too."""
+        """What happens next; that nothing does for as long as the stage may take happens too."""
         now = asyncio.get_running_loop().time()
         if self._run.stage is not self._stage:
             self._stage = self._run.stage
             self._due_seconds = now + self._patience_seconds
         try:
             async with asyncio.timeout_at(self._due_seconds):
-                event = await self.inbox.get()
+                event = await self._inbox.get()
         except TimeoutError:
             self._due_seconds = now + self._patience_seconds
-            return Overdue()
+            return self._run.overdue
         if isinstance(event, Exception):
             raise event
         return event
@@ -223,9 +187,9 @@ class _Desk:
             answer = error
             _log.info("rank did not do as asked", asked=str(ask.verb), error=str(error))
         except Exception as error:  # whoever waits for events raises it
-            self.inbox.put_nowait(error)
+            self._inbox.put_nowait(error)
             return
-        self.inbox.put_nowait(Answered(ask.rank, ask.verb, answer))
+        self._inbox.put_nowait(partial(self._run.answered, ask.rank, ask.verb, answer))
         if isinstance(answer, RankState):
             self._flight.board.post(answer)
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from evenkeel.planning.situation import Situation
 from evenkeel.services.scheduler.domain.exits import program_errors
-from evenkeel.services.scheduler.domain.job_state import HEALTHY, JobKnowledge, RankInfo
+from evenkeel.services.scheduler.domain.job_state import HEALTHY, JobKnowledge
+from evenkeel.services.scheduler.domain.parts import RankInfo
 
 _MOST_NAMED = 8
 
@@ -62,7 +63,7 @@ def advice_on(job: JobKnowledge, situation: Situation, min_gain: float) -> Advic
 
 def _of_the_gone(job: JobKnowledge, gone: Sequence[RankInfo], slow: Sequence[RankInfo]) -> str:
     left = len(job.layout.ranks) - len(gone)
-    errors = [one for info in gone if (one := job.exits.get((info.rank, info.incarnation))) and one.is_program_error]
+    errors = [one for info in gone if (one := job.exits.get(info.process)) and one.is_program_error]
     if len(errors) == len(gone):
         return (
             f"{_ranks(gone)} ended by an error of the program: {'; '.join(program_errors(job)[:3])}. No device is at "

@@ -23,8 +23,8 @@ def program_errors(job: JobKnowledge) -> list[str]:
     """What the processes that count raised in the end: each error once, the most frequent first."""
     lines = [
         one.last_line
-        for rank, info in sorted(job.ranks.items())
-        if not info.alive and (one := job.exits.get((rank, info.incarnation))) is not None and one.is_program_error
+        for _, info in sorted(job.ranks.items())
+        if not info.alive and (one := job.exits.get(info.process)) is not None and one.is_program_error
     ]
     return [line for line, _ in Counter(lines).most_common()]
 
@@ -43,8 +43,8 @@ def on_exits(
         The new state; what the history learns beside the exits; and the verdict that the errors of the program amount
         to, which is still to be taken, if there is one.
     """
-    fresh = [one for one in exits if (one.rank, one.incarnation) not in job.exits and one.rank in job.ranks]
-    job = replace(job, exits={**job.exits, **{(one.rank, one.incarnation): one for one in fresh}})
+    fresh = [one for one in exits if one.process not in job.exits and one.rank in job.ranks]
+    job = replace(job, exits={**job.exits, **{one.process: one for one in fresh}})
     records: list[IncidentEventRecord] = []
     errors = [one for one in fresh if one.is_program_error]
     for one in errors:
@@ -64,7 +64,7 @@ def not_started(job: JobKnowledge, at: datetime, *, deadline_seconds: float | No
         deadline_seconds: Set = the time for registering is over; for a person.
     """
     ever = any(info.address for info in job.ranks.values()) or job.newcomers or job.epoch > 0
-    ended = [job.exits.get((rank, info.incarnation)) for rank, info in sorted(job.ranks.items())]
+    ended = [job.exits.get(info.process) for _, info in sorted(job.ranks.items())]
     if ever or job.finished or job.stuck or (deadline_seconds is None and not all(ended)):
         return job
     words = list(dict.fromkeys(exit_words(one) for one in ended if one is not None))
@@ -78,24 +78,19 @@ def not_started(job: JobKnowledge, at: datetime, *, deadline_seconds: float | No
 
 def _caused(job: JobKnowledge, one: RankExitRecord) -> tuple[JobKnowledge, list[IncidentEventRecord]]:
     """A death that was told before its cause: the incident is of another kind than it looked."""
-    records, incidents = list[IncidentEventRecord](), []
+    records = list[IncidentEventRecord]()
     for incident in job.incidents:
-        process = (one.rank, one.incarnation)
-        accused = [(culprit.rank, culprit.incarnation) for culprit in incident.culprits]
-        if incident.kind == VerdictKind.FAIL_STOP and process in accused:
-            records.append(
-                IncidentEventRecord(
-                    incident_id=incident.incident_id,
-                    kind=IncidentEventKind.CAUSE,
-                    reference=VerdictKind.PROGRAM_ERROR,
-                    at=one.at,
-                    detail=one.last_line,
-                )
+        if incident.kind == VerdictKind.FAIL_STOP and one.process in incident.accused:
+            cause = IncidentEventRecord(
+                incident_id=incident.incident_id,
+                kind=IncidentEventKind.CAUSE,
+                reference=VerdictKind.PROGRAM_ERROR,
+                at=one.at,
+                detail=one.last_line,
             )
-            incidents.append(replace(incident, kind=VerdictKind.PROGRAM_ERROR))
-        else:
-            incidents.append(incident)
-    return replace(job, incidents=tuple(incidents)), records
+            records.append(cause)
+            job = job.with_incident(replace(incident, kind=VerdictKind.PROGRAM_ERROR))
+    return job, records
 
 
 def _counts(job: JobKnowledge, one: RankExitRecord) -> bool:
@@ -115,8 +110,8 @@ def _verdict(job: JobKnowledge, accused: Sequence[RankExitRecord], at: datetime)
         EvidenceRecord(name="exit", value=float(one.code), unit="", text=f"rank {one.rank}: {one.last_line}")
         for one in accused
     ]
-    first, iteration = (accused[0].rank, accused[0].incarnation), max(job.iteration, 0)
-    return own_verdict(job, VerdictKind.PROGRAM_ERROR, first, culprits, evidence, iteration=iteration, at=at)
+    iteration, process = max(job.iteration, 0), accused[0].process
+    return own_verdict(job, VerdictKind.PROGRAM_ERROR, process, culprits, evidence, iteration=iteration, at=at)
 
 
 def own_verdict(

@@ -1,19 +1,19 @@
 """What the scheduler knows of one job. Immutable; changed in :mod:`evenkeel.services.scheduler.domain.transitions`."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 
-from evenkeel.history.records import CulpritRecord, IncidentEventRecord, JobRecord, PlanRecord, RankExitRecord
-from evenkeel.history.vocabulary import IncidentEventKind, JobState, VerdictKind
+from evenkeel.history.records import JobRecord, RankExitRecord
+from evenkeel.history.vocabulary import JobState, VerdictKind
 from evenkeel.layouts.layout import Layout
 from evenkeel.layouts.model import ModelSpec
 from evenkeel.planning.costs.cost_model import ASSUMED_WORKLOAD, CostModel, Workload
 from evenkeel.planning.costs.links import SlowLink
 from evenkeel.planning.costs.price import TransitionCosts
 from evenkeel.planning.situation import Situation
-from evenkeel.services.scheduler.dispatch.protocol import Decision
+from evenkeel.services.scheduler.domain.parts import AppliedPlan, Newcomer, OpenIncident, PlanInFlight, RankInfo
 from evenkeel.services.scheduler.domain.stuck import Stuck, StuckReason
 from evenkeel.services.scheduler.plans.hindsight import Hindsight
 from evenkeel.services.scheduler.plans.outlook import Outlook
@@ -36,116 +36,6 @@ class PlanNeed(StrEnum):
 
     ADVICE = "advice"
     """Something changed in a job that cannot be reshaped: a person should know what a plan would bring."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankInfo:
-    """One process of a rank.
-
-    Attributes:
-        rank: Rank.
-        incarnation: Which process of it.
-        node: Node it runs on; empty until it registers.
-        device: Device it computes on.
-        address: host:port of its controller; empty until it registers.
-        alive: As far as known.
-        throughput: Estimate, 1.0 = healthy, 0 = dead.
-        can_reshape: Its training loop can apply plans.
-        ended: It said that it was done; known of loops that cannot be reshaped only.
-    """
-
-    rank: int
-    incarnation: int = 0
-    node: str = ""
-    device: str = ""
-    address: str = ""
-    alive: bool = True
-    throughput: float = 1.0
-    can_reshape: bool = True
-    ended: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Newcomer:
-    """A later process of a rank that waits for its turn.
-
-    It takes its rank over when the layout in force does not count on the earlier process any more.
-
-    Attributes:
-        info: The process; ``address`` is empty until its controller registers.
-        announced: True once the detector said that it is up.
-    """
-
-    info: RankInfo
-    announced: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OpenIncident:
-    """An unresolved incident; fields as in :class:`evenkeel.history.records.IncidentState`.
-
-    ``told_seconds`` is how much of ``lost_seconds`` the history knows.
-    """
-
-    incident_id: str
-    kind: str
-    culprits: tuple[CulpritRecord, ...]
-    throughput: float
-    opened_at: datetime
-    lost_seconds: float = 0.0
-    told_seconds: float = 0.0
-
-    def accuses(self, rank: int) -> bool:
-        """True when ``rank`` is among the culprits."""
-        return any(culprit.rank == rank for culprit in self.culprits)
-
-    def resolved(self, at: datetime, detail: str) -> IncidentEventRecord:
-        """Its end, for the history."""
-        return IncidentEventRecord(
-            incident_id=self.incident_id,
-            kind=IncidentEventKind.RESOLVED,
-            at=at,
-            lost_seconds=self.lost_seconds,
-            detail=detail,
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanInFlight:
-    """A plan on its way to the ranks.
-
-    Attributes:
-        record: The plan.
-        participants: Processes (rank, incarnation) that it counts on.
-        decision: What was decided on it, durably: no rank can go back from it. None = nothing yet.
-    """
-
-    record: PlanRecord
-    participants: frozenset[tuple[int, int]] = frozenset()
-    decision: Decision | None = None
-
-    def is_intact(self, ranks: Mapping[int, RankInfo]) -> bool:
-        """Whether all processes that it counts on are alive and those of their ranks.
-
-        Args:
-            ranks: The process of each rank that counts now.
-        """
-        return self.participants <= {(info.rank, info.incarnation) for info in ranks.values() if info.alive}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AppliedPlan:
-    """The plan in force, until its effect is measured.
-
-    Attributes:
-        record: The plan.
-        first_iteration: First iteration under it.
-        workload: What the job was known to be made of when it was made; None = not known any more.
-    """
-
-    record: PlanRecord
-    first_iteration: int
-    workload: Workload | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -327,9 +217,22 @@ class JobKnowledge:
             links=self.links,
         )
 
+    def incidents_of(self, rank: int, kinds: Collection[str]) -> list[OpenIncident]:
+        """Open incidents of these kinds that accuse a rank, oldest first."""
+        return [one for one in self.incidents if one.kind in kinds and one.accuses(rank)]
+
     def with_rank(self, info: RankInfo) -> "JobKnowledge":
         """The job with one rank's process replaced."""
         return replace(self, ranks={**self.ranks, info.rank: info})
+
+    def with_incident(self, incident: OpenIncident) -> "JobKnowledge":
+        """The job with an incident opened, or as it is now."""
+        known = {one.incident_id: one for one in self.incidents}
+        return replace(self, incidents=tuple((known | {incident.incident_id: incident}).values()))
+
+    def without(self, incidents: Collection[OpenIncident]) -> "JobKnowledge":
+        """The job after these incidents."""
+        return replace(self, incidents=tuple(one for one in self.incidents if one not in incidents))
 
 
 def new_job(record: JobRecord) -> JobKnowledge:

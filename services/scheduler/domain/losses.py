@@ -6,13 +6,14 @@ much an incident has cost, all in all. Without them while it is open, a schedule
 what a slow device had cost until then.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import replace
 from datetime import datetime
 
 from evenkeel.history.records import IncidentEventRecord
 from evenkeel.history.vocabulary import IncidentEventKind
-from evenkeel.services.scheduler.domain.job_state import JobKnowledge, OpenIncident
+from evenkeel.services.scheduler.domain.job_state import JobKnowledge
+from evenkeel.services.scheduler.domain.parts import OpenIncident
 from evenkeel.services.scheduler.domain.replacements import GONE
 
 _LEAST_SECONDS = 1.0
@@ -22,11 +23,10 @@ _GROWTH = 1.1
 
 def with_loss(job: JobKnowledge, incident_id: str | None, seconds: float) -> JobKnowledge:
     """Training time lost, charged to one incident, or in equal parts to all that are open."""
-    charged = [i.incident_id for i in job.incidents if incident_id is None or i.incident_id == incident_id]
-    if not charged or seconds <= 0.0:
-        return job
-    part = seconds / len(charged)
-    return _with_incidents(job, charged, lambda one: replace(one, lost_seconds=one.lost_seconds + part))
+    charged = [i for i in job.incidents if seconds > 0.0 and (incident_id is None or i.incident_id == incident_id)]
+    for one in charged:
+        job = job.with_incident(replace(one, lost_seconds=one.lost_seconds + seconds / len(charged)))
+    return job
 
 
 def with_standstill(job: JobKnowledge, at: datetime) -> JobKnowledge:
@@ -78,12 +78,6 @@ def _told(
         )
         for one in incidents
     ]
-    ids = [one.incident_id for one in incidents]
-    return _with_incidents(job, ids, lambda one: replace(one, told_seconds=one.lost_seconds)), records
-
-
-def _with_incidents(
-    job: JobKnowledge, incident_ids: Collection[str], changed: Callable[[OpenIncident], OpenIncident]
-) -> JobKnowledge:
-    incidents = tuple(changed(one) if one.incident_id in incident_ids else one for one in job.incidents)
-    return replace(job, incidents=incidents)
+    for one in incidents:
+        job = job.with_incident(replace(one, told_seconds=one.lost_seconds))
+    return job, records

@@ -15,8 +15,9 @@ from evenkeel.planning.costs.measured.calibration import (
 )
 from evenkeel.planning.costs.measured.replay import usual_seconds
 from evenkeel.planning.pipelined.virtual import has_orders
-from evenkeel.services.scheduler.domain.job_state import SAME_THROUGHPUT, AppliedPlan, JobKnowledge
+from evenkeel.services.scheduler.domain.job_state import SAME_THROUGHPUT, JobKnowledge
 from evenkeel.services.scheduler.domain.losses import with_loss
+from evenkeel.services.scheduler.domain.parts import AppliedPlan
 
 MEASURED_AFTER_ITERATIONS = 4
 """Iterations of an epoch before its median counts as measured; the first one contains the reshape."""

@@ -5,7 +5,8 @@ from datetime import datetime
 
 from evenkeel.history.records import CulpritRecord, IncidentEventRecord, RankRecord
 from evenkeel.history.vocabulary import VerdictKind
-from evenkeel.services.scheduler.domain.job_state import JobKnowledge, Newcomer, RankInfo
+from evenkeel.services.scheduler.domain.job_state import JobKnowledge
+from evenkeel.services.scheduler.domain.parts import Newcomer, RankInfo
 from evenkeel.services.scheduler.domain.stuck import StuckReason
 
 GONE = frozenset((VerdictKind.FAIL_STOP, VerdictKind.HANG, VerdictKind.PROGRAM_ERROR))
@@ -27,13 +28,8 @@ def unregistered(culprit: CulpritRecord, *, alive: bool, can_reshape: bool) -> R
 
 def hanging(job: JobKnowledge) -> list[RankInfo]:
     """Processes that must leave because they hang, and of which nobody knows whether they were told."""
-    accused = {
-        (culprit.rank, culprit.incarnation)
-        for incident in job.incidents
-        if incident.kind == VerdictKind.HANG
-        for culprit in incident.culprits
-    }
-    return [info for info in job.ranks.values() if job.can_reshape and (info.rank, info.incarnation) in accused]
+    accused = {process for one in job.incidents if one.kind == VerdictKind.HANG for process in one.accused}
+    return [info for info in job.ranks.values() if job.can_reshape and info.process in accused]
 
 
 def on_rank_registered(job: JobKnowledge, record: RankRecord) -> JobKnowledge:
@@ -85,7 +81,7 @@ def promoted(job: JobKnowledge) -> JobKnowledge:
                 job.with_rank(newcomer.info),
                 newcomers={other: n for other, n in job.newcomers.items() if other != rank},
                 changed=True,
-                cause=_incident_of(job, rank) or job.cause,
+                cause=next((one.incident_id for one in reversed(job.incidents_of(rank, GONE))), job.cause),
                 vacant=job.vacant | ({rank} & counted if can_reshape else set()),
                 stuck=None if rank not in counted else job.stuck,
             )
@@ -93,10 +89,6 @@ def promoted(job: JobKnowledge) -> JobKnowledge:
             # The earlier process cannot be alive beside a later one: its death was not seen.
             job = replace(job.with_rank(replace(job.ranks[rank], alive=False, throughput=0.0)), changed=True)
     return job
-
-
-def _incident_of(job: JobKnowledge, rank: int) -> str | None:
-    return next((i.incident_id for i in reversed(job.incidents) if i.kind in GONE and i.accuses(rank)), None)
 
 
 def replaced(job: JobKnowledge, at: datetime) -> tuple[JobKnowledge, list[IncidentEventRecord]]:
@@ -115,6 +107,4 @@ def replaced(job: JobKnowledge, at: datetime) -> tuple[JobKnowledge, list[Incide
         for incident in job.incidents
         if incident.kind in GONE and all(back.get(c.rank, -1) > c.incarnation for c in incident.culprits)
     ]
-    remaining = tuple(incident for incident in job.incidents if incident not in over)
-    records = [incident.resolved(at, "a replacement is in its place") for incident in over]
-    return replace(job, incidents=remaining), records
+    return job.without(over), [incident.resolved(at, "a replacement is in its place") for incident in over]

@@ -8,7 +8,8 @@ from evenkeel.layouts.copies import Placement, losses_not_survived
 from evenkeel.layouts.layout import Layout
 from evenkeel.layouts.rank_state import RankPhase, RankState
 from evenkeel.services.scheduler.domain.exits import program_errors
-from evenkeel.services.scheduler.domain.job_state import HEALTHY, JobKnowledge, RankInfo
+from evenkeel.services.scheduler.domain.job_state import HEALTHY, JobKnowledge
+from evenkeel.services.scheduler.domain.parts import RankInfo
 from evenkeel.services.scheduler.domain.stuck import Stuck
 
 _MOST_NAMED = 8

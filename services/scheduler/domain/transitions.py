@@ -5,7 +5,7 @@ follow from the state (:attr:`JobKnowledge.need`), never from an event: whatever
 rebuilds the state asks for the same plan again.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -16,17 +16,11 @@ from evenkeel.history.records import (
     VerdictRecord,
 )
 from evenkeel.history.vocabulary import IncidentEventKind, PlanMode, VerdictKind
-from evenkeel.services.scheduler.domain.flips import flipped
-from evenkeel.services.scheduler.domain.job_state import (
-    HEALTHY,
-    AppliedPlan,
-    JobKnowledge,
-    Newcomer,
-    OpenIncident,
-    RankInfo,
-)
+from evenkeel.services.scheduler.domain.job_state import HEALTHY, JobKnowledge
 from evenkeel.services.scheduler.domain.losses import all_accounts, with_standstill
+from evenkeel.services.scheduler.domain.parts import AppliedPlan, Newcomer, OpenIncident, RankInfo
 from evenkeel.services.scheduler.domain.replacements import GONE, in_their_places, promoted, unregistered
+from evenkeel.services.scheduler.plans.flips import flipped
 from evenkeel.services.scheduler.plans.outlook import Outlook
 
 _SLOW = frozenset((VerdictKind.COMPUTE_SLOW, VerdictKind.COMMUNICATION_SLOW))
@@ -64,19 +58,13 @@ def on_verdict(job: JobKnowledge, verdict: VerdictRecord) -> Transition:
         return Transition(job=job)
     news = [c for c in current if verdict.kind not in GONE or job.ranks[c.rank].alive]
     job = replace(job, outlook=outlook_after(job.outlook, verdict.kind, news, verdict.decided_at))
-    if verdict.kind in GONE:
-        return _gone(job, verdict, current)
-    if verdict.kind == VerdictKind.COMPUTE_SLOW:
-        return _slow(job, verdict, current)
-    if verdict.kind == VerdictKind.RECOVERED:
-        return _recovered(job, verdict, current)
-    if verdict.kind == VerdictKind.REJOINED:
-        return _rejoined(job, verdict, current)
-    if verdict.kind == VerdictKind.COMMUNICATION_SLOW:
-        return _communication_slow(job, verdict, current)
-    if verdict.kind == VerdictKind.COMMUNICATION_RECOVERED:
-        return _communication_recovered(job, verdict)
-    return Transition(job=job)
+    story = _Story(job, verdict)
+    # Where nobody can be left behind, one that hangs may still go on, and the others with it.
+    leaves = verdict.kind == VerdictKind.HANG and job.can_reshape
+    if (take := _TAKEN.get(verdict.kind)) is not None:
+        take(story, current)
+    evict = tuple(culprit.process for culprit in current) if leaves else ()
+    return Transition(job=story.job, records=tuple(story.records), evict=evict)
 
 
 def outlook_after(outlook: Outlook, kind: str, culprits: Sequence[CulpritRecord], at: datetime) -> Outlook:
@@ -104,193 +92,182 @@ def _is_current(job: JobKnowledge, culprit: CulpritRecord, kind: str) -> bool:
     return culprit.incarnation == info.incarnation or (culprit.incarnation > info.incarnation and kind in GONE)
 
 
-def _opened(verdict: VerdictRecord, culprits: Sequence[CulpritRecord]) -> tuple[OpenIncident, IncidentRecord]:
-    throughput = 0.0 if verdict.kind in GONE else verdict.throughput
-    record = IncidentRecord(
-        incident_id=incident_id_of(verdict),
-        job_id=verdict.job_id,
-        verdict_id=verdict.verdict_id,
-        kind=verdict.kind,
-        culprits=tuple(culprits),
-        first_iteration=verdict.first_iteration,
-        throughput=throughput,
-        opened_at=verdict.decided_at,
-    )
-    incident = OpenIncident(
-        incident_id=record.incident_id,
-        kind=record.kind,
-        culprits=record.culprits,
-        throughput=throughput,
-        opened_at=record.opened_at,
-    )
-    return incident, record
+class _Story:
+    """What one verdict leads to, as far as it is told: the job, and the records that go into the history."""
+
+    def __init__(self, job: JobKnowledge, verdict: VerdictRecord) -> None:
+        self.job, self.verdict, self.at = job, verdict, verdict.decided_at
+        self.records = list[IncidentChange]()
+        self.throughput = min(1.0, max(0.01, verdict.throughput))
+
+    def process_of(self, culprit: CulpritRecord, *, alive: bool) -> RankInfo:
+        """A process that only the verdict tells of."""
+        return unregistered(culprit, alive=alive, can_reshape=self.job.ranks[culprit.rank].can_reshape)
+
+    def open(self, culprits: Sequence[CulpritRecord]) -> IncidentRecord:
+        """An incident opens, and the next plan is for it."""
+        verdict = self.verdict
+        record = IncidentRecord(
+            incident_id=incident_id_of(verdict),
+            job_id=verdict.job_id,
+            verdict_id=verdict.verdict_id,
+            kind=verdict.kind,
+            culprits=tuple(culprits),
+            first_iteration=verdict.first_iteration,
+            throughput=0.0 if verdict.kind in GONE else verdict.throughput,
+            opened_at=self.at,
+        )
+        incident = OpenIncident(
+            incident_id=record.incident_id,
+            kind=record.kind,
+            culprits=record.culprits,
+            throughput=record.throughput,
+            opened_at=self.at,
+        )
+        self.records.insert(0, record)
+        self.job = replace(self.job.with_incident(incident), changed=True, cause=record.incident_id)
+        return record
+
+    def note(self, incident_id: str, throughput: float, detail: str = "") -> None:
+        """The verdict is about an incident that is open."""
+        verdict = self.verdict
+        note = IncidentEventRecord(
+            incident_id=incident_id,
+            kind=IncidentEventKind.VERDICT,
+            reference=verdict.verdict_id,
+            at=self.at,
+            throughput=throughput,
+            detail=detail or f"{verdict.kind} of rank {', '.join(str(c.rank) for c in verdict.culprits)}",
+        )
+        self.records.append(note)
+
+    def update(self, incident: OpenIncident) -> None:
+        """The verdict says how slow it is now, which the next plan is for."""
+        self.note(incident.incident_id, self.throughput)
+        newer = replace(incident, throughput=self.throughput)
+        self.job = replace(self.job.with_incident(newer), changed=True, cause=newer.incident_id)
+
+    def resolve(self, incidents: Sequence[OpenIncident], detail: str) -> None:
+        """Incidents are over."""
+        self.records += [incident.resolved(self.at, detail) for incident in incidents]
+        self.job = self.job.without(incidents)
 
 
-def _noted(incident: OpenIncident, verdict: VerdictRecord, throughput: float) -> IncidentEventRecord:
-    return IncidentEventRecord(
-        incident_id=incident.incident_id,
-        kind=IncidentEventKind.VERDICT,
-        reference=verdict.verdict_id,
-        at=verdict.decided_at,
-        throughput=throughput,
-        detail=f"{verdict.kind} of rank {', '.join(str(c.rank) for c in verdict.culprits)}",
-    )
-
-
-def _gone(job: JobKnowledge, verdict: VerdictRecord, culprits: Sequence[CulpritRecord]) -> Transition:
-    records: list[IncidentChange] = []
+def _gone(story: _Story, culprits: Sequence[CulpritRecord]) -> None:
     fresh: list[CulpritRecord] = []
-    # Where nobody can be left behind, one that hangs may still go on, and the others with it.
-    leaves = verdict.kind == VerdictKind.HANG and job.can_reshape
-    evict = tuple((c.rank, c.incarnation) for c in culprits) if leaves else ()
-    newcomers = dict(job.newcomers)
     for culprit in culprits:
-        info = job.ranks[culprit.rank]
-        newcomer = newcomers.get(culprit.rank)
+        job = story.job
+        info, newcomer = job.ranks[culprit.rank], job.newcomers.get(culprit.rank)
         if newcomer is not None and newcomer.info.incarnation == culprit.incarnation:
-            del newcomers[culprit.rank]
+            left = {rank: one for rank, one in job.newcomers.items() if rank != culprit.rank}
+            story.job = replace(job, newcomers=left)
             continue
-        known = [i for i in job.incidents if i.kind in GONE and i.accuses(culprit.rank)]
+        known = job.incidents_of(culprit.rank, GONE)
         if not info.alive and known and culprit.incarnation == info.incarnation:
-            records.append(_noted(known[-1], verdict, 0.0))
+            story.note(known[-1].incident_id, 0.0)
             continue
-        for slow in [i for i in job.incidents if i.kind in _SLOW and i.accuses(culprit.rank)]:
-            records.append(slow.resolved(verdict.decided_at, "the process is gone"))
-            job = replace(job, incidents=tuple(i for i in job.incidents if i is not slow))
+        story.resolve(job.incidents_of(culprit.rank, _SLOW), "the process is gone")
         fresh.append(culprit)
         gone = replace(info, alive=False, throughput=0.0)
-        job = job.with_rank(gone if culprit.incarnation == info.incarnation else _process(job, culprit, alive=False))
-    job = replace(job, newcomers=newcomers)
+        is_known = culprit.incarnation == info.incarnation
+        story.job = story.job.with_rank(gone if is_known else story.process_of(culprit, alive=False))
     if fresh:
-        incident, record = _opened(verdict, fresh)
-        job = replace(job, incidents=(*job.incidents, incident), changed=True, cause=incident.incident_id)
-        records.insert(0, record)
-    return Transition(job=promoted(job), records=tuple(records), evict=evict)
+        story.open(fresh)
+    story.job = promoted(story.job)
 
 
-def _process(job: JobKnowledge, culprit: CulpritRecord, *, alive: bool) -> RankInfo:
-    return unregistered(culprit, alive=alive, can_reshape=job.ranks[culprit.rank].can_reshape)
-
-
-def _slow(job: JobKnowledge, verdict: VerdictRecord, culprits: Sequence[CulpritRecord]) -> Transition:
-    throughput = min(1.0, max(0.01, verdict.throughput))
-    records: list[IncidentChange] = []
+def _slow(story: _Story, culprits: Sequence[CulpritRecord]) -> None:
     fresh: list[CulpritRecord] = []
     for culprit in culprits:
-        info = job.ranks[culprit.rank]
+        info = story.job.ranks[culprit.rank]
         if not info.alive:
             continue
-        known = [i for i in job.incidents if i.kind == VerdictKind.COMPUTE_SLOW and i.accuses(culprit.rank)]
-        if known:
-            newer = replace(known[-1], throughput=throughput)
-            records.append(_noted(newer, verdict, throughput))
-            job = replace(
-                job,
-                incidents=tuple(newer if i is known[-1] else i for i in job.incidents),
-                cause=newer.incident_id,
-            )
+        if known := story.job.incidents_of(culprit.rank, {VerdictKind.COMPUTE_SLOW}):
+            story.update(known[-1])
         else:
             fresh.append(culprit)
-            job = flipped(job, culprit.rank, verdict.decided_at)
-        job = replace(job.with_rank(replace(info, throughput=throughput)), changed=True)
+            story.job = flipped(story.job, culprit.rank, story.at)
+        story.job = replace(story.job.with_rank(replace(info, throughput=story.throughput)), changed=True)
     if fresh:
-        incident, record = _opened(verdict, fresh)
-        job = replace(job, incidents=(*job.incidents, incident), cause=incident.incident_id)
-        records.insert(0, record)
-    return Transition(job=job, records=tuple(records))
+        story.open(fresh)
 
 
-def _recovered(job: JobKnowledge, verdict: VerdictRecord, culprits: Sequence[CulpritRecord]) -> Transition:
-    throughput = 1.0 if verdict.throughput >= HEALTHY else max(0.01, verdict.throughput)
-    records: list[IncidentChange] = []
+def _recovered(story: _Story, culprits: Sequence[CulpritRecord]) -> None:
+    throughput = 1.0 if story.verdict.throughput >= HEALTHY else story.throughput
     for culprit in culprits:
-        info = job.ranks[culprit.rank]
+        info = story.job.ranks[culprit.rank]
         if not info.alive:
-            job, told = _moves_again(job, verdict, culprit)
-            records += told
+            _moves_again(story, culprit)
             continue
-        job = flipped(job.with_rank(replace(info, throughput=throughput)), culprit.rank, verdict.decided_at)
-        job = replace(job, changed=True)
-        for incident in [i for i in job.incidents if i.kind == VerdictKind.COMPUTE_SLOW and i.accuses(culprit.rank)]:
+        job = flipped(story.job.with_rank(replace(info, throughput=throughput)), culprit.rank, story.at)
+        story.job = replace(job, changed=True)
+        for incident in job.incidents_of(culprit.rank, {VerdictKind.COMPUTE_SLOW}):
             others = [c.rank for c in incident.culprits if c.rank != culprit.rank]
-            records.append(_noted(incident, verdict, throughput))
-            if any(job.ranks[rank].throughput < HEALTHY for rank in others):
-                continue
-            records.append(incident.resolved(verdict.decided_at, "the device is healthy again"))
-            remaining = tuple(i for i in job.incidents if i is not incident)
-            job = replace(job, incidents=remaining, cause=incident.incident_id)
-    return Transition(job=job, records=tuple(records))
+            story.note(incident.incident_id, throughput)
+            if not any(job.ranks[rank].throughput < HEALTHY for rank in others):
+                story.resolve([incident], "the device is healthy again")
+                story.job = replace(story.job, cause=incident.incident_id)
 
 
-def _moves_again(
-    job: JobKnowledge, verdict: VerdictRecord, culprit: CulpritRecord
-) -> tuple[JobKnowledge, list[IncidentChange]]:
+def _moves_again(story: _Story, culprit: CulpritRecord) -> None:
     """A rank that hung goes on. Where jobs are reshaped it was left behind and told to leave; any other job waited."""
-    process = (culprit.rank, culprit.incarnation)
-    hangs = [
-        incident
-        for incident in job.incidents
-        if incident.kind == VerdictKind.HANG and process in ((c.rank, c.incarnation) for c in incident.culprits)
-    ]
-    if job.can_reshape or not hangs:
-        return job, []
-    job = with_standstill(job, verdict.decided_at)
-    job = job.with_rank(replace(job.ranks[culprit.rank], alive=True, throughput=1.0))
+    hangs = [one for one in story.job.incidents if one.kind == VerdictKind.HANG and culprit.process in one.accused]
+    if story.job.can_reshape or not hangs:
+        return
+    job = with_standstill(story.job, story.at)
+    story.job = job.with_rank(replace(job.ranks[culprit.rank], alive=True, throughput=1.0))
     over = [incident for incident in job.incidents if incident.incident_id == hangs[-1].incident_id]
-    records: list[IncidentChange] = []
-    for incident in over:
-        records += [_noted(incident, verdict, 1.0), incident.resolved(verdict.decided_at, "it goes on by itself")]
-    remaining = tuple(incident for incident in job.incidents if incident not in over)
-    running_since = verdict.decided_at.timestamp()
-    return replace(job, incidents=remaining, changed=True, running_since_unix_seconds=running_since), records
+    story.note(hangs[-1].incident_id, 1.0)
+    story.resolve(over, "it goes on by itself")
+    story.job = replace(story.job, changed=True, running_since_unix_seconds=story.at.timestamp())
 
 
-def _communication_slow(job: JobKnowledge, verdict: VerdictRecord, culprits: Sequence[CulpritRecord]) -> Transition:
+def _communication_slow(story: _Story, culprits: Sequence[CulpritRecord]) -> None:
     """An incident with advice; the devices are well, but a plan may go around the link."""
-    throughput = min(1.0, max(0.01, verdict.throughput))
     ranks = {culprit.rank for culprit in culprits}
-    known = [i for i in job.incidents if i.kind == verdict.kind and {c.rank for c in i.culprits} == ranks]
-    if known:
-        newer = replace(known[-1], throughput=throughput)
-        incidents = tuple(newer if i is known[-1] else i for i in job.incidents)
-        again = replace(job, incidents=incidents, changed=True, cause=newer.incident_id)
-        return Transition(job=again, records=(_noted(newer, verdict, throughput),))
-    incident, record = _opened(verdict, culprits)
+    alike = [one for one in story.job.incidents if one.kind == VerdictKind.COMMUNICATION_SLOW]
+    if known := [one for one in alike if one.ranks == ranks]:
+        story.update(known[-1])
+        return
+    incident_id = story.open(culprits).incident_id
     where = "; ".join(f"rank {c.rank} on {c.device} of {c.node}" for c in culprits)
     advice = "its network interface and cable" if len(culprits) == 1 else "cables, ports and switches between them"
-    told = replace(_noted(incident, verdict, throughput), detail=f"devices are healthy, check {advice}: {where}")
+    story.note(incident_id, story.throughput, f"devices are healthy, check {advice}: {where}")
     # One end of a link that turns out to be slow altogether takes the link's incident over.
-    over = [i for i in job.incidents if i.kind == verdict.kind and len(ranks) == 1 and i.accuses(*ranks)]
-    records: list[IncidentChange] = [record, told]
-    records += [i.resolved(verdict.decided_at, f"part of {incident.incident_id}") for i in over]
-    remaining = tuple(i for i in job.incidents if i not in over)
-    slow = replace(job, incidents=(*remaining, incident), changed=True, cause=incident.incident_id)
-    return Transition(job=slow, records=tuple(records))
+    over = [one for one in alike if len(ranks) == 1 and one.accuses(*ranks)]
+    story.resolve(over, f"part of {incident_id}")
 
 
-def _communication_recovered(job: JobKnowledge, verdict: VerdictRecord) -> Transition:
-    ranks = {culprit.rank for culprit in verdict.culprits}
-    kind = VerdictKind.COMMUNICATION_SLOW
-    over = [i for i in job.incidents if i.kind == kind and {c.rank for c in i.culprits} == ranks]
-    records: list[IncidentChange] = []
-    for incident in over:
-        records += [_noted(incident, verdict, 1.0), incident.resolved(verdict.decided_at, "transfers are as before")]
-    remaining = tuple(i for i in job.incidents if i not in over)
-    return Transition(job=replace(job, incidents=remaining, changed=job.changed or bool(over)), records=tuple(records))
+def _communication_recovered(story: _Story, culprits: Sequence[CulpritRecord]) -> None:
+    ranks = {culprit.rank for culprit in story.verdict.culprits}
+    for incident in story.job.incidents:
+        if incident.kind == VerdictKind.COMMUNICATION_SLOW and incident.ranks == ranks:
+            story.note(incident.incident_id, 1.0)
+            story.resolve([incident], "transfers are as before")
+            story.job = replace(story.job, changed=True)
 
 
-def _rejoined(job: JobKnowledge, verdict: VerdictRecord, culprits: Sequence[CulpritRecord]) -> Transition:
+def _rejoined(story: _Story, culprits: Sequence[CulpritRecord]) -> None:
     for culprit in culprits:
-        waiting = job.newcomers.get(culprit.rank)
+        waiting = story.job.newcomers.get(culprit.rank)
         if waiting is not None and waiting.info.incarnation > culprit.incarnation:
             continue
-        if waiting is not None and waiting.info.incarnation == culprit.incarnation:
-            newcomer = replace(waiting, announced=True)
-        else:
-            newcomer = Newcomer(info=_process(job, culprit, alive=True), announced=True)
-        job = replace(job, newcomers={**job.newcomers, culprit.rank: newcomer})
-    job, over = in_their_places(job, verdict.decided_at)
-    return Transition(job=job, records=tuple(over))
+        is_known = waiting is not None and waiting.info.incarnation == culprit.incarnation
+        info = waiting.info if waiting is not None and is_known else story.process_of(culprit, alive=True)
+        newcomer = Newcomer(info=info, announced=True)
+        story.job = replace(story.job, newcomers={**story.job.newcomers, culprit.rank: newcomer})
+    story.job, over = in_their_places(story.job, story.at)
+    story.records += over
+
+
+_TAKEN: Mapping[str, Callable[[_Story, Sequence[CulpritRecord]], None]] = {
+    **dict.fromkeys(GONE, _gone),
+    VerdictKind.COMPUTE_SLOW: _slow,
+    VerdictKind.RECOVERED: _recovered,
+    VerdictKind.REJOINED: _rejoined,
+    VerdictKind.COMMUNICATION_SLOW: _communication_slow,
+    VerdictKind.COMMUNICATION_RECOVERED: _communication_recovered,
+}
 
 
 def on_applied(job: JobKnowledge, *, first_iteration: int, at: datetime) -> Transition:

@@ -1,4 +1,7 @@
-"""What can happen to a job."""
+"""What can happen to a job.
+
+What the detector finds and what a rank says of itself, parked or done, are events as they are.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,8 +12,7 @@ from evenkeel.layouts.rank_state import RankState
 from evenkeel.planning.solution import NoPlanError, Solution
 from evenkeel.services.scheduler.dispatch.agreement import NoAgreementError
 from evenkeel.services.scheduler.dispatch.protocol import Decision, RankAwayError, RankRefusedError
-from evenkeel.services.scheduler.domain.profiles import JobProfile
-from evenkeel.services.scheduler.domain.stuck import Stuck
+from evenkeel.services.scheduler.domain.profiles import JobEnded, JobProfile
 from evenkeel.services.scheduler.domain.suspicion import Suspicion
 from evenkeel.services.scheduler.jobs.job import Process, TimerKey
 
@@ -41,32 +43,6 @@ class VerdictsTaken:
     """The detector's verdicts, in order."""
 
     verdicts: tuple[VerdictRecord, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ProfileTaken:
-    """The detector's newest profile."""
-
-    profile: JobProfile
-
-
-@dataclass(frozen=True, slots=True)
-class AllEnded:
-    """The detector has seen all processes of the job end."""
-
-
-@dataclass(frozen=True, slots=True)
-class Suspected:
-    """The detector suspects a device or a link, and asks for a probe."""
-
-    suspicion: Suspicion
-
-
-@dataclass(frozen=True, slots=True)
-class RankSaid:
-    """A rank says that it is parked, or done."""
-
-    state: RankState
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,13 +110,6 @@ class Failed:
 
 
 @dataclass(frozen=True, slots=True)
-class Possible:
-    """What nobody held has turned up."""
-
-    stuck: Stuck
-
-
-@dataclass(frozen=True, slots=True)
 class Finish:
     """The job has ended; ``failure`` says why it failed, empty when it did not."""
 
@@ -152,10 +121,10 @@ Event = (
     | RanksRegistered
     | ExitsReported
     | VerdictsTaken
-    | ProfileTaken
-    | AllEnded
-    | Suspected
-    | RankSaid
+    | JobProfile
+    | JobEnded
+    | Suspicion
+    | RankState
     | StreamBroken
     | Answered
     | TimerFired
@@ -163,7 +132,6 @@ Event = (
     | Agreed
     | Applied
     | Failed
-    | Possible
     | Finish
 )
 """Anything that can happen."""

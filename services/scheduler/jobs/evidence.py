@@ -22,7 +22,7 @@ from evenkeel.services.scheduler.domain.exits import own_verdict
 from evenkeel.services.scheduler.domain.job_state import JobKnowledge
 from evenkeel.services.scheduler.jobs.events import Silence, StreamBroken
 from evenkeel.services.scheduler.jobs.job import Process, Timer, TimerKey
-from evenkeel.services.scheduler.jobs.steps import Ask, Draft, EndJob, Report
+from evenkeel.services.scheduler.jobs.steps import Ask, EndJob, Report, Step
 
 _AGAIN_SECONDS = 0.5
 _WITNESS_STATUS_SECONDS = 0.5
@@ -33,92 +33,92 @@ _CONFIDENCE = 0.97
 Answers = Mapping[Process, RankState | Silence]
 
 
-def stream_broken(draft: Draft, event: StreamBroken) -> None:
+def stream_broken(step: Step, event: StreamBroken) -> None:
     """A process's stream broke and its controller does not answer: report it, and see what becomes of it."""
-    draft.then.append(Report(event.process, event.detail))
-    if _counts(draft.known, event.process):
-        draft.job = replace(draft.job, suspects={**draft.job.suspects, event.process: event.detail})
-        draft.set_timer(event.process, draft.moment.rules.verdict_seconds)
+    step.then.append(Report(event.process, event.detail))
+    if _counts(step.known, event.process):
+        step.job = replace(step.job, suspects={**step.job.suspects, event.process: event.detail})
+        step.set_timer(event.process, step.moment.rules.verdict_seconds)
 
 
-def rank_said(draft: Draft, state: RankState) -> None:
+def rank_said(step: Step, state: RankState) -> None:
     """A rank is parked, or done."""
-    known = draft.known
+    known = step.known
     if state.phase is RankPhase.PARKED:
-        draft.set_timer(Timer.STANDSTILL, draft.moment.rules.standstill_seconds)
+        step.set_timer(Timer.STANDSTILL, step.moment.rules.standstill_seconds)
     elif state.phase is RankPhase.FINISHED and not known.can_reshape:
         info = known.ranks.get(state.rank)
         if info is not None and info.incarnation == state.incarnation and not info.ended:
-            draft.known = known.with_rank(replace(info, ended=True))
-            if draft.known.all_ended:
-                draft.set_timer(Timer.ENDED, draft.moment.rules.ended_seconds)
+            step.known = known.with_rank(replace(info, ended=True))
+            if step.known.all_ended:
+                step.set_timer(Timer.ENDED, step.moment.rules.ended_seconds)
 
 
-def all_ended(draft: Draft) -> None:
+def all_ended(step: Step) -> None:
     """The detector has seen all processes end."""
-    draft.job, draft.keep = replace(draft.job, seen_to_end=True), True
-    draft.set_timer(Timer.ENDED, draft.moment.rules.ended_seconds)
+    step.job, step.keep = replace(step.job, seen_to_end=True), True
+    step.set_timer(Timer.ENDED, step.moment.rules.ended_seconds)
 
 
-def waited(draft: Draft, key: TimerKey) -> None:
+def waited(step: Step, key: TimerKey) -> None:
     """The time for a verdict, for a plan for parked ranks, or for somebody to go on with the job is over."""
-    known = draft.known
+    known = step.known
     if key is Timer.ENDED:
         if known.all_ended:
-            draft.then.append(EndJob())
-        elif draft.job.seen_to_end and not known.lost:
-            draft.then.append(Ask(key, _ENDED_STATUS_SECONDS))
+            step.then.append(EndJob())
+        elif step.job.seen_to_end and not known.lost:
+            step.then.append(Ask(key, _ENDED_STATUS_SECONDS))
     elif key is Timer.STANDSTILL:
-        if not known.can_reshape or not _parked(draft):
+        if not known.can_reshape or not _parked(step):
             return
-        if _may_recover(draft) and not known.lost:
-            draft.then.append(Ask(key, _STANDSTILL_STATUS_SECONDS, _in_layout(known)))
+        if _may_recover(step) and not known.lost:
+            step.then.append(Ask(key, _STANDSTILL_STATUS_SECONDS, _in_layout(known)))
         else:
-            draft.set_timer(key, draft.moment.rules.standstill_seconds)
+            step.set_timer(key, step.moment.rules.standstill_seconds)
     elif not isinstance(key, Timer):
         if not _counts(known, key):
-            _trust(draft, key)
-        elif _parked(draft, beside=key[0]):
-            draft.then.append(Ask(key, _WITNESS_STATUS_SECONDS, _suspects_beside(draft, key)))
+            _trust(step, key)
+        elif _parked(step, beside=key[0]):
+            step.then.append(Ask(key, _WITNESS_STATUS_SECONDS, _suspects_beside(step, key)))
         else:
-            draft.set_timer(key, _AGAIN_SECONDS)
+            step.set_timer(key, _AGAIN_SECONDS)
 
 
-def all_alive(draft: Draft, answers: Answers) -> bool:
+def all_alive(step: Step, answers: Answers) -> bool:
     """Whether parked ranks stand still though every process of the layout in force answers, and none is done."""
-    there = [process for process in _in_layout(draft.known) if _is_there(answers.get(process, Silence.AWAY))]
-    alive = len(there) == len(draft.known.layout.ranks)
-    parked = _parked(draft)
-    if not alive or not parked or not _may_recover(draft):
+    there = [process for process in _in_layout(step.known) if _is_there(answers.get(process, Silence.AWAY))]
+    alive = len(there) == len(step.known.layout.ranks)
+    parked = _parked(step)
+    if not alive or not parked or not _may_recover(step):
         return False
-    draft.note("ranks are parked though nobody is gone: recovering", parked=parked)
+    step.note("ranks are parked though nobody is gone: recovering", parked=parked)
     return True
 
 
-def nobody_there(draft: Draft, answers: Answers) -> bool:
+def nobody_there(step: Step, answers: Answers) -> bool:
     """Whether the job is over: no process answers that is not done."""
-    over = draft.job.seen_to_end and not draft.known.lost
+    over = step.job.seen_to_end and not step.known.lost
     return over and not any(one is Silence.REFUSED or _is_there(one) for one in answers.values())
 
 
-def verdict_on(draft: Draft, process: Process, answers: Answers) -> VerdictRecord | None:
+def verdict_on(step: Step, process: Process, answers: Answers) -> VerdictRecord | None:
     """What the silence of a suspect, and of others of its node, comes to; None where it is there or does not count."""
-    known, detail = draft.known, draft.job.suspects.get(process)
-    parked = _parked(draft, beside=process[0])
-    gone = [one for one in _suspects_beside(draft, process) if answers.get(one) is Silence.AWAY]
-    _trust(draft, process)
+    known, detail = step.known, step.job.suspects.get(process)
+    parked = _parked(step, beside=process[0])
+    gone = [one for one in _suspects_beside(step, process) if answers.get(one) is Silence.AWAY]
+    _trust(step, process)
     is_away = answers.get(process, Silence.AWAY) is Silence.AWAY
     if detail is None or not is_away or not parked or not _counts(known, process):
         return None
     rank, incarnation = process
     for one in gone:
-        _trust(draft, one)
-    iteration = max(draft.moment.states[one].iteration for one in parked)
+        _trust(step, one)
+    iteration = max(step.moment.states[one].iteration for one in parked)
     text = (
         f"the scheduler saw it itself: the stream broke ({detail}), the controller does not answer, "
-        f"ranks {parked} are parked, and no verdict came in {draft.moment.rules.verdict_seconds:g} s"
+        f"ranks {parked} are parked, and no verdict came in {step.moment.rules.verdict_seconds:g} s"
     )
-    draft.note("no verdict on a process that is gone: deciding without", rank=rank, incarnation=incarnation)
+    step.note("no verdict on a process that is gone: deciding without", rank=rank, incarnation=incarnation)
     culprits = [
         CulpritRecord(rank=one, incarnation=which, node=known.ranks[one].node, device=known.ranks[one].device)
         for one, which in sorted({process, *gone})
@@ -130,21 +130,21 @@ def verdict_on(draft: Draft, process: Process, answers: Answers) -> VerdictRecor
         culprits,
         [EvidenceRecord(name="process", value=1.0, unit="", text=text)],
         iteration=iteration,
-        at=draft.moment.at,
+        at=step.moment.at,
         confidence=_CONFIDENCE,
     )
 
 
-def _suspects_beside(draft: Draft, process: Process) -> tuple[Process, ...]:
+def _suspects_beside(step: Step, process: Process) -> tuple[Process, ...]:
     """A suspect, and after it those of its node: what ends them all at once is one incident."""
-    known = draft.known
-    others = [one for one in draft.job.suspects if one != process and _counts(known, one)]
+    known = step.known
+    others = [one for one in step.job.suspects if one != process and _counts(known, one)]
     return (process, *[one for one in others if known.ranks[one[0]].node == known.ranks[process[0]].node])
 
 
-def _trust(draft: Draft, process: Process) -> None:
-    left = {one: detail for one, detail in draft.job.suspects.items() if one != process}
-    draft.job = replace(draft.job, suspects=left)
+def _trust(step: Step, process: Process) -> None:
+    left = {one: detail for one, detail in step.job.suspects.items() if one != process}
+    step.job = replace(step.job, suspects=left)
 
 
 def _counts(known: JobKnowledge, process: Process) -> bool:
@@ -156,21 +156,21 @@ def _in_layout(known: JobKnowledge) -> tuple[Process, ...]:
     return tuple((rank, known.ranks[rank].incarnation) for rank in known.layout.ranks)
 
 
-def _parked(draft: Draft, *, beside: int = -1) -> list[int]:
+def _parked(step: Step, *, beside: int = -1) -> list[int]:
     """Ranks of the layout in force that wait for a recovery, but for one."""
-    states, found = draft.moment.states, list[int]()
-    for rank, incarnation in _in_layout(draft.known):
+    states, found = step.moment.states, list[int]()
+    for rank, incarnation in _in_layout(step.known):
         state = states.get(rank)
         if rank == beside or state is None or state.incarnation != incarnation:
             continue
-        if state.phase is RankPhase.PARKED and state.epoch == draft.known.epoch:
+        if state.phase is RankPhase.PARKED and state.epoch == step.known.epoch:
             found.append(rank)
     return sorted(found)
 
 
-def _may_recover(draft: Draft) -> bool:
-    flight = draft.known.flight
-    return not draft.known.stuck and (flight is None or flight.record.mode is not PlanMode.RECOVER)
+def _may_recover(step: Step) -> bool:
+    flight = step.known.flight
+    return not step.known.stuck and (flight is None or flight.record.mode is not PlanMode.RECOVER)
 
 
 def _is_there(answer: RankState | Silence) -> bool:

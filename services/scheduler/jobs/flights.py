@@ -1,68 +1,83 @@
 """A job's plan on its way to the ranks: it takes off, is decided, applied or taken back, and each is told once."""
 
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 
 from evenkeel.history.records import PlanEventRecord, PlanRecord
 from evenkeel.history.vocabulary import PlanMode, PlanState
-from evenkeel.services.scheduler.dispatch.agreement import NoAgreementError, NothingLeftError, RecoveryNeededError
+from evenkeel.layouts.rank_state import RankState
+from evenkeel.services.scheduler.dispatch.agreement import (
+    NoAgreementError,
+    NothingLeftError,
+    RecoveryNeededError,
+    recovery_decision,
+)
 from evenkeel.services.scheduler.dispatch.protocol import CannotReshapeError, Decision, StaleBallotError
-from evenkeel.services.scheduler.domain.job_state import PlanInFlight
+from evenkeel.services.scheduler.domain.job_state import JobKnowledge
+from evenkeel.services.scheduler.domain.parts import PlanInFlight
 from evenkeel.services.scheduler.domain.stuck import Stuck, StuckReason
 from evenkeel.services.scheduler.domain.transitions import on_applied
-from evenkeel.services.scheduler.jobs.steps import AwaitPossible, Draft
+from evenkeel.services.scheduler.jobs.events import Silence
+from evenkeel.services.scheduler.jobs.job import Process, Timer
+from evenkeel.services.scheduler.jobs.steps import Ask, Step
 from evenkeel.services.scheduler.plans.records import decision_to_document, note_of
 
+_STATUS_SECONDS = 1.0
+_SHORTEST_LOOK_SECONDS = 0.5
+_LONGEST_LOOK_SECONDS = 5.0
 
-def take_off(draft: Draft, plan: PlanRecord) -> None:
+
+def take_off(step: Step, plan: PlanRecord) -> None:
     """A plan goes on its way to the ranks."""
-    known = draft.known
+    known = step.known
     concerned = {*known.layout.ranks, *plan.layout.ranks}
     counted = [one for one in known.ranks.values() if one.alive and one.address and one.rank in concerned]
-    participants = frozenset((one.rank, one.incarnation) for one in counted)
+    participants = frozenset(one.process for one in counted)
     flight = PlanInFlight(record=plan, participants=participants)
     known = replace(known, flight=flight, top_epoch=max(known.top_epoch, plan.epoch), stuck=None)
-    draft.job = replace(draft.job, known=known, must_recover=False, question=None)
-    draft.propose(plan)
+    step.job = replace(step.job, known=known, must_recover=False, question=None)
+    step.propose(plan)
 
 
-def ground(draft: Draft, why: str) -> None:
+def ground(step: Step, why: str) -> None:
     """The plan on its way, if any, flies no more: undecided it is aborted, decided it stands until overtaken."""
-    flight = draft.known.flight
+    flight = step.known.flight
     if flight is not None:
-        draft.known = replace(draft.known, flight=None)
-        _take_back(draft, flight, why)
+        step.known = replace(step.known, flight=None)
+        _take_back(step, flight, why)
 
 
-def overtaken_ends(draft: Draft, detail: str) -> list[PlanEventRecord]:
+def overtaken_ends(step: Step, detail: str) -> list[PlanEventRecord]:
     """The ends of all overtaken plans, to be recorded with what has overtaken them."""
-    ids, draft.job = draft.job.overtaken, replace(draft.job, overtaken=())
-    at = draft.moment.at
+    ids, step.job = step.job.overtaken, replace(step.job, overtaken=())
+    at = step.moment.at
     return [PlanEventRecord(plan_id=one, state=PlanState.ABORTED, at=at, detail=detail) for one in ids]
 
 
-def agreed(draft: Draft, flight: PlanInFlight, decision: Decision) -> None:
+def agreed(step: Step, flight: PlanInFlight, decision: Decision) -> None:
     """The ranks' answers allow it: decided, once that is durable."""
-    plan, known = flight.record, draft.known
-    draft.enter(plan, PlanState.COMMITTED, decision=decision_to_document(decision, plan.mode))
+    plan, known = flight.record, step.known
+    step.enter(plan, PlanState.COMMITTED, decision=decision_to_document(decision, plan.mode))
     layouts = {**known.layouts, plan.epoch: plan.layout}
-    draft.known = replace(known, layouts=layouts, flight=replace(flight, decision=decision))
+    step.known = replace(known, layouts=layouts, flight=replace(flight, decision=decision))
 
 
-def applied(draft: Draft, flight: PlanInFlight, first_iteration: int) -> None:
+def applied(step: Step, flight: PlanInFlight, first_iteration: int) -> None:
     """Every rank of its layout runs it."""
     plan = flight.record
-    outcome = on_applied(draft.known, first_iteration=first_iteration, at=draft.moment.at)
-    draft.enter(plan, PlanState.APPLIED, first_iteration=first_iteration)
-    draft.save += [*outcome.records, *overtaken_ends(draft, f"overtaken by {plan.plan_id}")]
-    draft.job = replace(draft.job, known=outcome.job, num_failures=0, num_second_looks=0)
+    outcome = on_applied(step.known, first_iteration=first_iteration, at=step.moment.at)
+    step.enter(plan, PlanState.APPLIED, first_iteration=first_iteration)
+    step.save += [*outcome.records, *overtaken_ends(step, f"overtaken by {plan.plan_id}")]
+    step.job = replace(step.job, known=outcome.job, num_failures=0, num_second_looks=0)
 
 
-def failed(draft: Draft, flight: PlanInFlight, error: Exception) -> None:
+def failed(step: Step, flight: PlanInFlight, error: Exception) -> None:
     """Nobody changed: note it, and learn the ranks' epochs."""
-    plan, known, at = flight.record, draft.known, draft.moment.at
-    draft.note("plan failed", plan_id=plan.plan_id, error=str(error))
+    plan, known, at = flight.record, step.known, step.moment.at
+    step.note("plan failed", plan_id=plan.plan_id, error=str(error))
     promised = error.promised.epoch if isinstance(error, StaleBallotError) else 0
-    heard = (state.newest_epoch for state in draft.moment.states.values())
+    heard = (state.newest_epoch for state in step.moment.states.values())
     highest = max([known.top_epoch, plan.epoch, promised, *heard])
     known = replace(known, flight=None, changed=True, top_epoch=highest)
     if isinstance(error, CannotReshapeError):
@@ -70,27 +85,56 @@ def failed(draft: Draft, flight: PlanInFlight, error: Exception) -> None:
     # A boundary that some ranks wait for and others refuse never comes: only a recovery gets past it.
     recovers = plan.mode is PlanMode.RECOVER
     must_recover = flight.decision is not None or recovers or isinstance(error, RecoveryNeededError)
-    draft.job = replace(draft.job, known=known, must_recover=must_recover)
+    step.job = replace(step.job, known=known, must_recover=must_recover)
     if isinstance(error, NoAgreementError) and recovers:
         nothing = isinstance(error, NothingLeftError)
-        get_stuck(draft, StuckReason.NOTHING_HELD if nothing else StuckReason.NO_AGREEMENT, str(error))
-    _take_back(draft, flight, str(error))
-    stuck = draft.known.stuck
+        get_stuck(step, StuckReason.NOTHING_HELD if nothing else StuckReason.NO_AGREEMENT, str(error))
+    _take_back(step, flight, str(error))
+    stuck = step.known.stuck
     if flight.decision is None and plan.incident_id and stuck:
-        draft.save.append(note_of(plan, str(error), at=at))
+        step.save.append(note_of(plan, str(error), at=at))
     if stuck and isinstance(error, NothingLeftError):
-        draft.then.append(AwaitPossible(stuck))
+        step.job = replace(step.job, awaited=plan)
+        look_for_what_is_missing(step)
 
 
-def get_stuck(draft: Draft, reason: StuckReason, detail: str) -> None:
+def look_for_what_is_missing(step: Step) -> None:
+    """Some slice is nowhere: parked ranks wait, and so does the job, until a copy or a checkpoint turns up."""
+    if _misses_something(step.known):
+        step.then.append(Ask(Timer.POSSIBLE, _STATUS_SECONDS))
+
+
+def is_possible(step: Step, answers: Mapping[Process, RankState | Silence]) -> bool:
+    """Whether the ranks' states would allow the plan that failed; they are looked at again later where they do not."""
+    known, plan = step.known, step.job.awaited
+    if plan is None or not _misses_something(known):
+        return False
+    assert known.stuck is not None, "it misses something"
+    counts = {info.process for info in known.ranks.values() if info.alive}
+    states = {process[0]: one for process, one in answers.items() if isinstance(one, RankState) and process in counts}
+    if states.keys() >= set(plan.layout.ranks):
+        with suppress(NoAgreementError):
+            recovery_decision(states, layouts=known.layouts, to_layout=plan.layout, model=known.model)
+            step.known = replace(known, stuck=None, changed=True)
+            return True
+    waited_seconds = (step.moment.at - known.stuck.since).total_seconds()
+    step.set_timer(Timer.POSSIBLE, min(max(_SHORTEST_LOOK_SECONDS, waited_seconds), _LONGEST_LOOK_SECONDS))
+    return False
+
+
+def _misses_something(known: JobKnowledge) -> bool:
+    return known.flight is None and known.stuck is not None and known.stuck.reason is StuckReason.NOTHING_HELD
+
+
+def get_stuck(step: Step, reason: StuckReason, detail: str) -> None:
     """The job cannot go on; for the same reason as before, it has been so since then."""
-    known = draft.known.stuck
+    known = step.known.stuck
     if known is None or (known.reason, known.detail) != (reason, detail):
-        draft.known = replace(draft.known, stuck=Stuck(reason=reason, detail=detail, since=draft.moment.at))
+        step.known = replace(step.known, stuck=Stuck(reason=reason, detail=detail, since=step.moment.at))
 
 
-def _take_back(draft: Draft, flight: PlanInFlight, why: str) -> None:
+def _take_back(step: Step, flight: PlanInFlight, why: str) -> None:
     if flight.decision is not None:
-        draft.job = replace(draft.job, overtaken=(*draft.job.overtaken, flight.record.plan_id))
+        step.job = replace(step.job, overtaken=(*step.job.overtaken, flight.record.plan_id))
     else:
-        draft.enter(flight.record, PlanState.ABORTED, detail=why)
+        step.enter(flight.record, PlanState.ABORTED, detail=why)

@@ -4,8 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from evenkeel.history.records import PlanRecord
 from evenkeel.history.vocabulary import JobState
-from evenkeel.services.scheduler.domain.job_state import JobKnowledge, PlanNeed, RankInfo
+from evenkeel.services.scheduler.domain.job_state import JobKnowledge, PlanNeed
+from evenkeel.services.scheduler.domain.parts import RankInfo
 
 Process = tuple[int, int]
 """A process of a rank: (rank, incarnation)."""
@@ -16,6 +18,9 @@ class Timer(StrEnum):
 
     AGAIN = "again"
     """A plan failed: look at what the state asks for."""
+
+    POSSIBLE = "possible"
+    """A plan failed because some slice is nowhere: look whether that has turned up."""
 
     REGISTRATIONS = "registrations"
     PROFILE = "profile"
@@ -63,6 +68,7 @@ class Job:
         has_waited: For ranks that have not registered.
         goes_without_profile: It was waited for long enough.
         advised: Id of the advice that was given last.
+        awaited: The plan that failed last because some slice is nowhere.
     """
 
     known: JobKnowledge
@@ -80,9 +86,10 @@ class Job:
     has_waited: bool = False
     goes_without_profile: bool = False
     advised: str = ""
+    awaited: PlanRecord | None = None
 
 
 def counted(known: JobKnowledge) -> dict[Process, RankInfo]:
     """Processes that live, as far as is known, or wait to take their ranks over."""
     infos = (*known.ranks.values(), *(newcomer.info for newcomer in known.newcomers.values()))
-    return {(info.rank, info.incarnation): info for info in infos if info.alive}
+    return {info.process: info for info in infos if info.alive}

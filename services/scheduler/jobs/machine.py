@@ -11,15 +11,17 @@ from functools import reduce
 from evenkeel.history.errors import FinishedJobError, UnknownRankError
 from evenkeel.history.records import JobRecord, JobStateRecord, RankExitRecord, RankRecord, VerdictRecord
 from evenkeel.history.vocabulary import JobState, PlanState
+from evenkeel.layouts.rank_state import RankState
 from evenkeel.services.scheduler.domain.exits import not_started, on_exits
 from evenkeel.services.scheduler.domain.job_state import JobKnowledge, PlanNeed, new_job
 from evenkeel.services.scheduler.domain.losses import due_accounts, with_standstill
-from evenkeel.services.scheduler.domain.profiles import JobProfile, Measured, on_profile
+from evenkeel.services.scheduler.domain.profiles import JobEnded, JobProfile, Measured, on_profile
 from evenkeel.services.scheduler.domain.replacements import hanging, in_their_places, on_rank_registered
+from evenkeel.services.scheduler.domain.suspicion import Suspicion
 from evenkeel.services.scheduler.domain.transitions import on_verdict
 from evenkeel.services.scheduler.jobs import events, evidence, flights, planning
 from evenkeel.services.scheduler.jobs.job import Job, Timer, counted
-from evenkeel.services.scheduler.jobs.steps import Draft, EndJob, Evict, Moment, Probe, Step, Tell
+from evenkeel.services.scheduler.jobs.steps import EndJob, Evict, Moment, Probe, Step, Tell
 
 _STALE_SUSPICION_SECONDS = 30.0
 
@@ -41,79 +43,79 @@ def on(job: Job, event: events.Event, moment: Moment) -> Step:
         FinishedJobError: A process registers in a job that has ended.
         UnknownRankError: The job's layout has no such rank.
     """
-    draft = Draft(job=job, moment=moment)
+    step = Step(job=job, moment=moment)
     if job.known.finished:
         if isinstance(event, events.RanksRegistered):
             raise FinishedJobError(job.known.job_id)
-        return draft.step()
-    _take(draft, event)
-    _say_state(draft)
-    return draft.step()
+        return step
+    _take(step, event)
+    _say_state(step)
+    return step
 
 
-def _take(draft: Draft, event: events.Event) -> None:
+def _take(step: Step, event: events.Event) -> None:
     match event:
         case events.Began():
-            _begin(draft, event.again)
+            _begin(step, event.again)
         case events.RanksRegistered():
-            _register(draft, event.records)
+            _register(step, event.records)
         case events.ExitsReported():
-            _exit(draft, event.exits)
+            _exit(step, event.exits)
         case events.VerdictsTaken():
-            take_verdicts(draft, event.verdicts)
-        case events.ProfileTaken():
-            _profile(draft, event.profile)
-        case events.AllEnded():
-            evidence.all_ended(draft)
-        case events.Suspected():
+            take_verdicts(step, event.verdicts)
+        case JobProfile():
+            _profile(step, event)
+        case JobEnded():
+            evidence.all_ended(step)
+        case Suspicion():
             # One from before an outage is not worth a probe.
-            if draft.moment.at.timestamp() - event.suspicion.at_unix_seconds < _STALE_SUSPICION_SECONDS:
-                draft.then.append(Probe(event.suspicion))
-        case events.RankSaid():
-            evidence.rank_said(draft, event.state)
+            if step.moment.at.timestamp() - event.at_unix_seconds < _STALE_SUSPICION_SECONDS:
+                step.then.append(Probe(event))
+        case RankState():
+            evidence.rank_said(step, event)
         case events.StreamBroken():
-            evidence.stream_broken(draft, event)
+            evidence.stream_broken(step, event)
         case events.Answered():
-            _answered(draft, event)
+            _answered(step, event)
         case events.TimerFired():
-            _timer_fired(draft, event)
+            _timer_fired(step, event)
         case events.Finish():
-            _finish(draft, event.failure)
+            _finish(step, event.failure)
         case _:
-            planning.on_run(draft, event)
+            planning.on_run(step, event)
 
 
-def _begin(draft: Draft, again: bool) -> None:
+def _begin(step: Step, again: bool) -> None:
     """Somebody goes on with the job: all that was under way and is not in its state begins anew."""
-    known, rules, flight = draft.known, draft.moment.rules, draft.known.flight
-    left = known.registered_at.timestamp() + rules.start_deadline_seconds - draft.moment.at.timestamp()
-    draft.set_timer(Timer.START, max(0.0, left))
+    known, rules, flight = step.known, step.moment.rules, step.known.flight
+    left = known.registered_at.timestamp() + rules.start_deadline_seconds - step.moment.at.timestamp()
+    step.set_timer(Timer.START, max(0.0, left))
     if not again:
         return
-    draft.known = replace(not_started(known, draft.moment.at), changed=True)
-    if draft.job.seen_to_end:
-        draft.set_timer(Timer.ENDED, rules.ended_seconds)
-    draft.then += [Evict(info, known.top_epoch) for info in hanging(known)]
+    step.known = replace(not_started(known, step.moment.at), changed=True)
+    if step.job.seen_to_end:
+        step.set_timer(Timer.ENDED, rules.ended_seconds)
+    step.then += [Evict(info, known.top_epoch) for info in hanging(known)]
     if flight is not None and flight.decision is None:
-        flights.ground(draft, "the scheduler began anew before it was decided")
+        flights.ground(step, "the scheduler began anew before it was decided")
     elif flight is not None:
-        draft.note("finishing a decided plan", plan_id=flight.record.plan_id, epoch=flight.record.epoch)
-    planning.react(draft)
+        step.note("finishing a decided plan", plan_id=flight.record.plan_id, epoch=flight.record.epoch)
+    planning.react(step)
 
 
-def _register(draft: Draft, records: Sequence[RankRecord]) -> None:
-    _require(draft.known, records)
-    known = reduce(on_rank_registered, records, draft.known)
-    draft.known, over = in_their_places(known, draft.moment.at)
-    draft.save += [*records, *over]
-    planning.react(draft)
+def _register(step: Step, records: Sequence[RankRecord]) -> None:
+    _require(step.known, records)
+    known = reduce(on_rank_registered, records, step.known)
+    step.known, over = in_their_places(known, step.moment.at)
+    step.save += [*records, *over]
+    planning.react(step)
 
 
-def _exit(draft: Draft, exits: Sequence[RankExitRecord]) -> None:
-    _require(draft.known, exits)
-    draft.known, records, verdict = on_exits(draft.known, exits, draft.moment.at)
-    draft.save += [*exits, *records]
-    take_verdicts(draft, [] if verdict is None else [verdict])
+def _exit(step: Step, exits: Sequence[RankExitRecord]) -> None:
+    _require(step.known, exits)
+    step.known, records, verdict = on_exits(step.known, exits, step.moment.at)
+    step.save += [*exits, *records]
+    take_verdicts(step, [] if verdict is None else [verdict])
 
 
 def _require(known: JobKnowledge, named: Sequence[RankRecord | RankExitRecord]) -> None:
@@ -122,99 +124,104 @@ def _require(known: JobKnowledge, named: Sequence[RankRecord | RankExitRecord]) 
             raise UnknownRankError(known.job_id, each.rank, known.ranks)
 
 
-def take_verdicts(draft: Draft, verdicts: Sequence[VerdictRecord]) -> None:
+def take_verdicts(step: Step, verdicts: Sequence[VerdictRecord]) -> None:
     """Verdicts of the job, in order, whoever they are from; those that were seen before change nothing."""
-    before, evict = draft.known, set[tuple[int, int]]()
+    before, evict = step.known, set[tuple[int, int]]()
     for verdict in verdicts:
-        if verdict.verdict_id not in draft.known.seen:
-            draft.then.append(Tell(verdict))
-        outcome = on_verdict(draft.known, verdict)
-        draft.known = outcome.job
-        draft.save += [verdict, *outcome.records]
+        if verdict.verdict_id not in step.known.seen:
+            step.then.append(Tell(verdict))
+        outcome = on_verdict(step.known, verdict)
+        step.known = outcome.job
+        step.save += [verdict, *outcome.records]
         evict.update(outcome.evict)
-    left = counted(draft.known)
+    left = counted(step.known)
     gone = [info for process, info in counted(before).items() if process in evict and process not in left]
-    draft.then += [Evict(info, draft.known.top_epoch) for info in gone]
-    planning.react(draft)
+    step.then += [Evict(info, step.known.top_epoch) for info in gone]
+    planning.react(step)
 
 
-def _profile(draft: Draft, profile: JobProfile) -> None:
-    draft.job = replace(draft.job, seen_to_end=False)
+def _profile(step: Step, profile: JobProfile) -> None:
+    step.job = replace(step.job, seen_to_end=False)
     try:
-        known, measured = on_profile(draft.known, profile)
-        known, accounts = due_accounts(known, draft.moment.at)
+        known, measured = on_profile(step.known, profile)
+        known, accounts = due_accounts(known, step.moment.at)
     except (ArithmeticError, ValueError) as error:  # figures that only this job can have; the next ones may be better
-        draft.note("a profile that makes no sense", iteration=profile.iteration, error=repr(error))
+        step.note("a profile that makes no sense", iteration=profile.iteration, error=repr(error))
         return
     # A scheduler that takes over need not wait for the next one.
-    draft.keep = draft.known.workload is None and known.workload is not None
-    draft.known = known
-    draft.save += accounts
+    step.keep = step.known.workload is None and known.workload is not None
+    step.known = known
+    step.save += accounts
     if measured is not None:
-        _measured(draft, measured)
-    if known.workload is not None and Timer.PROFILE in draft.job.timers:
-        draft.job = replace(draft.job, timers=draft.job.timers - {Timer.PROFILE})
-        planning.react(draft)
+        _measured(step, measured)
+    if known.workload is not None and Timer.PROFILE in step.job.timers:
+        step.job = replace(step.job, timers=step.job.timers - {Timer.PROFILE})
+        planning.react(step)
 
 
-def _measured(draft: Draft, measured: Measured) -> None:
+def _measured(step: Step, measured: Measured) -> None:
     """Of the plan in force: what it did, beside what was predicted."""
     record = measured.plan.record
     levers = [action.lever for action in record.actions]
-    hindsight = draft.known.hindsight.after(record.predicted_seconds, measured.seconds, levers)
-    draft.known = replace(draft.known, hindsight=hindsight)
-    draft.enter(record, PlanState.MEASURED, measured_seconds=measured.seconds)
+    hindsight = step.known.hindsight.after(record.predicted_seconds, measured.seconds, levers)
+    step.known = replace(step.known, hindsight=hindsight)
+    step.enter(record, PlanState.MEASURED, measured_seconds=measured.seconds)
 
 
-def _answered(draft: Draft, event: events.Answered) -> None:
+def _answered(step: Step, event: events.Answered) -> None:
     if event.why is Timer.STANDSTILL:
-        if evidence.all_alive(draft, event.answers):
-            draft.job = replace(draft.job, must_recover=True)
-            planning.react(draft)
-        draft.set_timer(Timer.STANDSTILL, draft.moment.rules.standstill_seconds)
+        if evidence.all_alive(step, event.answers):
+            step.job = replace(step.job, must_recover=True)
+            planning.react(step)
+        step.set_timer(Timer.STANDSTILL, step.moment.rules.standstill_seconds)
+    elif event.why is Timer.POSSIBLE:
+        if flights.is_possible(step, event.answers):
+            planning.react(step)
     elif event.why is Timer.ENDED:
-        if evidence.nobody_there(draft, event.answers):
-            draft.then.append(EndJob())
+        if evidence.nobody_there(step, event.answers):
+            step.then.append(EndJob())
     elif not isinstance(event.why, Timer):
-        verdict = evidence.verdict_on(draft, event.why, event.answers)
+        verdict = evidence.verdict_on(step, event.why, event.answers)
         if verdict is not None:
-            take_verdicts(draft, [verdict])
+            take_verdicts(step, [verdict])
 
 
-def _timer_fired(draft: Draft, event: events.TimerFired) -> None:
-    if event.key not in draft.job.timers:
+def _timer_fired(step: Step, event: events.TimerFired) -> None:
+    if event.key not in step.job.timers:
         return
-    draft.job = replace(draft.job, timers=draft.job.timers - {event.key})
+    step.job = replace(step.job, timers=step.job.timers - {event.key})
     if event.key is Timer.START:
-        deadline_seconds = draft.moment.rules.start_deadline_seconds
-        draft.known = not_started(draft.known, draft.moment.at, deadline_seconds=deadline_seconds)
+        deadline_seconds = step.moment.rules.start_deadline_seconds
+        step.known = not_started(step.known, step.moment.at, deadline_seconds=deadline_seconds)
+    elif event.key is Timer.POSSIBLE:
+        flights.look_for_what_is_missing(step)
     elif isinstance(event.key, Timer) and event.key not in (Timer.STANDSTILL, Timer.ENDED):
-        planning.waited(draft, event.key)
+        planning.waited(step, event.key)
     else:
-        evidence.waited(draft, event.key)
+        evidence.waited(step, event.key)
 
 
-def _finish(draft: Draft, failure: str) -> None:
+def _finish(step: Step, failure: str) -> None:
     """The job has ended, perhaps because it failed; its plans, streams and watchers end too."""
-    at = draft.moment.at
-    flights.ground(draft, "the job finished")
-    known = with_standstill(draft.known, at) if draft.known.need is PlanNeed.RECOVER else draft.known
-    draft.save += [one.resolved(at, "the job finished") for one in known.incidents]
-    draft.save += flights.overtaken_ends(draft, "the job finished before every rank was seen to run it")
+    at = step.moment.at
+    flights.ground(step, "the job finished")
+    known = with_standstill(step.known, at) if step.known.need is PlanNeed.RECOVER else step.known
+    step.save += [one.resolved(at, "the job finished") for one in known.incidents]
+    step.save += flights.overtaken_ends(step, "the job finished before every rank was seen to run it")
     detail = f"failed: {failure}" if failure else "finished"
-    draft.save.append(JobStateRecord(job_id=known.job_id, state=JobState.FINISHED, at=at, detail=detail))
-    draft.job = replace(
-        draft.job, known=replace(known, finished=True, incidents=()), said=JobState.FINISHED, question=None
+    step.save.append(JobStateRecord(job_id=known.job_id, state=JobState.FINISHED, at=at, detail=detail))
+    step.job = replace(
+        step.job, known=replace(known, finished=True, incidents=()), said=JobState.FINISHED, question=None
     )
 
 
-def _say_state(draft: Draft) -> None:
+def _say_state(step: Step) -> None:
     """The job's state, if it is another one than was last said: durable with what has led to it."""
-    known = draft.known
-    if known.state is draft.job.said:
+    known = step.known
+    if known.state is step.job.said:
         return
     detail = f"ranks {list(known.lost)} are gone" if known.state is JobState.DEGRADED else ""
     if known.stuck and known.state is JobState.STUCK:
         detail = known.stuck.detail
-    draft.save.append(JobStateRecord(job_id=known.job_id, state=known.state, at=draft.moment.at, detail=detail))
-    draft.job = replace(draft.job, said=known.state)
+    step.save.append(JobStateRecord(job_id=known.job_id, state=known.state, at=step.moment.at, detail=detail))
+    step.job = replace(step.job, said=known.state)

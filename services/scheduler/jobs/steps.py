@@ -16,12 +16,12 @@ from evenkeel.history.records import (
     RankExitRecord,
     RankRecord,
     VerdictRecord,
-    WorkingStateRecord,
 )
+from evenkeel.history.stream_records import WorkingStateRecord
 from evenkeel.history.vocabulary import PlanState
 from evenkeel.layouts.rank_state import RankState
-from evenkeel.services.scheduler.domain.job_state import JobKnowledge, RankInfo
-from evenkeel.services.scheduler.domain.stuck import Stuck
+from evenkeel.services.scheduler.domain.job_state import JobKnowledge
+from evenkeel.services.scheduler.domain.parts import RankInfo
 from evenkeel.services.scheduler.domain.suspicion import Suspicion
 from evenkeel.services.scheduler.jobs.job import Job, Process, TimerKey
 from evenkeel.services.scheduler.jobs.rules import Rules
@@ -118,39 +118,11 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True)
-class AwaitPossible:
-    """Say when the ranks' states allow the plan that has just failed, for as long as this is why the job is stuck."""
-
-    stuck: Stuck
-
-
-@dataclass(frozen=True, slots=True)
 class EndJob:
     """Finish the job, as if the fleet API had been told to."""
 
 
-Effect = SetTimer | Ask | Evict | Report | Probe | Tell | Weighed | Note | AwaitPossible | EndJob
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """What an event leads to.
-
-    Clients of ranks, the plan on its way and what watchers see of the job follow its state without an effect.
-
-    Attributes:
-        job: The new state.
-        save: What goes into the history, in one transaction, in this order; the new state goes with it.
-        keep: Whether the new state is saved also where the history learns nothing.
-        meanwhile: Done while that is written.
-        then: Done once it is durable.
-    """
-
-    job: Job
-    save: tuple[JobChange, ...] = ()
-    keep: bool = False
-    meanwhile: tuple[Solve, ...] = ()
-    then: tuple[Effect, ...] = ()
+Effect = SetTimer | Ask | Evict | Report | Probe | Tell | Weighed | Note | EndJob
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,8 +141,19 @@ class Moment:
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Draft:
-    """A step in the making; never outlives the call that makes it."""
+class Step:
+    """What an event leads to; in the making until the machine returns it.
+
+    Clients of ranks, the plan on its way and what watchers see of the job follow its state without an effect.
+
+    Attributes:
+        job: The new state.
+        moment: What else it depends on.
+        save: What goes into the history, in one transaction, in this order; the new state goes with it.
+        keep: Whether the new state is saved also where the history learns nothing.
+        meanwhile: Done while that is written.
+        then: Done once it is durable.
+    """
 
     job: Job
     moment: Moment
@@ -208,11 +191,6 @@ class Draft:
         event = PlanEventRecord(plan_id=record.plan_id, state=state, at=self.moment.at, **more)
         self.save.append(event)
         self._tell(record, event)
-
-    def step(self) -> Step:
-        """The step."""
-        meanwhile, then = tuple(self.meanwhile), tuple(self.then)
-        return Step(job=self.job, save=tuple(self.save), keep=self.keep, meanwhile=meanwhile, then=then)
 
     def _tell(self, record: PlanRecord, event: PlanEventRecord) -> None:
         said = {each.name: getattr(event, each.name) for each in fields(event) if each.name != "plan_id"}

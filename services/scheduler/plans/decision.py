@@ -10,8 +10,8 @@ from enum import StrEnum
 
 from evenkeel.history.vocabulary import PlanMode
 from evenkeel.planning.solution import Solution
-from evenkeel.services.scheduler.domain.flips import num_flips as flips_of
 from evenkeel.services.scheduler.domain.job_state import JobKnowledge
+from evenkeel.services.scheduler.plans.flips import num_flips as flips_of
 
 
 class Choice(StrEnum):

@@ -3,6 +3,20 @@
 from evenkeel.history.errors import DeposedError
 from evenkeel.services.common.kafka.client import KafkaError
 from evenkeel.services.common.postgres.database import is_told_by_database
+from evenkeel.services.scheduler.domain.profiles import JobEnded, JobProfile
+from evenkeel.services.scheduler.domain.suspicion import Suspicion
+from evenkeel.services.scheduler.jobs import events
+
+_WHERE: dict[type, str] = {
+    events.Began: "begin",
+    events.VerdictsTaken: "verdict",
+    JobProfile: "profile",
+    JobEnded: "end",
+    Suspicion: "suspicion",
+    events.RanksRegistered: "registration",
+    events.ExitsReported: "registration",
+    events.Finish: "finish",
+}
 
 
 class JobAwayError(Exception):
@@ -24,3 +38,8 @@ def is_fault(error: Exception) -> bool:
         error: What some work for one job raised.
     """
     return not (is_told_by_database(error) or isinstance(error, KafkaError | DeposedError))
+
+
+def where_of(event: events.Event) -> str:
+    """At what a job has failed, in the metrics."""
+    return _WHERE.get(type(event), "task")

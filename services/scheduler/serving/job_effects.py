@@ -20,9 +20,9 @@ from evenkeel.services.scheduler.dispatch.protocol import (
 )
 from evenkeel.services.scheduler.dispatch.question import question_of
 from evenkeel.services.scheduler.dispatch.two_phase import Flight
-from evenkeel.services.scheduler.domain.job_state import JobKnowledge, PlanInFlight
+from evenkeel.services.scheduler.domain.job_state import JobKnowledge
+from evenkeel.services.scheduler.domain.parts import PlanInFlight
 from evenkeel.services.scheduler.domain.replacements import hanging
-from evenkeel.services.scheduler.domain.stuck import Stuck
 from evenkeel.services.scheduler.domain.suspicion import Suspicion
 from evenkeel.services.scheduler.jobs import events, steps
 from evenkeel.services.scheduler.jobs.job import Job, TimerKey
@@ -63,9 +63,7 @@ class JobEffects:
         self._prober = Prober(reports.probed, parts.metrics)
         self._timers: dict[TimerKey, asyncio.Task[None]] = {}
         self._reporting: dict[tuple[int, int], asyncio.Task[None]] = {}
-        self._flight: Flight | None = None
         self._flying: tuple[str, asyncio.Task[None]] | None = None
-        self._awaited: Stuck | None = None
         self._known: JobKnowledge | None = None
 
     def do(self, known: JobKnowledge, effect: steps.Effect) -> None:
@@ -98,8 +96,6 @@ class JobEffects:
                 _log.info("weighed a plan", job_id=known.job_id, choice=choice, reason=reason)
             case steps.Note(text, fields):
                 _log.info(text, job_id=known.job_id, **fields)
-            case steps.AwaitPossible(stuck):
-                self._spawn(self._await_possible(stuck))
             case steps.EndJob():
                 _log.info("all processes of the job have ended: it is finished", job_id=known.job_id)
                 self._end()
@@ -112,7 +108,6 @@ class JobEffects:
         """Have the job's plan on its way to the ranks, and no other."""
         self._known = known = job.known
         plan = known.flight
-        self._awaited = None if known.finished else known.stuck
         if self._flying is not None:
             plan_id, task = self._flying
             if plan is not None and plan.record.plan_id == plan_id:
@@ -121,7 +116,7 @@ class JobEffects:
             self._flying = None
         if plan is not None:
             calls = self._processes.calls(info for info in known.ranks.values() if info.alive)
-            self._flight = flight = Flight(
+            flight = Flight(
                 question=question_of(known, plan.record, frozenset(calls), self._parts.leadership.term),
                 calls=calls,
                 board=self._processes.board,
@@ -131,7 +126,7 @@ class JobEffects:
             self._flying = plan.record.plan_id, self._spawn(self._fly(plan, flight))
 
     def _probe(self, known: JobKnowledge, suspicion: Suspicion) -> None:
-        infos = [info for info in known.ranks.values() if (info.rank, info.incarnation) in suspicion.processes]
+        infos = [info for info in known.ranks.values() if info.process in suspicion.processes]
         calls = self._processes.calls(info for info in infos if info.alive)
 
         async def answer() -> None:
@@ -142,7 +137,7 @@ class JobEffects:
     def _hangs(self, rank: int, incarnation: int) -> bool:
         """Whether a process holds its rank's place, as far as is known now, and hangs."""
         accused = [] if self._known is None else hanging(self._known)
-        return (rank, incarnation) in {(one.rank, one.incarnation) for one in accused}
+        return (rank, incarnation) in {one.process for one in accused}
 
     async def _fire(self, key: TimerKey, seconds: float) -> None:
         await asyncio.sleep(seconds)
@@ -183,12 +178,6 @@ class JobEffects:
             self._put(events.Applied(plan_id, await going))
         except (NoAgreementError, RankAwayError, RankRefusedError) as error:
             self._put(events.Failed(plan_id, error))
-
-    async def _await_possible(self, stuck: Stuck) -> None:
-        """Some slice is nowhere: parked ranks wait, and so does this, until a copy or a checkpoint turns up."""
-        assert self._flight is not None, "it is a plan that failed"
-        if await self._flight.until_possible(lambda: self._awaited == stuck):
-            self._put(events.Possible(stuck))
 
 
 def _solved_at_once(known: JobKnowledge, transition: TransitionCosts, problem: Exception) -> Solution | NoPlanError:

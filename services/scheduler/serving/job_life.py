@@ -147,7 +147,7 @@ class JobLife:
 
     def _said(self, state: RankState) -> None:
         if state.phase in (RankPhase.PARKED, RankPhase.FINISHED):
-            self._put(events.RankSaid(state))
+            self._put(state)
         if self._telling is None or self._telling.done():
             self._telling = self._tasks.spawn(self._tell_standing())
 

@@ -5,9 +5,11 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from evenkeel.services.scheduler.domain.profiles import JobEnded, JobProfile
+from evenkeel.services.scheduler.domain.suspicion import Suspicion
 from evenkeel.services.scheduler.jobs import events
 
-_NEWEST_COUNTS = ((events.ProfileTaken, events.AllEnded), (events.Suspected,))
+_NEWEST_COUNTS = ((JobProfile, JobEnded), (Suspicion,))
 
 
 @dataclass(slots=True, eq=False)

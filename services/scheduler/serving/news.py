@@ -10,7 +10,8 @@ from evenkeel.history.vocabulary import JobState
 from evenkeel.layouts.layout import Layout
 from evenkeel.layouts.model import ModelSpec
 from evenkeel.layouts.rank_state import RankState
-from evenkeel.services.scheduler.domain.job_state import JobKnowledge, RankInfo
+from evenkeel.services.scheduler.domain.job_state import JobKnowledge
+from evenkeel.services.scheduler.domain.parts import RankInfo
 from evenkeel.services.scheduler.domain.standing import Standing, standing
 
 _MAX_BEHIND = 256

@@ -13,7 +13,7 @@ from evenkeel.services.scheduler.adapters.ranks.tls import RankTls
 from evenkeel.services.scheduler.adapters.ranks.watch import StreamBroken, watch_rank
 from evenkeel.services.scheduler.dispatch.board import StateBoard
 from evenkeel.services.scheduler.dispatch.protocol import RankAwayError, RankRefusedError
-from evenkeel.services.scheduler.domain.job_state import RankInfo
+from evenkeel.services.scheduler.domain.parts import RankInfo
 from evenkeel.services.scheduler.leadership import Leadership
 
 _log = structlog.get_logger(__name__)
@@ -69,7 +69,7 @@ class Processes:
 
     def follow(self, infos: Iterable[RankInfo]) -> None:
         """Have a client and a stream of each of these processes that has registered, and of no other."""
-        wanted = {(info.rank, info.incarnation): info for info in infos if info.address}
+        wanted = {info.process: info for info in infos if info.address}
         for key, client in list(self._clients.items()):
             if key not in wanted or wanted[key].address != client.address:
                 self._forget(key)
@@ -80,7 +80,7 @@ class Processes:
 
     def calls(self, infos: Iterable[RankInfo]) -> Mapping[int, RankClient]:
         """Clients of those of the processes that are followed, by rank."""
-        found = {info.rank: self._clients.get((info.rank, info.incarnation)) for info in infos}
+        found = {info.rank: self._clients.get(info.process) for info in infos}
         return {rank: client for rank, client in sorted(found.items()) if client is not None}
 
     def evict(self, info: RankInfo, epoch: int, hangs: Callable[[], bool]) -> None:

@@ -22,7 +22,7 @@ from evenkeel.services.scheduler.adapters.store.job_document import restored_job
 from evenkeel.services.scheduler.jobs import events
 from evenkeel.services.scheduler.jobs.job import Job
 from evenkeel.services.scheduler.jobs.machine import registered_job
-from evenkeel.services.scheduler.serving.faults import JobAwayError, JobFailedError, is_fault
+from evenkeel.services.scheduler.serving.faults import JobAwayError, JobFailedError, is_fault, where_of
 from evenkeel.services.scheduler.serving.job_life import JobLife, end_on_record
 from evenkeel.services.scheduler.serving.letters import Letter, Letters, joined
 from evenkeel.services.scheduler.serving.news import JobNews, JobView, Newsroom
@@ -34,17 +34,6 @@ FIRST_SECONDS = 0.2
 LONGEST_SECONDS = 300.0
 QUIET_SECONDS = 2 * LONGEST_SECONDS
 """A job that has not failed for so long begins with the shortest pause again; longer than any pause."""
-
-_WHERE: dict[type, str] = {
-    events.Began: "begin",
-    events.VerdictsTaken: "verdict",
-    events.ProfileTaken: "profile",
-    events.AllEnded: "end",
-    events.Suspected: "suspicion",
-    events.RanksRegistered: "registration",
-    events.ExitsReported: "registration",
-    events.Finish: "finish",
-}
 
 
 class ServedJob:
@@ -215,7 +204,7 @@ class ServedJob:
                 if not batch[0].is_asked:
                     raise
                 return
-            self._failed(type(event).__name__, error, _WHERE.get(type(event), "task"))
+            self._failed(type(event).__name__, error, where_of(event))
             failure = JobFailedError(self._job_id)
         for letter in reversed(batch):
             if failure is not None and letter.waits and not letter.is_second:

@@ -16,7 +16,7 @@ import numpy as np
 from evenkeel.contracts.batches import Batches
 from evenkeel.contracts.columns import HAS_LOSS
 from evenkeel.contracts.measured_arrays import Bools, Floats, Ints
-from evenkeel.history.records import RollupRecord
+from evenkeel.history.stream_records import RollupRecord
 
 _LAST_WORDS_SECONDS = 2.0
 """What a process sent before its end is all there so long after it."""

@@ -13,7 +13,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from evenkeel.contracts.topics import PLANS
 from evenkeel.history import reads
 from evenkeel.history.errors import UnknownIncidentError
-from evenkeel.history.records import IncidentEventRecord, JobStateRecord, PlanEventRecord, WorkingStateRecord
+from evenkeel.history.records import IncidentEventRecord, JobStateRecord, PlanEventRecord
+from evenkeel.history.stream_records import WorkingStateRecord
 from evenkeel.history.vocabulary import IncidentEventKind, JobState, PlanState, VerdictKind
 from evenkeel.layouts.codec import layout_from_proto
 from evenkeel.scheduler.v1 import scheduler_pb2 as pb

@@ -21,9 +21,9 @@ from evenkeel.history.records import (
     PlanEventRecord,
     PlanRecord,
     RankRecord,
-    RollupRecord,
     VerdictRecord,
 )
+from evenkeel.history.stream_records import RollupRecord
 from evenkeel.history.vocabulary import IncidentEventKind, JobState, PlanMode, PlanState, VerdictKind
 from evenkeel.layouts.layout import Layout, Replica, Stage, uniform_layout
 from evenkeel.layouts.model import BlockCost, ModelSpec

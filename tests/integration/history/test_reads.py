@@ -6,7 +6,8 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from evenkeel.history import reads, writes
-from evenkeel.history.records import CulpritRecord, IncidentEventRecord, WorkingStateRecord
+from evenkeel.history.records import CulpritRecord, IncidentEventRecord
+from evenkeel.history.stream_records import WorkingStateRecord
 from evenkeel.history.vocabulary import IncidentEventKind, JobState, PlanMode, PlanState, VerdictKind
 from tests.integration.history.seed import (
     BERT_TOKEN,

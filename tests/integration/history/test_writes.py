@@ -18,15 +18,8 @@ from evenkeel.history.errors import (
     UnknownPlanError,
 )
 from evenkeel.history.prune import prune_rollups
-from evenkeel.history.records import (
-    IncidentEventRecord,
-    OutboxRecord,
-    PlanEventRecord,
-    RankExitRecord,
-    RollupRecord,
-    SnapshotRecord,
-    WorkingStateRecord,
-)
+from evenkeel.history.records import IncidentEventRecord, PlanEventRecord, RankExitRecord
+from evenkeel.history.stream_records import OutboxRecord, RollupRecord, SnapshotRecord, WorkingStateRecord
 from evenkeel.history.vocabulary import IncidentEventKind, JobState, PlanState, VerdictKind
 from tests.integration.history.seed import (
     FULL,

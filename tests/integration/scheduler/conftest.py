@@ -147,7 +147,7 @@ class World:
             iteration_seconds=seconds,
             throughputs={},
         )
-        await self.coordinator.tell(self.newest_profile.job_id, events.ProfileTaken(self.newest_profile))
+        await self.coordinator.tell(self.newest_profile.job_id, self.newest_profile)
 
     async def until(self, condition: Callable[[], object], what: str = "the condition") -> None:
         """Wait for a condition, looking often."""
@@ -189,7 +189,7 @@ class World:
         self.scheduler = new_scheduler(self.engine, **settings)
         await self.coordinator.load()
         if profiled and self.newest_profile is not None:
-            await self.coordinator.tell(self.newest_profile.job_id, events.ProfileTaken(self.newest_profile))
+            await self.coordinator.tell(self.newest_profile.job_id, self.newest_profile)
 
     async def steps_are_gapless(self) -> None:
         """No rank did a step twice, or left one out in a layout that counted on it."""

@@ -10,8 +10,8 @@ import pytest
 
 from evenkeel.history.records import VerdictRecord
 from evenkeel.history.vocabulary import JobState, VerdictKind
-from evenkeel.services.scheduler.domain.flips import FLIP_MEMORY_SECONDS
 from evenkeel.services.scheduler.jobs import events
+from evenkeel.services.scheduler.plans.flips import FLIP_MEMORY_SECONDS
 from tests.integration.scheduler.conftest import World
 from tests.integration.scheduler.toy_job import ToyRank
 

@@ -11,7 +11,8 @@ from sqlalchemy import event, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from evenkeel.history.errors import StaleStateError, UnknownJobError
-from evenkeel.history.records import JobStateRecord, WorkingStateRecord
+from evenkeel.history.records import JobStateRecord
+from evenkeel.history.stream_records import WorkingStateRecord
 from evenkeel.history.vocabulary import JobState
 from evenkeel.services.common.kafka import Partition
 from evenkeel.services.common.postgres.database import create_engine

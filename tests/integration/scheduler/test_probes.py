@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 
 from evenkeel.services.scheduler.domain.suspicion import SuspectedLink, Suspicion
-from evenkeel.services.scheduler.jobs import events
 from tests.integration.scheduler.conftest import World
 
 pytestmark = [pytest.mark.integration, pytest.mark.asyncio]
@@ -28,7 +27,7 @@ def suspicion(job_id: str, *, rank: int = 3, peer_rank: int = 1) -> Suspicion:
 async def test_suspect_and_peer_are_probed_at_an_iteration_border_and_nobody_else(world: World) -> None:
     world.toys.ranks[3].probe_seconds = 0.008
     asked = suspicion(world.toys.job_id)
-    await world.coordinator.tell(world.toys.job_id, events.Suspected(asked))
+    await world.coordinator.tell(world.toys.job_id, asked)
     await world.until(lambda: world.scheduler.probes, "a probe's outcome")
     outcome = world.scheduler.probes[0]
     assert (outcome.suspicion, outcome.seconds, outcome.peer_seconds) == (asked, 0.008, 0.004)
@@ -41,7 +40,7 @@ async def test_both_ends_of_a_suspected_link_and_of_a_healthy_one_are_asked(worl
         partner_rank=6, partner_incarnation=0, peer_partner_rank=7, peer_partner_incarnation=0, num_bytes=1000
     )
     asked = replace(suspicion(world.toys.job_id, rank=2, peer_rank=3), matrix_size=0, link=link)
-    await world.coordinator.tell(world.toys.job_id, events.Suspected(asked))
+    await world.coordinator.tell(world.toys.job_id, asked)
     await world.until(lambda: world.scheduler.probes, "a probe's outcome")
     outcome = world.scheduler.probes[0]
     assert (outcome.suspicion, outcome.seconds, outcome.peer_seconds) == (asked, 0.005, 0.001)
@@ -49,10 +48,8 @@ async def test_both_ends_of_a_suspected_link_and_of_a_healthy_one_are_asked(worl
 
 
 async def test_a_suspicion_about_a_process_that_is_not_there_any_more_is_dropped(world: World) -> None:
-    await world.coordinator.tell(
-        world.toys.job_id, events.Suspected(replace(suspicion(world.toys.job_id), incarnation=5))
-    )
-    await world.coordinator.tell("another-job", events.Suspected(suspicion("another-job")))
-    await world.coordinator.tell(world.toys.job_id, events.Suspected(suspicion(world.toys.job_id)))
+    await world.coordinator.tell(world.toys.job_id, replace(suspicion(world.toys.job_id), incarnation=5))
+    await world.coordinator.tell("another-job", suspicion("another-job"))
+    await world.coordinator.tell(world.toys.job_id, suspicion(world.toys.job_id))
     await world.until(lambda: world.scheduler.probes, "a probe's outcome")
     assert [outcome.suspicion.incarnation for outcome in world.scheduler.probes] == [0]

@@ -15,6 +15,7 @@ from evenkeel.history.vocabulary import JobState, PlanState, VerdictKind
 from evenkeel.layouts.model import BlockCost, ModelSpec
 from evenkeel.services.scheduler.adapters.store.job_document import restored_job, saved_state
 from evenkeel.services.scheduler.adapters.store.store import Change
+from evenkeel.services.scheduler.domain.profiles import JobEnded
 from evenkeel.services.scheduler.jobs import events, steps
 from evenkeel.services.scheduler.jobs.machine import on
 from evenkeel.services.scheduler.jobs.rules import Rules
@@ -203,7 +204,7 @@ async def test_a_job_that_ended_while_nobody_listened_is_finished_once_the_detec
     for toy in world.toys.ranks.values():
         toy.kill()
     await world.restart(ended_seconds=0.05)
-    await world.coordinator.tell(world.toys.job_id, events.AllEnded())
+    await world.coordinator.tell(world.toys.job_id, JobEnded(job_id=world.toys.job_id))
     await world.until(lambda: world.coordinator.job(world.toys.job_id) is None, "the end of the job")
     assert await state_in_history(world) is JobState.FINISHED
 

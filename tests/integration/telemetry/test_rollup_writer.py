@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from evenkeel.history.records import RollupRecord
+from evenkeel.history.stream_records import RollupRecord
 from evenkeel.services.common.postgres.database import create_engine
 from evenkeel.services.telemetry.adapters.rollup_writer import RollupWriter
 from evenkeel.services.telemetry.domain.rollups import FinishedWindow

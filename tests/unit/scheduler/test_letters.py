@@ -4,7 +4,9 @@ from datetime import UTC, datetime
 
 import pytest
 
+from benchmarks.planning.solver.small_jobs import WORKLOAD
 from evenkeel.history.records import VerdictRecord
+from evenkeel.services.scheduler.domain.profiles import JobEnded, JobProfile
 from evenkeel.services.scheduler.domain.suspicion import Suspicion
 from evenkeel.services.scheduler.jobs import events
 from evenkeel.services.scheduler.serving.letters import Letter, Letters, joined
@@ -29,14 +31,12 @@ def verdict(name: str) -> events.VerdictsTaken:
 
 
 def profile() -> events.Event:
-    return events.ProfileTaken(None)  # type: ignore[arg-type]
+    return JobProfile(job_id="job", iteration=1, epoch=0, workload=WORKLOAD, iteration_seconds=1.0, throughputs={})
 
 
 def suspicion() -> events.Event:
-    return events.Suspected(
-        Suspicion(
-            job_id="job", rank=0, incarnation=0, peer_rank=1, peer_incarnation=0, iteration=1, at_unix_seconds=0.0
-        )
+    return Suspicion(
+        job_id="job", rank=0, incarnation=0, peer_rank=1, peer_incarnation=0, iteration=1, at_unix_seconds=0.0
     )
 
 
@@ -50,14 +50,14 @@ async def test_verdicts_that_wait_are_taken_together_and_those_at_which_the_job_
     letters = Letters()
     for name in "abc":
         letters.add(Letter(verdict(name), waits=True))
-    letters.add(Letter(events.AllEnded(), waits=True))
+    letters.add(Letter(JobEnded(job_id="job"), waits=True))
     letters.add(Letter(verdict("d"), waits=True))
     first = letters.next()
     assert ids(first) == ["a", "b", "c"]
     for letter in reversed(first):
         letters.offer_again(letter)
     assert [ids(letters.next()) for _ in "abc"] == [["a"], ["b"], ["c"]]
-    assert isinstance(joined(letters.next()), events.AllEnded)
+    assert isinstance(joined(letters.next()), JobEnded)
     assert ids(letters.next()) == ["d"]
     assert letters.next() == []
 
@@ -68,7 +68,7 @@ async def test_a_later_profile_or_suspicion_takes_the_place_of_those_that_were_n
     letters.offer_again(letters.next()[0])
     suspected = letters.add(Letter(suspicion(), waits=True))
     letters.add(needless)
-    newest = letters.add(Letter(events.AllEnded(), waits=True))
+    newest = letters.add(Letter(JobEnded(job_id="job"), waits=True))
     assert (needless.done.done(), suspected.done.done(), tried.done.done()) == (True, False, False)
     assert [letters.next() for _ in range(4)] == [[tried], [suspected], [newest], []]
 

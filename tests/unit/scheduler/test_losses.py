@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from evenkeel.history.records import CulpritRecord, IncidentEventRecord
 from evenkeel.history.vocabulary import IncidentEventKind, VerdictKind
-from evenkeel.services.scheduler.domain.job_state import JobKnowledge, OpenIncident
+from evenkeel.services.scheduler.domain.job_state import JobKnowledge
 from evenkeel.services.scheduler.domain.losses import all_accounts, due_accounts, with_loss, with_standstill
+from evenkeel.services.scheduler.domain.parts import OpenIncident
 from evenkeel.services.scheduler.domain.transitions import on_applied, on_verdict
 from tests.unit.scheduler.test_transitions import START, fresh_job, verdict
 from tests.unit.scheduler.test_transitions import in_flight as plan_in_flight

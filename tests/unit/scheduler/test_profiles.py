@@ -10,7 +10,7 @@ from evenkeel.layouts.programs.interleaved import interleaved_orders
 from evenkeel.planning.costs.cost_model import CostModel
 from evenkeel.planning.costs.measured.recent import RecentIteration
 from evenkeel.planning.costs.measured.replay import usual_seconds
-from evenkeel.services.scheduler.domain.job_state import AppliedPlan
+from evenkeel.services.scheduler.domain.parts import AppliedPlan
 from evenkeel.services.scheduler.domain.profiles import JobProfile, on_profile
 from evenkeel.services.scheduler.domain.transitions import on_applied, on_verdict
 from tests.unit.scheduler.test_transitions import HOME, START, fresh_job, in_flight, verdict

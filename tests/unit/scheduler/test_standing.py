@@ -11,7 +11,8 @@ from evenkeel.layouts.layout import uniform_layout
 from evenkeel.layouts.model import BlockCost, ModelSpec
 from evenkeel.layouts.rank_state import RankPhase, RankState
 from evenkeel.services.scheduler.domain.exits import not_started
-from evenkeel.services.scheduler.domain.job_state import JobKnowledge, Newcomer, RankInfo, new_job
+from evenkeel.services.scheduler.domain.job_state import JobKnowledge, new_job
+from evenkeel.services.scheduler.domain.parts import Newcomer, RankInfo
 from evenkeel.services.scheduler.domain.standing import Standing, standing
 from evenkeel.services.scheduler.domain.stuck import Stuck, StuckReason
 

@@ -23,12 +23,13 @@ from evenkeel.layouts.layout import Layout, uniform_layout
 from evenkeel.planning.costs.links import SlowLink
 from evenkeel.planning.costs.price import TransitionCosts
 from evenkeel.planning.search.solver import solve
-from evenkeel.services.scheduler.domain.flips import num_flips
-from evenkeel.services.scheduler.domain.job_state import JobKnowledge, JobState, PlanInFlight, PlanNeed, new_job
+from evenkeel.services.scheduler.domain.job_state import JobKnowledge, JobState, PlanNeed, new_job
+from evenkeel.services.scheduler.domain.parts import PlanInFlight
 from evenkeel.services.scheduler.domain.profiles import JobProfile, on_profile
 from evenkeel.services.scheduler.domain.replacements import on_rank_registered
 from evenkeel.services.scheduler.domain.transitions import on_applied, on_verdict
 from evenkeel.services.scheduler.plans.decision import Choice, DecisionRule, decide
+from evenkeel.services.scheduler.plans.flips import num_flips
 
 HOME = uniform_layout(num_blocks=8, tensor=2, pipeline=2, data=2, num_micro_batches=16)
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -3,7 +3,6 @@
 import hmac
 from collections import OrderedDict
 from collections.abc import Iterable
-from enum import StrEnum
 
 from evenkeel.history import reads
 from evenkeel.scheduler.v1 import scheduler_pb2 as pb
@@ -15,26 +14,20 @@ _MAX_REMEMBERED_TOKENS = 10_000
 _SCHEME = "bearer "
 
 
-class Scope(StrEnum):
-    """What a call is about, and so whose token opens it."""
-
-    FLEET = "fleet"
-    JOB = "job"
-
-
-SCOPES = {
-    "RegisterJob": Scope.FLEET,
-    "RegisterRanks": Scope.JOB,
-    "ReportExits": Scope.JOB,
-    "FinishJob": Scope.JOB,
-    "GetJob": Scope.JOB,
-    "WatchJob": Scope.JOB,
-    "ListJobs": Scope.FLEET,
-    "ListIncidents": Scope.JOB,
-    "ListVerdicts": Scope.JOB,
-    "ListPlans": Scope.JOB,
-    "ExplainPlan": Scope.JOB,
-}
+OF_ONE_JOB = frozenset(
+    (
+        "RegisterRanks",
+        "ReportExits",
+        "FinishJob",
+        "GetJob",
+        "WatchJob",
+        "ListIncidents",
+        "ListVerdicts",
+        "ListPlans",
+        "ExplainPlan",
+    )
+)
+"""Calls about a job, which its token opens too."""
 
 
 def bearer_token(metadata: Iterable[tuple[str, str | bytes]]) -> str:
@@ -78,7 +71,7 @@ class TokenGuard:
         """
         if hmac.compare_digest(token.encode(), self._fleet_token):
             return
-        if SCOPES.get(method, Scope.FLEET) is Scope.FLEET:
+        if method not in OF_ONE_JOB:
             raise TokenRefusedError(f"{method} needs the fleet token")
         job_id = await self._job_of(request)
         if not job_id:

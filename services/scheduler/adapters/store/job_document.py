@@ -12,10 +12,12 @@ from typing import Any, get_type_hints
 
 from pydantic import TypeAdapter
 
-from evenkeel.history.records import PlanStatus, RankExitRecord, StoredJob, WorkingStateRecord
+from evenkeel.history.records import PlanStatus, RankExitRecord, StoredJob
+from evenkeel.history.stream_records import WorkingStateRecord
 from evenkeel.layouts.layout import Layout
 from evenkeel.planning.costs.cost_model import Workload
-from evenkeel.services.scheduler.domain.job_state import AppliedPlan, JobKnowledge, Newcomer, PlanInFlight, RankInfo
+from evenkeel.services.scheduler.domain.job_state import JobKnowledge
+from evenkeel.services.scheduler.domain.parts import AppliedPlan, Newcomer, PlanInFlight, RankInfo
 from evenkeel.services.scheduler.jobs.job import Job, Process
 from evenkeel.services.scheduler.jobs.machine import registered_job
 from evenkeel.services.scheduler.plans.records import decision_from_document

@@ -15,7 +15,7 @@ import structlog
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from evenkeel.history import writes
-from evenkeel.history.records import LeaseRecord
+from evenkeel.history.stream_records import LeaseRecord
 from evenkeel.services.common.backoff import Reachability, persist
 from evenkeel.services.common.postgres.database import DATABASE_AWAY
 

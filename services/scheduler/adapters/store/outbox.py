@@ -8,7 +8,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from evenkeel.contracts.headers import record_headers
 from evenkeel.contracts.topics import TOPICS
 from evenkeel.history import writes
-from evenkeel.history.records import OutboxRecord
+from evenkeel.history.stream_records import OutboxRecord
 from evenkeel.services.common.backoff import Reachability, persist
 from evenkeel.services.common.kafka.ports import Producer
 from evenkeel.services.common.kafka.records import OutgoingRecord

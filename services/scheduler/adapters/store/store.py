@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
@@ -19,7 +19,6 @@ from evenkeel.history.records import (
     IncidentRecord,
     JobRecord,
     JobStateRecord,
-    OutboxRecord,
     PlanEventRecord,
     PlanRecord,
     PlanStatus,
@@ -27,8 +26,8 @@ from evenkeel.history.records import (
     RankRecord,
     StoredJob,
     VerdictRecord,
-    WorkingStateRecord,
 )
+from evenkeel.history.stream_records import OutboxRecord, WorkingStateRecord
 from evenkeel.history.vocabulary import PlanState
 from evenkeel.services.common.backoff import Reachability, persist
 from evenkeel.services.common.kafka.records import Partition
@@ -207,18 +206,8 @@ def _turn(change: Change) -> int:
 
 async def _apply(connection: AsyncConnection, change: Change) -> bool:
     match change:
-        case JobRecord():
-            return await writes.register_job(connection, change)
-        case RankExitRecord():
-            return await writes.record_exit(connection, change)
         case JobStateRecord():
             return await writes.set_job_state(connection, change.job_id, change.state, change.at, change.detail)
-        case VerdictRecord():
-            return await writes.record_verdict(connection, change)
-        case IncidentRecord():
-            return await writes.open_incident(connection, change)
-        case IncidentEventRecord():
-            return await writes.append_incident_event(connection, change)
         case OffsetsRecord():
             offsets = {(each.topic, each.number): offset for each, offset in change.offsets.items()}
             await writes.save_offsets(connection, _READER, offsets)
@@ -229,8 +218,16 @@ async def _apply(connection: AsyncConnection, change: Change) -> bool:
             )
         case PlanEventRecord():
             return await writes.append_plan_event(connection, change) and await _announce_plan(connection, change)
-        case RankRecord() | WorkingStateRecord():
-            raise AssertionError("these are added together")
+    return await _ADD[type(change)](connection, change)
+
+
+_ADD: Mapping[type, Callable[[AsyncConnection, Any], Awaitable[bool]]] = {
+    JobRecord: writes.register_job,
+    RankExitRecord: writes.record_exit,
+    VerdictRecord: writes.record_verdict,
+    IncidentRecord: writes.open_incident,
+    IncidentEventRecord: writes.append_incident_event,
+}
 
 
 async def _announce_plan(connection: AsyncConnection, change: PlanEventRecord) -> bool:

@@ -11,7 +11,8 @@ from evenkeel.planning.costs.price import TransitionCosts
 from evenkeel.planning.search.solver import solve
 from evenkeel.planning.solution import NoPlanError
 from evenkeel.services.scheduler.dispatch.protocol import Decision
-from evenkeel.services.scheduler.domain.job_state import JobKnowledge, PlanInFlight
+from evenkeel.services.scheduler.domain.job_state import JobKnowledge
+from evenkeel.services.scheduler.domain.parts import PlanInFlight
 from evenkeel.services.scheduler.domain.profiles import JobProfile
 from evenkeel.services.scheduler.jobs import events, steps
 from evenkeel.services.scheduler.jobs.job import TimerKey
@@ -40,7 +41,7 @@ class Play:
             profile = JobProfile(
                 job_id="job", iteration=5, epoch=0, workload=WORKLOAD, iteration_seconds=1.7, throughputs={}
             )
-            self.on(events.ProfileTaken(profile))
+            self.on(profile)
 
     @property
     def known(self) -> JobKnowledge:
@@ -108,7 +109,7 @@ class Play:
         for rank in ranks:
             state = state_of(rank, RankPhase.PARKED, self.known.epoch)
             self.states[rank] = state
-            self.on(events.RankSaid(state))
+            self.on(state)
 
     def timers_set(self) -> list[TimerKey]:
         return [one.key for one in self.step.then if isinstance(one, steps.SetTimer)]

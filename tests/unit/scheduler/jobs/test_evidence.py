@@ -9,6 +9,7 @@ from evenkeel.contracts.verdict_ids import verdict_id
 from evenkeel.history.records import VerdictRecord
 from evenkeel.history.vocabulary import JobState, PlanMode, VerdictKind
 from evenkeel.layouts.rank_state import RankPhase, RankState
+from evenkeel.services.scheduler.domain.profiles import JobEnded
 from evenkeel.services.scheduler.domain.stuck import StuckReason
 from evenkeel.services.scheduler.jobs import events, steps
 from evenkeel.services.scheduler.jobs.events import Silence
@@ -36,7 +37,7 @@ def test_a_death_that_nobody_tells_is_decided_with_the_detector_s_id() -> None:
     assert not play.known.ranks[3].alive
     assert len(step.meanwhile) == 1
     again = play.on(events.VerdictsTaken((replace(verdict, decided_at=play.at),)))
-    assert (len(play.known.incidents), again.then) == (1, ())
+    assert (len(play.known.incidents), again.then) == (1, [])
 
 
 @pytest.mark.parametrize(("answer", "gone"), [(Silence.AWAY, [2, 3]), (Silence.REFUSED, [3])])
@@ -59,8 +60,8 @@ def test_the_suspects_of_a_node_that_are_gone_are_one_incident(answer: Silence, 
 def test_a_suspect_that_is_there_is_left_alone(answer: Silence | RankState) -> None:
     play = Play()
     suspected(play)
-    assert play.on(events.Answered(_SUSPECT, {_SUSPECT: answer})).save == ()
-    assert (play.job.suspects, play.fire(_SUSPECT).then) == ({}, ())
+    assert play.on(events.Answered(_SUSPECT, {_SUSPECT: answer})).save == []
+    assert (play.job.suspects, play.fire(_SUSPECT).then) == ({}, [])
 
 
 def test_a_suspect_is_looked_at_again_while_the_others_train_and_forgotten_after_its_verdict() -> None:
@@ -111,7 +112,7 @@ def test_ranks_that_are_recovered_already_or_moved_on_need_no_second_recovery() 
     assert [type(one) for one in play.fire(Timer.STANDSTILL).then] == [steps.SetTimer]
     play.agreed()
     play.applied()
-    assert play.fire(Timer.STANDSTILL).then == ()
+    assert play.fire(Timer.STANDSTILL).then == []
 
 
 @pytest.mark.parametrize(
@@ -119,8 +120,8 @@ def test_ranks_that_are_recovered_already_or_moved_on_need_no_second_recovery() 
 )
 def test_a_job_is_over_when_the_detector_says_so_and_nobody_answers(answer: Silence | RankState, ends: bool) -> None:
     play = Play()
-    play.on(events.AllEnded())
-    assert play.fire(Timer.ENDED).then == (steps.Ask(Timer.ENDED, 2.0),)
+    play.on(JobEnded(job_id="job"))
+    assert play.fire(Timer.ENDED).then == [steps.Ask(Timer.ENDED, 2.0)]
     step = play.on(events.Answered(Timer.ENDED, {**dict.fromkeys(all_training(), Silence.AWAY), _SUSPECT: answer}))
     assert (steps.EndJob() in step.then) is ends
     assert play.job.said is JobState.RUNNING
@@ -128,17 +129,17 @@ def test_a_job_is_over_when_the_detector_says_so_and_nobody_answers(answer: Sile
 
 def test_a_job_of_which_somebody_is_gone_is_not_over() -> None:
     play = Play()
-    play.on(events.AllEnded())
+    play.on(JobEnded(job_id="job"))
     play.say(VerdictKind.FAIL_STOP, 3)
-    assert play.fire(Timer.ENDED).then == ()
+    assert play.fire(Timer.ENDED).then == []
 
 
 def test_processes_of_a_loop_that_cannot_be_reshaped_say_themselves_that_they_are_done() -> None:
     play = Play(can_reshape=False)
     for rank in HOME.ranks:
         assert Timer.ENDED not in play.job.timers
-        play.on(events.RankSaid(state_of(rank, RankPhase.FINISHED)))
-    assert play.fire(Timer.ENDED).then == (steps.EndJob(),)
+        play.on(state_of(rank, RankPhase.FINISHED))
+    assert play.fire(Timer.ENDED).then == [steps.EndJob()]
 
 
 def test_a_job_none_of_whose_processes_comes_is_stuck_until_one_does() -> None:
@@ -146,4 +147,4 @@ def test_a_job_none_of_whose_processes_comes_is_stuck_until_one_does() -> None:
     play.fire(Timer.START)
     assert play.known.stuck is not None
     assert (play.known.stuck.reason, play.job.said) == (StuckReason.NOT_STARTED, JobState.STUCK)
-    assert Play().fire(Timer.START).save == ()
+    assert Play().fire(Timer.START).save == []

@@ -15,7 +15,7 @@ from evenkeel.layouts.rank_state import StandIn
 from evenkeel.services.scheduler.adapters.store.job_document import restored_job, saved_state
 from evenkeel.services.scheduler.dispatch.agreement import NothingLeftError
 from evenkeel.services.scheduler.dispatch.protocol import Decision, RankAwayError
-from evenkeel.services.scheduler.domain.profiles import JobProfile
+from evenkeel.services.scheduler.domain.profiles import JobEnded, JobProfile
 from evenkeel.services.scheduler.jobs import events, steps
 from evenkeel.services.scheduler.jobs.job import Job, Timer
 from tests.simulation.history import MemoryHistory
@@ -72,7 +72,7 @@ class Kept(Play):
             iteration_seconds=1.9,
             throughputs={},
         )
-        self.on(events.ProfileTaken(profile))
+        self.on(profile)
 
     def decided(self) -> None:
         known = self.known
@@ -122,7 +122,7 @@ def happens(job: Kept, what: str, rank: int, kind: VerdictKind) -> None:
     elif what == "profile":
         job.profiled(job.known.iteration + 1 + rank)
     elif what == "ends":
-        job.on(events.AllEnded())
+        job.on(JobEnded(job_id="job"))
     elif what == "waits":
         job.at += timedelta(seconds=10.0 * rank)
     elif job.step.meanwhile:
@@ -204,7 +204,7 @@ def test_the_first_profile_and_the_end_of_all_processes_are_kept_though_the_hist
     job = Kept()
     assert not job.step.save
     assert job.restored().known.workload == WORKLOAD
-    job.on(events.AllEnded())
+    job.on(JobEnded(job_id="job"))
     job.job = job.restored()
     job.on(events.Began(again=True))
     assert Timer.ENDED in job.timers_set()

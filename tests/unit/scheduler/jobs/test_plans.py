@@ -1,5 +1,7 @@
 """A job's plans on the machine: asked for, superseded, decided, told once."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -8,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from evenkeel.history.errors import FinishedJobError, UnknownRankError
 from evenkeel.history.records import IncidentRecord, JobStateRecord, PlanRecord, VerdictRecord
 from evenkeel.history.vocabulary import JobState, PlanMode, PlanState, VerdictKind
-from evenkeel.layouts.rank_state import Ballot
+from evenkeel.layouts.rank_state import Ballot, RankPhase
 from evenkeel.planning.costs.price import TransitionCosts
 from evenkeel.planning.search.solver import solve_at_once
 from evenkeel.planning.solution import NoPlanError
@@ -17,7 +19,7 @@ from evenkeel.services.scheduler.dispatch.protocol import CannotReshapeError, Ra
 from evenkeel.services.scheduler.domain.stuck import StuckReason
 from evenkeel.services.scheduler.jobs import events, steps
 from evenkeel.services.scheduler.jobs.job import Timer
-from tests.unit.scheduler.jobs.play import HOME, Play, registration
+from tests.unit.scheduler.jobs.play import HOME, Play, registration, state_of
 
 _TERMINAL = {PlanState.ABORTED, PlanState.APPLIED}
 
@@ -45,13 +47,13 @@ def test_a_makeshift_plan_is_taken_and_once_it_is_applied_the_planner_is_asked_f
     rough = solve_at_once(question.about.situation(TransitionCosts()))
     play.on(events.Solved(question.number, rough, 0.01, is_makeshift=True))
     assert play.plan.record.layout == rough.layout
-    assert play.agreed().meanwhile == ()
+    assert play.agreed().meanwhile == []
     (again,) = play.applied().meanwhile
     assert isinstance(again, steps.Solve)
     # Nobody there again: what is in force is kept, and looked at again later.
     same = solve_at_once(again.about.situation(TransitionCosts()))
     play.on(events.Solved(again.number, same, 0.01, is_makeshift=True))
-    assert (play.known.flight, play.step.meanwhile, play.timers_set()) == (None, (), [Timer.SECOND_LOOK])
+    assert (play.known.flight, play.step.meanwhile, play.timers_set()) == (None, [], [Timer.SECOND_LOOK])
 
 
 def test_that_there_is_no_makeshift_plan_is_not_the_planner_s_word() -> None:
@@ -66,7 +68,7 @@ def test_what_is_known_by_now_is_what_the_planner_is_asked_and_an_answer_to_less
     play = Play()
     (first,) = play.say(VerdictKind.FAIL_STOP, 3).meanwhile
     (second,) = play.say(VerdictKind.FAIL_STOP, 6).meanwhile
-    assert play.solved(first).save == ()
+    assert play.solved(first).save == []
     play.solved(second)
     assert {3, 6}.isdisjoint(play.plan.record.layout.ranks)
 
@@ -74,9 +76,9 @@ def test_what_is_known_by_now_is_what_the_planner_is_asked_and_an_answer_to_less
 def test_an_answer_about_a_rank_that_is_well_again_by_now_is_dropped() -> None:
     play = Play()
     (asked,) = play.say(VerdictKind.COMPUTE_SLOW, 1, throughput=0.4).meanwhile
-    assert play.say(VerdictKind.RECOVERED, 1, throughput=1.0).meanwhile == ()
+    assert play.say(VerdictKind.RECOVERED, 1, throughput=1.0).meanwhile == []
     play.solved(asked)
-    assert (play.known.flight, play.step.meanwhile) == (None, ())
+    assert (play.known.flight, play.step.meanwhile) == (None, [])
 
 
 def test_a_later_process_that_hangs_is_told_to_leave() -> None:
@@ -89,7 +91,7 @@ def test_a_later_process_that_hangs_is_told_to_leave() -> None:
 def test_a_question_that_is_asked_already_is_not_asked_again() -> None:
     play = Play()
     play.say(VerdictKind.FAIL_STOP, 3)
-    assert play.say(VerdictKind.JITTER, 1).meanwhile == ()
+    assert play.say(VerdictKind.JITTER, 1).meanwhile == []
 
 
 @pytest.mark.parametrize("is_decided", [False, True])
@@ -108,7 +110,7 @@ def test_a_plan_that_counts_on_one_who_died_is_aborted_or_overtaken_and_is_told_
     for event in (events.Applied(late.record.plan_id, 7), events.Failed(late.record.plan_id, RankAwayError("away"))):
         before = play.job
         step = play.on(event)
-        assert (step.job, step.save, step.then) == (before, (), ())
+        assert (step.job, step.save, step.then) == (before, [], [])
     play.agreed()
     play.applied()
     assert [[state for state in states if state in _TERMINAL] for states in play.plan_states.values()] == [
@@ -129,7 +131,7 @@ def test_a_recovery_that_counts_on_nobody_who_died_goes_on() -> None:
 
 def test_a_slow_rank_waits_for_the_profile_and_a_death_does_not() -> None:
     play = Play(profiled=False)
-    assert play.say(VerdictKind.COMPUTE_SLOW, 1, throughput=0.4).meanwhile == ()
+    assert play.say(VerdictKind.COMPUTE_SLOW, 1, throughput=0.4).meanwhile == []
     assert play.timers_set() == [Timer.PROFILE]
     assert len(play.fire(Timer.PROFILE).meanwhile) == 1
     assert len(Play(profiled=False).say(VerdictKind.FAIL_STOP, 3).meanwhile) == 1
@@ -175,8 +177,15 @@ def test_a_slice_that_nobody_holds_is_waited_for() -> None:
     stuck = play.known.stuck
     assert stuck is not None
     assert (stuck.reason, play.job.said) == (StuckReason.NOTHING_HELD, JobState.STUCK)
-    assert steps.AwaitPossible(stuck) in play.step.then
-    assert len(play.on(events.Possible(stuck)).meanwhile) == 1
+    asks, left = steps.Ask(Timer.POSSIBLE, 1.0), [rank for rank in HOME.ranks if rank != 3]
+    assert asks in play.step.then
+    parked = {(rank, 0): state_of(rank, RankPhase.PARKED) for rank in left}
+    play.on(events.Answered(Timer.POSSIBLE, parked))
+    assert (play.step.meanwhile, play.timers_set()) == ([], [Timer.POSSIBLE])
+    assert asks in play.fire(Timer.POSSIBLE).then
+    seen = {process: replace(state, checkpoint_steps=(4,)) for process, state in parked.items()}
+    assert len(play.on(events.Answered(Timer.POSSIBLE, seen)).meanwhile) == 1
+    assert play.known.stuck is None
 
 
 def test_a_layout_that_is_kept_is_weighed_again_and_ever_later() -> None:
@@ -198,7 +207,7 @@ def test_a_job_that_is_over_takes_nothing_in() -> None:
     assert isinstance(last, JobStateRecord)
     assert (last.state, last.detail) == (JobState.FINISHED, "failed: lost")
     assert [states[-1] for states in play.plan_states.values()] == [PlanState.ABORTED]
-    assert play.say(VerdictKind.FAIL_STOP, 4).save == ()
+    assert play.say(VerdictKind.FAIL_STOP, 4).save == []
     with pytest.raises(FinishedJobError):
         play.on(events.RanksRegistered((registration(3, 1),)))
 
