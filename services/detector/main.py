@@ -1,5 +1,8 @@
 """The detector's composition root: ``python -m evenkeel.services.detector``."""
 
+import asyncio
+from importlib import import_module
+
 from evenkeel.contracts.topics import FRAMES
 from evenkeel.services.common.backoff import Reachability
 from evenkeel.services.common.health import Health, health_server, ready_file
@@ -60,7 +63,8 @@ async def serve(settings: DetectorSettings) -> None:
         ready_file(settings.ready_file, metrics_port=port),
     ):
         try:
-            await producer.start()
+            # Before partitions are assigned: what the first frames of a job ask for takes a while to load.
+            await asyncio.gather(asyncio.to_thread(import_module, "scipy.special"), producer.start())
             await loop.run()
         finally:
             await producer.stop()

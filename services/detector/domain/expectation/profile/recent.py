@@ -21,11 +21,11 @@ class RecentIterations:
 
     # One row each, oldest first: iteration, seconds of its slowest rank, then tokens and sum of squares of each
     # micro-batch; NaN behind them. One table, as an object each would be most of what a small job's detector holds.
-    _kept: Floats = field(default_factory=lambda: np.zeros((0, 2)))
+    _kept: Floats = field(default_factory=lambda: np.zeros((0, 0)))
 
     def clear(self) -> None:
         """Another layout is in force."""
-        self._kept = np.zeros((0, 2))
+        self._kept = np.zeros((0, 0))
 
     def forget_before(self, iteration: int) -> None:
         """What ran before an iteration was of other devices, or of the same at another speed."""
@@ -48,9 +48,11 @@ class RecentIterations:
 
     def iterations(self) -> tuple[ProfiledIteration, ...]:
         """Oldest first; those in which a micro-batch is missing are left out."""
+        if not len(self._kept):
+            return ()
         # A last micro-batch that is missing does not show in the indexes of the others.
         counts = np.count_nonzero(np.isfinite(self._kept), axis=1) // 2 - 1
-        most = int(counts.max(initial=1))
+        most = int(counts.max())
         whole = self._kept[counts == most, : 2 + 2 * most]
         newest = whole[-(_MOST_MICRO_BATCHES // most) :]
         numbers = zip(newest[:, 1].tolist(), newest.astype(np.int64).tolist(), strict=True)
