@@ -46,5 +46,5 @@ FROM runtime AS services
 COPY --from=services-packages /opt/evenkeel /opt/evenkeel
 # Machine code for any processor of this kind, compiled now and not when a container starts.
 ENV NUMBA_CPU_NAME=generic
-RUN python -m evenkeel.planning.warm_up && python -m evenkeel.services.detector.warm_up
+RUN python -m evenkeel.planning.warm_up
 CMD ["evenkeel", "--help"]

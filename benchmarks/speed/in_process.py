@@ -18,7 +18,6 @@ from evenkeel.services.common.worker import Worker
 from evenkeel.services.detector.adapters.finding_codec import record_of, to_be_told
 from evenkeel.services.detector.adapters.observation_codec import decode_observations
 from evenkeel.services.detector.domain.job.job import JobDetector
-from evenkeel.services.detector.warm_up import warm_up as warm_up_detector
 from evenkeel.services.telemetry.adapters.job_keys import JobKeys
 from evenkeel.services.telemetry.adapters.rollup_writer import RollupWriter
 from evenkeel.services.telemetry.handler import TelemetryHandler
@@ -89,7 +88,6 @@ def services_per_second(num_ranks: int, num_samples: int) -> tuple[float, float]
     key = job_key("job", _JOB_TOKEN)
     batches = [signed(each, key) for each in SyntheticJob("job", num_ranks).records(range(num_iterations))]
     records = consumed(batches, BATCHES.name, key=b"job")
-    warm_up_detector()
     gc.collect()
     gc.freeze()
     try:

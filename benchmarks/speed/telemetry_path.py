@@ -38,7 +38,6 @@ from benchmarks.speed.live import (
     running_services,
     servers,
 )
-from evenkeel.services.detector.warm_up import warm_up as warm_detector
 
 RANKS = (8, 64, 512, 4096, 16_384)
 # A frame waits for the slowest rank: telemetry keeps eight open at most.
@@ -74,7 +73,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--ranks", type=int, nargs="+", default=RANKS, choices=RANKS, help="job sizes")
     options = parser.parse_args(arguments)
     load_before = os.getloadavg()[0]
-    warm_detector()
     rows = [_in_process(num_ranks, options.samples, options.endurance) for num_ranks in options.ranks]
     if not options.no_kafka:
         with tempfile.TemporaryDirectory(prefix="evenkeel-speed-") as folder:

@@ -1,8 +1,7 @@
 """The detector's composition root: ``python -m evenkeel.services.detector``."""
 
 import asyncio
-
-import structlog
+from importlib import import_module
 
 from evenkeel.contracts.topics import FRAMES
 from evenkeel.services.common.backoff import Reachability
@@ -18,11 +17,8 @@ from evenkeel.services.detector.adapters.observation_codec import decode_observa
 from evenkeel.services.detector.adapters.snapshot_store import PostgresSnapshotStore
 from evenkeel.services.detector.metrics import DetectorMetrics
 from evenkeel.services.detector.settings import DetectorSettings
-from evenkeel.services.detector.warm_up import warm_up
 
 SERVICE = "detector"
-
-_log = structlog.get_logger(__name__)
 
 
 async def serve(settings: DetectorSettings) -> None:
@@ -67,9 +63,8 @@ async def serve(settings: DetectorSettings) -> None:
         ready_file(settings.ready_file, metrics_port=port),
     ):
         try:
-            # Before partitions are assigned: compiling takes longer than a rebalance may.
-            seconds, _ = await asyncio.gather(asyncio.to_thread(warm_up), producer.start())
-            _log.info("the detector is warm", seconds=round(seconds, 3))
+            # Before partitions are assigned: what the first frames of a job ask for takes a while to load.
+            await asyncio.gather(asyncio.to_thread(import_module, "scipy.special"), producer.start())
             await loop.run()
         finally:
             await producer.stop()

@@ -19,8 +19,7 @@ from benchmarks.detection.traces.frames import frames_of
 from benchmarks.detection.traces.simulated_run import SHAPES
 from benchmarks.detection.traces.traces import Trace, make_trace
 from evenkeel.layouts.programs.schedules import program_of
-from evenkeel.services.detector.domain.expectation.workload import WorkExpectation
-from evenkeel.services.detector.domain.frames.table import table_of
+from evenkeel.services.detector.domain.expectation.workload import WorkExpectation, work_of
 from evenkeel.simulator.job.hardware import shard_work
 
 LINES = Path("out/benchmarks/detection/prediction.jsonl")
@@ -59,13 +58,12 @@ def predict_trace(trace: Trace) -> Prediction:
     usual = float(np.median(walls))
     batch_errors, errors, inside, plain = [], [], [], []
     for i, frame in enumerate(frames_of(trace)):
-        usable = np.ones(len(frame), dtype=np.bool_)
-        table = table_of(frame).numbers
-        if expectation.num_learned < 3:
-            expectation.learn(table, usable, None)
+        work, seconds = work_of(frame), frame.compute_seconds
+        if not expectation.has_learned:
+            expectation.learn(work, seconds, seconds)
             continue
-        expected, _ = expectation.expect(table)
-        ratio = frame.compute_seconds / expected
+        expected = expectation.expect(work)
+        ratio = seconds / expected
         prices = _prices(trace, expectation, i)
         path = predictor.longest_path(_paced(prices, predictor.pace))
         said = predictor.predict(path)
@@ -76,7 +74,7 @@ def predict_trace(trace: Trace) -> Prediction:
             batch_errors.append(float(np.mean(np.abs(predictor.pace * _price_errors(trace, prices, i) - 1))))
         predictor.learn(path, float(walls[i]), float(np.median(ratio)))
         ordinary = np.abs(np.log(ratio / np.median(ratio))) < 0.1
-        expectation.learn(table, usable & ordinary, expected)
+        expectation.learn(work[ordinary], seconds[ordinary], expected[ordinary])
     chosen = np.array(plain)
     return Prediction(
         micro_batch_error=float(np.mean(np.array(batch_errors)[chosen])),
@@ -100,9 +98,9 @@ def _prices(trace: Trace, expectation: WorkExpectation, i: int) -> Prices:
         for s in range(len(replica.stages)):
             work = shard_work(trace.model, trace.layout, d, s, 0)
             passes = 1.0 + work.backward_multiple
-            seconds = expectation.price(
-                work.flops_per_token * tokens * passes, work.flops_per_squared_length * squares * passes
-            )
+            dearer = work.flops_per_squared_length * squares * passes
+            flops = work.flops_per_token * tokens * passes + dearer
+            seconds = expectation.expect(np.column_stack([flops, dearer, np.ones(len(batches))]))
             stages.append(
                 {
                     index: (float(each) / passes, float(each) * work.backward_multiple / passes)

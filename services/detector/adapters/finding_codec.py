@@ -39,9 +39,9 @@ def _verdict(verdict: Verdict) -> pb.Verdict:
 
 
 def profile_to_proto(profile: Profile) -> pb.Profile:
-    """A profile, likewise; its lists are made when they are asked for."""
+    """A profile, likewise."""
     told = {each.name: getattr(profile, each.name) for each in fields(profile)}
-    return pb.Profile(**told | {name: [asdict(one) for one in told[name]] for name in ("throughputs", "recent")})
+    return pb.Profile(**told | {name: [one._asdict() for one in told[name]] for name in ("throughputs", "recent")})
 
 
 def _record(topic: Topic, job_id: str, value: bytes, event_id: str) -> OutgoingRecord:

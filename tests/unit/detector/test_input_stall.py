@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from evenkeel.services.detector.domain.frames.layout import FrameLayout
-from evenkeel.services.detector.domain.frames.table import table_of
 from evenkeel.services.detector.domain.kinds.input_stall import InputStall
 from evenkeel.services.detector.domain.kinds.kind import Look
 from tests.unit.detector.synthetic import SyntheticJob, cube
@@ -49,7 +48,4 @@ def _look(iteration: int, share: float, rank: int = 2) -> Look:
         residuals=np.full((count, 1), np.nan),
         ill=nothing,
         limit=12.0,
-        plain=True,
-        some_ill=False,
-        ranges=table_of(frame).ranges,
     )

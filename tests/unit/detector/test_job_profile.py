@@ -11,7 +11,6 @@ from evenkeel.services.detector.domain.expectation.profile.profile import Profil
 from evenkeel.services.detector.domain.findings.verdict import Verdict
 from evenkeel.services.detector.domain.frames.layout import FrameLayout
 from evenkeel.services.detector.domain.frames.observation import FrameObservation
-from evenkeel.services.detector.domain.frames.table import table_of
 from evenkeel.services.detector.domain.job.job import Finding, JobDetector
 from tests.unit.detector.synthetic import SyntheticJob, VerdictKind, cube, slow_from
 
@@ -54,7 +53,8 @@ def test_who_begins_an_iteration_first_waits_for_the_others_and_that_is_no_trans
         for frame in JOB.frames(0, 16):
             walls = np.full(len(frame.ranks), frame.wall_seconds.max()) + early_seconds * np.isin(frame.ranks, early)
             one = replace(frame, wall_seconds=walls)
-            profile.observe(one, table_of(one).numbers, FrameLayout(one), usable=None, healthy=None)
+            everybody = np.ones(len(one), dtype=np.bool_)
+            profile.observe(one, FrameLayout(one), usable=everybody, healthy=everybody)
         found = profile.profile("job", 15, ())
         assert found is not None
         return found

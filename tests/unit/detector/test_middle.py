@@ -1,4 +1,4 @@
-"""Shortcuts for few numbers give numpy's answers to the bit: verdicts may not depend on which way was taken."""
+"""Medians are numpy's to the bit, what is kept are the newest, and grids tell what iterations take between ranks."""
 
 import math
 from dataclasses import fields, replace
@@ -8,12 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenkeel.services.detector.domain.expectation.profile.grid import PipelineGrid, between_ranks
+from evenkeel.services.detector.domain.expectation.profile.grid import PipelineGrid
 from evenkeel.services.detector.domain.frames.layout import FrameLayout
 from evenkeel.services.detector.domain.frames.observation import FrameObservation
-from evenkeel.services.detector.domain.frames.table import table_of
-from evenkeel.services.detector.domain.memory.middle import RecentValues, median
-from evenkeel.services.detector.domain.memory.rolling import RollingRows
+from evenkeel.services.detector.domain.memory.middle import median, median_distance
+from evenkeel.services.detector.domain.memory.newest import with_newest
 from tests.unit.detector.synthetic import SyntheticJob, cube
 
 numbers = st.floats(-1e6, 1e6)
@@ -32,36 +31,24 @@ def test_a_median_of_what_is_no_number_is_none(count: int) -> None:
     assert math.isnan(median(row))
 
 
-@given(st.lists(numbers, min_size=1, max_size=60), st.integers(1, 20))
-def test_recent_values_know_the_median_of_the_newest_and_their_distance_from_it(values: list[float], most: int) -> None:
-    recent = RecentValues(most)
-    for place, value in enumerate(values):
-        recent.append(value)
-        newest = np.array(values[: place + 1][-most:])
-        middle = float(np.median(newest))
-        assert list(recent) == newest.tolist()
-        assert recent.median == middle
-        assert recent.median_distance == float(np.median(np.abs(newest - middle)))
-    recent.clear()
-    assert len(recent) == 0
+@given(st.lists(numbers, min_size=1, max_size=40))
+def test_a_distance_from_the_median_is_numpys_to_the_bit(values: list[float]) -> None:
+    row = np.array(values)
+    assert median_distance(row) == float(np.median(np.abs(row - np.median(row))))
 
 
-@given(st.lists(st.tuples(numbers, numbers), min_size=1, max_size=60), st.integers(1, 9))
-def test_rolling_rows_are_the_newest_in_order_and_lie_side_by_side(told: list[tuple[float, float]], most: int) -> None:
-    rolling = RollingRows(most)
+@given(st.lists(st.tuples(numbers, numbers), min_size=1, max_size=60), st.integers(2, 9))
+def test_what_is_kept_are_the_newest_in_order(told: list[tuple[float, float]], most: int) -> None:
+    numbers_kept, rows_kept = np.zeros(0), np.zeros((0, 0))
     for place, row in enumerate(told):
-        rolling.append(np.array(row))
-        assert rolling.rows.tolist() == [list(each) for each in told[: place + 1][-most:]]
-        assert rolling.rows.flags.c_contiguous
+        numbers_kept, rows_kept = with_newest(numbers_kept, row[0], most), with_newest(rows_kept, row, most)
+        newest = told[: place + 1][-most:]
+        assert numbers_kept.tolist() == [first for first, _ in newest]
+        assert rows_kept.tolist() == [list(each) for each in newest]
 
 
 def test_rows_of_another_width_start_afresh() -> None:
-    rolling = RollingRows(4)
-    rolling.append(np.array([1.0, 2.0]))
-    rolling.append(np.array([3.0]))
-    assert rolling.rows.tolist() == [[3.0]]
-    rolling.clear()
-    assert len(rolling) == 0
+    assert with_newest(np.array([[1.0, 2.0]]), [3.0], 4).tolist() == [[3.0]]
 
 
 entries = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.floats(0.1, 9.0)), min_size=1, max_size=30)
@@ -74,9 +61,7 @@ def test_a_grid_tells_what_iterations_take_between_ranks_whoever_is_missing(told
     seconds = np.array([value for _, _, value in told])
     waits, walls, fixed = seconds[::-1].copy(), 10.0 * seconds + 60.0, 0.5
     grid = PipelineGrid(FrameLayout(laid_out(replicas, stages)))
-    pipelines, border, exchanged = between_ranks(
-        *(seconds, waits, walls, grid.cells, grid.num_stages, grid.counts, grid.rounds, grid.borders, fixed)
-    )
+    pipelines, border, exchanged = grid.between_ranks(seconds, waits, walls, fixed)
     known_replicas, known_stages = sorted(set(replicas.tolist())), sorted(set(stages.tolist()))
 
     def here(values: np.ndarray, replica: int, stage: int) -> list[float]:
@@ -124,9 +109,9 @@ def test_frames_of_one_layout_share_it_and_any_column_that_differs_makes_another
         ),
         iteration=7,
     )
-    assert table_of(copied, layout).has_layout_of_before
+    assert layout.is_of(copied)
     changes = {"replicas": 1, "stages": 1, "shards": 1, "num_micro_batches": 1, "work_keys": 1.0, "epochs": 1}
     others = [replace(frame, **{name: getattr(frame, name) + more}) for name, more in changes.items()]
     others += [replace(frame, has_flops=~frame.has_flops), replace(frame, epoch=1)]
     for other in others:
-        assert not table_of(other, layout).has_layout_of_before
+        assert not layout.is_of(other)

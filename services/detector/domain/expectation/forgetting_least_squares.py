@@ -14,15 +14,13 @@ import numpy as np
 import numpy.typing as npt
 from river import base
 
-from evenkeel.services.detector.domain.expectation.least_squares import learn, solve
 from evenkeel.services.detector.domain.memory.state import GIVEN
 
 Floats = npt.NDArray[np.float64]
 
 # Of the ridge.
 _SHARE_OF_PRIMARY, _SHARE_OF_RELUCTANT = 1e-6, 300.0
-
-_EQUAL: Floats = np.zeros(0)
+_LEAST_RIDGE = 1e-12
 
 
 @dataclass(eq=False, repr=False)
@@ -65,8 +63,6 @@ class ForgettingLeastSquares(base.Regressor):
     # Row and column 0 are the target's, the others those of the features in ``_index``.
     _moments: Floats = field(init=False, default_factory=lambda: np.zeros((1, 1)))
     _weights: Floats = field(init=False, default_factory=lambda: np.zeros(0))
-    _ridges: Floats = field(init=False, default_factory=lambda: np.zeros(0))
-    _is_solved: bool = field(init=False, default=True)
     _mass: float = field(init=False, default=0.0)
 
     @property
@@ -83,19 +79,11 @@ class ForgettingLeastSquares(base.Regressor):
         return float(self.predict_rows(list(x), np.array([[float(value) for value in x.values()]]))[0])
 
     def predict_rows(self, names: Sequence[Any], rows: Floats) -> Floats:
-        """The expected targets of many rows whose columns are called ``names``."""
-        return self.predict_columns(names, rows.T)
-
-    def predict_columns(self, names: Sequence[Any], columns: Floats) -> Floats:
-        """The same, the other way round: one row a feature, one column an observation."""
-        return np.asarray(np.dot(self.weights_of(names), columns))
-
-    def weights_of(self, names: Sequence[Any]) -> Floats:
-        """The weight of each of some features; 0 for one that was never learned."""
-        weights = self._solved()
-        if self._names == tuple(names):  # as for whoever always brings the same
-            return weights
-        return np.array([weights[self._index[name]] if name in self._index else 0.0 for name in names])
+        """The expected targets of many rows whose columns are called ``names``; what was never learned counts 0."""
+        weights = self._weights
+        if self._names != tuple(names):
+            weights = np.array([weights[self._index[name]] if name in self._index else 0.0 for name in names])
+        return np.asarray(rows @ weights)
 
     def doubt(self, names: Sequence[Any], row: Floats, *, noise: float, believed: float) -> float:
         """How far off the expected target of a row may be, in units of the targets learned: small within the data.
@@ -111,81 +99,58 @@ class ForgettingLeastSquares(base.Regressor):
         """
         if self._names != tuple(names) or self._mass <= 0:
             return math.inf
-        moments, scales = self._moments.copy(), self._moments.diagonal()[1:]
+        moments, scales = self._moments[1:, 1:], self._moments.diagonal()[1:]
         if np.count_nonzero(row[scales == 0]):
             return math.inf
-        moments[1:, 0] = row * math.sqrt(self._mass)  # in the place of the target's products
         ridge = np.array([0.0 if name == self.primary else self.ridge for name in self._index])
-        reach: Floats = np.empty(len(ridge))
-        solve(moments, ridge + 1e-9, -1, reach)
-        variance = noise**2 / self._mass * float(reach @ moments[1:, 1:] @ reach)
+        reach = _solved(moments, row * math.sqrt(self._mass), ridge + 1e-9)
+        variance = noise**2 / self._mass * float(reach @ moments @ reach)
         shrunk = float(np.sum((ridge * reach) ** 2 * scales))
         return math.sqrt(variance + believed**2 * shrunk)
 
-    def learn_rows(self, names: Sequence[Any], rows: Floats, targets: Floats, weights: Floats | None = None) -> None:
+    def learn_rows(self, names: Sequence[Any], rows: Floats, targets: Floats) -> None:
         """Learns many rows as one batch: they are forgotten together, as one step of time.
 
         Args:
             names: What the columns are called.
             rows: One row an observation; not finite ones are left out.
             targets: One an observation.
-            weights: Relative trust in each observation; equal when None.
         """
-        columns = np.empty((len(names) + 1, len(targets)))
-        columns[0], columns[1:] = targets, rows.T
-        self.learn_columns(names, columns, weights)
-
-    def learn_columns(
-        self, names: Sequence[Any], columns: Floats, weights: Floats | None = None, units: Floats | None = None
-    ) -> None:
-        """The same, the other way round: one column an observation; its target first, then one row a feature.
-
-        Where units are given, target and features of each observation are divided by its unit.
-        """
-        if self._names != tuple(names):
-            self._meet(names)
-            columns = self._arranged(names, columns)
-        count, mass = learn(
-            columns,
-            _EQUAL if units is None else units,
-            _EQUAL if weights is None else weights,
-            self._moments,
-            self.forgetting,
-            self._ridges,
-            self._place_of_reluctant,
-            self._solved(),
-        )
-        if count:
-            self._mass = self._mass * self.forgetting + mass
-
-    def _arranged(self, names: Sequence[Any], columns: Floats) -> Floats:
-        """Columns as the moments stand; a feature that they lack is 0."""
-        found: Floats = np.zeros((1 + len(self._index), columns.shape[1]))
-        found[0] = columns[0]
-        found[[1 + self._index[name] for name in names]] = columns[1:]
-        return found
+        self._meet(names)
+        known = np.zeros((len(targets), 1 + len(self._index)))
+        known[:, 0] = targets
+        known[:, [1 + self._index[name] for name in names]] = rows
+        known = known[np.isfinite(known.sum(axis=1))]
+        if len(known):
+            self._moments = self.forgetting * self._moments + known.T @ known / len(known)
+            self._mass = self.forgetting * self._mass + 1.0
+        self._weights = self._best_weights()
 
     def _meet(self, names: Sequence[Any]) -> None:
         """Features of which some may be new."""
-        for name in names:
-            if name not in self._index:
-                self._index[name] = len(self._index)
-                self._moments = np.pad(self._moments, (0, 1))
-                self._size()
-        self._names = tuple(self._index)
+        fresh = [name for name in names if name not in self._index]
+        if fresh:
+            self._index |= {name: place for place, name in enumerate(fresh, start=len(self._index))}
+            self._names = tuple(self._index)
+            self._moments = np.pad(self._moments, (0, len(fresh)))
 
-    def _solved(self) -> Floats:
-        if not self._is_solved:
-            solve(self._moments, self._ridges, self._place_of_reluctant, self._weights)
-            self._is_solved = True
-        return self._weights
-
-    @property
-    def _place_of_reluctant(self) -> int:
-        return self._index.get(self.reluctant, -1)
-
-    def _size(self) -> None:
-        """The features are others: their ridges, and weights that are still to be found."""
+    def _best_weights(self) -> Floats:
+        """The weights of all features; a reluctant one that would be worth less than nothing is worth nothing."""
         shares = {self.primary: _SHARE_OF_PRIMARY, self.reluctant: _SHARE_OF_RELUCTANT}
-        self._ridges = np.array([self.ridge * shares.get(name, 1.0) for name in self._index])
-        self._weights, self._is_solved = np.empty(len(self._index)), False
+        ridges = np.array([self.ridge * shares.get(name, 1.0) for name in self._index])
+        moments, targets = self._moments[1:, 1:], self._moments[1:, 0]
+        weights, reluctant = _solved(moments, targets, ridges), self._index.get(self.reluctant, -1)
+        if reluctant >= 0 and weights[reluctant] < 0:
+            others = np.delete(np.arange(len(ridges)), reluctant)
+            weights[reluctant] = 0.0
+            weights[others] = _solved(moments[np.ix_(others, others)], targets[others], ridges[others])
+        return weights
+
+
+def _solved(moments: Floats, targets: Floats, ridges: Floats) -> Floats:
+    """Weights of features, the penalty of each in units of its own moment; it makes the system positive definite."""
+    own = moments.diagonal()
+    scales = np.sqrt(np.where(own > 0, own, 1.0))
+    scaled = moments / np.outer(scales, scales) + np.diag(ridges + _LEAST_RIDGE)
+    found: Floats = np.linalg.solve(scaled, targets / scales) / scales
+    return found

@@ -106,6 +106,19 @@ class FrameObservation:
     def __len__(self) -> int:
         return len(self.ranks)
 
+    @property
+    def is_planned(self) -> bool:
+        """Some entry had a planned pause or a reshape, which disturbs also those who do not name it."""
+        return bool(self.planned.any())
+
+    @property
+    def usable(self) -> Bools:
+        """Entries that were measured at work under the epoch of the frame."""
+        times = self.compute_seconds + self.other_seconds + self.wall_seconds + self.wait_seconds.sum(axis=1)
+        usable: Bools = (self.compute_seconds > 0) & np.isfinite(times) & (self.num_micro_batches > 0)
+        usable &= self.epochs == self.epoch
+        return usable
+
 
 class ProcessEventKind(StrEnum):
     """Kinds of process events."""

@@ -10,10 +10,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from evenkeel.services.detector.domain.expectation.workload import WorkExpectation
-from evenkeel.services.detector.domain.frames.layout import FrameLayout
+from evenkeel.services.detector.domain.expectation.workload import WorkExpectation, work_of
 from evenkeel.services.detector.domain.frames.observation import FrameObservation
-from evenkeel.services.detector.domain.frames.table import LOG_RATIO, SECONDS
+from evenkeel.services.detector.domain.memory.middle import median
 from evenkeel.services.detector.domain.memory.state import GIVEN
 from evenkeel.services.detector.domain.scan.devices import DeviceScan
 from evenkeel.services.detector.domain.scan.residual.clocks import Clock, Readings, smallest_scales
@@ -87,15 +86,11 @@ class ComputeWatch:
         throughputs, margins = self.scan.speeds
         return throughputs[rows], margins[rows]
 
-    def judge(
-        self, frame: FrameObservation, table: Floats, layout: FrameLayout, rows: Ints, usable: Bools
-    ) -> tuple[list[SpeedChange], Floats | None]:
+    def judge(self, frame: FrameObservation, rows: Ints, usable: Bools) -> tuple[list[SpeedChange], Floats | None]:
         """Compares a plain frame with what was expected of its usable entries, then learns it.
 
         Args:
             frame: The frame.
-            table: Its table, see :mod:`evenkeel.services.detector.domain.frames.table`.
-            layout: Its layout.
             rows: Row of each entry.
             usable: Entries whose times count.
 
@@ -104,22 +99,19 @@ class ComputeWatch:
         """
         if frame.readings is not None:
             self._throttling.read(frame.readings)
-        expected = self._expected(self.expectation, table, rows, usable)
-        on_a_core, worked = None, table
-        if frame.core_seconds is not None:
-            assert frame.queued_seconds is not None
-            worked = table.copy()
-            worked[SECONDS] = frame.core_seconds
-            usable = usable & (frame.core_seconds > 0) & np.isfinite(frame.core_seconds + frame.queued_seconds)
-            on_a_core = self._expected(self._on_a_core, worked, rows, usable)
-        of_work = on_a_core if frame.core_seconds is not None else expected
+        work, seconds = work_of(frame), frame.compute_seconds
+        of_work = expected = self._expected(self.expectation, work, seconds, rows, usable)
+        if frame.core_seconds is not None and frame.queued_seconds is not None:
+            seconds = frame.core_seconds
+            usable = usable & (seconds > 0) & np.isfinite(seconds + frame.queued_seconds)
+            of_work = self._expected(self._on_a_core, work, seconds, rows, usable)
         if of_work is None:
             return [], expected
-        readings = self._readings(frame, worked[SECONDS], usable)
+        readings = self._readings(frame, seconds, usable)
         if not self.scan.clocks:
             usual = float(np.median(of_work[usable])) if usable.any() else 1.0
             self.scan.allot(readings.clocks, len(self.rows), smallest_scales(readings.clocks, usual))
-        self.scan.take_work(rows, layout.work_keys)
+        self.scan.take_work(rows, frame.work_keys)
         log_ratios = np.full((len(self.scan.clocks), len(self.rows)), np.nan)
         if readings.clocks == self.scan.clocks:
             log_ratios[:, rows] = readings.log_ratios(of_work)
@@ -137,14 +129,17 @@ class ComputeWatch:
             wall_seconds=own,
         )
 
-    def _expected(self, expectation: WorkExpectation, table: Floats, rows: Ints, usable: Bools) -> Floats | None:
+    def _expected(
+        self, expectation: WorkExpectation, work: Floats, seconds: Floats, rows: Ints, usable: Bools
+    ) -> Floats | None:
         """What is expected of each entry before this frame is learned; None for the first frames."""
         if not expectation.has_learned:
-            expectation.learn(table, usable, None)
+            expectation.learn(work[usable], seconds[usable], seconds[usable])
             return None
-        with np.errstate(invalid="ignore"):
-            expected, _ = expectation.expect(table)
-        healthy = usable & self._is_quiet[rows]
-        middle = np.median(table[LOG_RATIO][healthy]) if healthy.any() else 0.0
-        expectation.learn(table, healthy & (np.abs(table[LOG_RATIO] - middle) < _REACH), expected)
+        expected, healthy = expectation.expect(work), usable & self._is_quiet[rows]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            apart = np.log(seconds / expected)
+        middle = median(apart[healthy]) if healthy.any() else 0.0
+        near = healthy & (np.abs(apart - middle) < _REACH)
+        expectation.learn(work[near], seconds[near], expected[near])
         return expected

@@ -12,16 +12,16 @@ import numpy as np
 import numpy.typing as npt
 
 from evenkeel.services.detector.domain.expectation.profile.job_profile import JobProfile
-from evenkeel.services.detector.domain.expectation.profile.profile import Profile, RankThroughputs
+from evenkeel.services.detector.domain.expectation.profile.profile import Profile, RankThroughput
 from evenkeel.services.detector.domain.findings.verdict import Verdict
 from evenkeel.services.detector.domain.frames.layout import FrameLayout
 from evenkeel.services.detector.domain.frames.observation import FrameObservation, LivenessObservation, Observation
-from evenkeel.services.detector.domain.frames.table import FrameTable, table_of
 from evenkeel.services.detector.domain.job.compute_watch import ComputeWatch
 from evenkeel.services.detector.domain.job.told import words as report
 from evenkeel.services.detector.domain.job.told.names import Culprits
 from evenkeel.services.detector.domain.job.told.probing import Probing
 from evenkeel.services.detector.domain.kinds.board import KindBoard, kind_verdict
+from evenkeel.services.detector.domain.kinds.kind import Look
 from evenkeel.services.detector.domain.kinds.loss import LossWatch
 from evenkeel.services.detector.domain.links.watch import LinkWatch
 from evenkeel.services.detector.domain.memory.state import DERIVED, GIVEN
@@ -149,35 +149,33 @@ class JobDetector:
         if not len(frame):
             return found
         of_devices = self._compute.rows
-        table = table_of(frame, self._layout, of_devices.located)
-        known = table.has_processes_of_before and of_devices.is_placed_as(frame)
-        rows = of_devices.located_rows if known else self._locate(frame)
-        if self._layout is None or not table.has_layout_of_before:
+        rows = of_devices.located_rows if of_devices.are_of(frame) else self._locate(frame)
+        if self._layout is None or not self._layout.is_of(frame):
             self._layout = FrameLayout(frame)
         for rank, incarnation, iteration in self._hangs.moving_again(frame):
             found.append(report.moving_again_verdict(frame, self._culprits.of(rank, incarnation), iteration))
-        of_losses = self._losses.observe(frame, table.ranges)
+        of_losses = self._losses.observe(frame)
         found += [report.loss_verdict(frame, loss, self._culprits.of_all(loss.ranks)) for loss in of_losses]
-        if not table.is_planned:
+        if not frame.is_planned:
             found += [self._probing.link_verdict(frame, link) for link in self._links.observe(frame)]
             found += self._probing.suspect_link(frame, self._links)
-        usable = self._usable(frame, table, self._layout, rows)
-        counts = bool(np.count_nonzero(usable))
-        verdicts, expected = self._judged(frame, table, self._layout, rows, usable) if counts else ([], None)
+        usable = self._usable(frame, rows)
+        counts = bool(usable.any())
+        verdicts, expected = self._judged(frame, rows, usable) if counts else ([], None)
         found += verdicts
-        look = self._kinds.look(
-            frame,
-            self._layout,
+        look = Look(
+            frame=frame,
+            layout=self._layout,
             usable=usable,
             expected_seconds=expected,
             residuals=self._compute.residuals(rows),
             ill=self._compute.ill[rows],
-            ranges=table.ranges,
+            limit=self._kinds.limit(len(frame)),
         )
         found += [kind_verdict(frame, one, self._culprits.of_all(one.ranks)) for one in self._kinds.observe(look)]
         if counts:
             found += self._probing.suspect(frame, rows, self._profile)
-            found += self._profiled(frame, table, self._layout, rows, usable, verdicts)
+            found += self._profiled(frame, self._layout, rows, usable, verdicts)
         return found
 
     def _go_back(self, iteration: int) -> None:
@@ -193,23 +191,17 @@ class JobDetector:
         self._links.begin_epoch()
         self._kinds.begin_epoch()
 
-    def _usable(self, frame: FrameObservation, table: FrameTable, layout: FrameLayout, rows: Ints) -> Bools:
-        """Entries of a frame whose times count; ``layout.everybody`` itself where all do."""
-        # A planned pause or a reshape disturbs everybody's iteration, also of those who do not name it.
-        if table.is_planned:
+    def _usable(self, frame: FrameObservation, rows: Ints) -> Bools:
+        """Entries of a frame whose times count."""
+        if frame.is_planned:
             return np.zeros(len(frame), dtype=np.bool_)
-        usable = layout.usable(frame, is_measured=table.is_measured)
         skipped = self._compute.rows.take_skips(rows)
-        if skipped is not None:
-            usable = usable & ~skipped
-        return layout.everybody if np.count_nonzero(usable) == len(usable) else usable
+        return frame.usable if skipped is None else frame.usable & ~skipped
 
-    def _judged(
-        self, frame: FrameObservation, table: FrameTable, layout: FrameLayout, rows: Ints, usable: Bools
-    ) -> tuple[list[Verdict], Floats | None]:
+    def _judged(self, frame: FrameObservation, rows: Ints, usable: Bools) -> tuple[list[Verdict], Floats | None]:
         """Whose throughput changed, and what the work of each entry should take; None while that is learned."""
         self._num_frames += 1
-        changes, expected = self._compute.judge(frame, table.numbers, layout, rows, usable)
+        changes, expected = self._compute.judge(frame, rows, usable)
         told: list[Verdict] = []
         if expected is not None and changes:
             entry_of = {int(row): entry for entry, row in enumerate(rows)}
@@ -220,17 +212,13 @@ class JobDetector:
     def _profiled(
         self,
         frame: FrameObservation,
-        table: FrameTable,
         layout: FrameLayout,
         rows: Ints,
         usable: Bools,
         verdicts: Sequence[Verdict],
     ) -> list[Finding]:
         """Takes a frame into the profile, and tells that where it is due."""
-        some = None if usable is layout.everybody else usable
-        ill = self._compute.ill[rows]
-        healthy = ~ill if ill.any() else None
-        self._profile.observe(frame, table.numbers, layout, usable=some, healthy=healthy)
+        self._profile.observe(frame, layout, usable=usable, healthy=~self._compute.ill[rows])
         if verdicts:
             first = max(verdict.first_iteration for verdict in verdicts)
             self._profile.devices_changed(first, max(1, frame.iteration - first + 1))
@@ -257,6 +245,7 @@ class JobDetector:
         culprit = self._culprits.of(finding.rank, finding.incarnation)
         return report.process_verdict(self.job_id, finding, culprit, self._iteration, at_unix_seconds)
 
-    def _throughputs(self, frame: FrameObservation, rows: Ints) -> RankThroughputs:
+    def _throughputs(self, frame: FrameObservation, rows: Ints) -> tuple[RankThroughput, ...]:
         throughputs, margins = self._compute.speeds(rows)
-        return RankThroughputs(frame.ranks, throughputs, margins)
+        columns = frame.ranks.tolist(), throughputs.tolist(), margins.tolist()
+        return tuple(map(RankThroughput._make, zip(*columns, strict=True)))

@@ -7,19 +7,11 @@ import pkgutil
 from dataclasses import dataclass, field
 from functools import cache
 
-import numpy as np
-import numpy.typing as npt
-
 from evenkeel.services.detector.domain import kinds
 from evenkeel.services.detector.domain.findings.verdict import Culprit, Evidence, Verdict, verdict_id
-from evenkeel.services.detector.domain.frames.layout import FrameLayout
 from evenkeel.services.detector.domain.frames.observation import FrameObservation
-from evenkeel.services.detector.domain.frames.table import Range
 from evenkeel.services.detector.domain.kinds.kind import KindFinding, KindWatch, Look
 from evenkeel.services.detector.domain.memory.state import GIVEN
-
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 
 
 @cache
@@ -51,9 +43,10 @@ class KindBoard:
     iterations_per_false_alarm: float = field(metadata=GIVEN)
     _watches: dict[str, KindWatch] = field(default_factory=lambda: {kind.name: kind() for kind in known_kinds()})
 
-    @property
-    def _limit(self) -> float:
-        return math.log(max(self.iterations_per_false_alarm, 10.0) * len(self._watches))
+    def limit(self, num_devices: int) -> float:
+        """Nats of evidence for one false report in the operator's budget, of so many devices."""
+        kinds = math.log(max(self.iterations_per_false_alarm, 10.0) * len(self._watches))
+        return kinds + math.log(max(num_devices, 1))
 
     def begin_epoch(self) -> None:
         """The layout changed."""
@@ -65,43 +58,8 @@ class KindBoard:
         for watch in self._watches.values():
             watch.go_back(iteration)
 
-    def look(
-        self,
-        frame: FrameObservation,
-        layout: FrameLayout,
-        *,
-        usable: Bools,
-        expected_seconds: Floats | None,
-        residuals: Floats,
-        ill: Bools,
-        ranges: tuple[Range, Range],
-    ) -> Look:
-        """What kinds see of a frame.
-
-        Args:
-            frame: The frame.
-            layout: Its layout.
-            usable: Entries whose times count, ``layout.everybody`` where all do.
-            expected_seconds: What each entry's work should take; None while that is learned.
-            residuals: The newest of each entry's device, newest last, log units of time.
-            ill: Entries whose devices are slow.
-            ranges: Those of the losses and gradient norms that are reported.
-        """
-        return Look(
-            frame=frame,
-            layout=layout,
-            usable=usable,
-            expected_seconds=expected_seconds,
-            residuals=residuals,
-            ill=ill,
-            limit=self._limit + math.log(max(len(ill), 1)),
-            plain=expected_seconds is not None and usable is layout.everybody,
-            some_ill=bool(np.count_nonzero(ill)),
-            ranges=ranges,
-        )
-
     def observe(self, look: Look) -> list[KindFinding]:
-        """Takes one frame, as :meth:`look` shows it."""
+        """Takes one frame, and what is known of it."""
         return [finding for watch in self._watches.values() for finding in watch.observe(look)]
 
     def revise(self, frame: FrameObservation, verdicts: list[Verdict]) -> list[Verdict]:

@@ -44,8 +44,6 @@ class Corruption(KindWatch):
     # By what is reported, for each rank: times seen, usual distance, its usual scatter, departures in a row.
     _known: dict[str, Floats] = field(default_factory=dict)
     _told: dict[int, int] = field(default_factory=dict)
-    # Numbers that were the same for all who ever reported them: usual distances, scatter and departures are 0.
-    _always_alike: list[str] = field(default_factory=list)
 
     def go_back(self, iteration: int) -> None:
         """Who was told of was told of by then."""
@@ -58,23 +56,11 @@ class Corruption(KindWatch):
             self._newest, ranks = frame.ranks.tobytes(), frame.ranks.tolist()
             if ranks != self._ranks:
                 self._ranks, self._known = ranks, {}
-                self._always_alike.clear()
         found: list[KindFinding] = []
-        losses, norms = look.ranges
-        for name, values, reported, (count, all_finite, lowest, highest) in (
-            ("gradient norm", frame.gradient_norms, frame.has_gradient_norm, norms),
-            ("loss", frame.losses, frame.has_loss, losses),
+        for name, values, reported in (
+            ("gradient norm", frame.gradient_norms, frame.has_gradient_norm),
+            ("loss", frame.losses, frame.has_loss),
         ):
-            if count < _FEWEST_REPORTS:
-                continue
-            if name not in self._known:
-                self._known[name] = np.zeros((4, len(frame)))
-                self._always_alike.append(name)
-            if name in self._always_alike:
-                if all_finite and 0.0 < lowest == highest:
-                    self._known[name][0] += reported
-                    continue
-                self._always_alike.remove(name)
             entries = (reported & np.isfinite(values) & (values > 0)).nonzero()[0]
             if len(entries) >= _FEWEST_REPORTS:
                 found += self._judge(frame, name, entries, values[entries])
@@ -82,7 +68,7 @@ class Corruption(KindWatch):
 
     def _judge(self, frame: FrameObservation, name: str, entries: Ints, values: Floats) -> list[KindFinding]:
         count, iteration = len(frame), frame.iteration
-        known = self._known[name]
+        known = self._known.setdefault(name, np.zeros((4, count)))
         taken = known.take(entries, axis=1)
         seen, middle, spread, lasting = taken
         usual = median(values)

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from evenkeel.numeric.compiled import compiled
 from evenkeel.services.detector.domain.findings.verdict import Evidence, VerdictKind
 from evenkeel.services.detector.domain.kinds.kind import KindFinding, KindWatch, Look
 from evenkeel.services.detector.domain.memory.middle import median
@@ -84,39 +83,15 @@ def slow_iterations(residuals: Floats, within: Floats) -> Bools:
         residuals: Residuals to look at.
         within: The job's residuals, one row a device; of many devices a part says enough.
     """
+    slow: Bools = residuals > _SMALLEST_EXCESS
+    if not slow.any():
+        return slow
     some = within[:: max(len(within) // _DEVICES_FOR_BODY, 1)]
-    # Side by side in memory it is the other way round.
-    if not may_stand_out(np.ascontiguousarray(residuals.T).reshape(-1), np.ascontiguousarray(some.T).reshape(-1)):
-        return np.zeros(residuals.shape, dtype=np.bool_)
     sizes = np.abs(some)
     known = sizes[np.isfinite(sizes)]
     body = 1.4826 * median(known) if len(known) else 0.0
     found: Bools = residuals > max(_SMALLEST_EXCESS, _BODIES * body)
     return found
-
-
-@compiled
-def may_stand_out(residuals: Floats, within: Floats) -> bool:
-    """Whether one of some residuals may stand out of a body of others: a count, at a fraction of a median's cost.
-
-    Args:
-        residuals: Log units of time, in any order; NaN where there is none.
-        within: The others, like those.
-    """
-    highest = -math.inf
-    for value in residuals:
-        if value > highest:
-            highest = value
-    if not highest > _SMALLEST_EXCESS:
-        return False
-    # The body is wider than this where fewer than half are nearer: the usual case.
-    wide = highest * (1.0 + 1e-12) / (1.4826 * _BODIES)
-    num_near = num_far = 0
-    for value in within:
-        size = abs(value)
-        num_near += size < wide
-        num_far += size >= wide
-    return num_near >= num_far
 
 
 def _off_clock(slow: Bools, seen: Bools) -> npt.NDArray[np.int64]:

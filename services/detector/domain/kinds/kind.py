@@ -8,7 +8,7 @@ a sick device or link is found by its own test, and only those lead to a plan.
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,14 +16,14 @@ import numpy.typing as npt
 from evenkeel.services.detector.domain.findings.verdict import Evidence, Verdict, VerdictKind
 from evenkeel.services.detector.domain.frames.layout import FrameLayout
 from evenkeel.services.detector.domain.frames.observation import FrameObservation
-from evenkeel.services.detector.domain.frames.table import Range
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 
-class Look(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
     """A frame, and what is known of it; one entry a rank in every array.
 
     Attributes:
@@ -34,9 +34,6 @@ class Look(NamedTuple):
         residuals: Newest residuals of each entry's device, log units of time, newest last; NaN where there was none.
         ill: A slow verdict stands against the entry's device.
         limit: Nats of evidence for one false report in the operator's budget of iterations.
-        plain: An iteration like others: no planned pause, no reshape, the first ones of a job over.
-        some_ill: A slow verdict stands against somebody.
-        ranges: Those of the losses and gradient norms that are reported.
     """
 
     frame: FrameObservation
@@ -46,9 +43,16 @@ class Look(NamedTuple):
     residuals: Floats
     ill: Bools
     limit: float
-    plain: bool
-    some_ill: bool
-    ranges: tuple[Range, Range]
+
+    @property
+    def plain(self) -> bool:
+        """An iteration like others: no planned pause, no reshape, the first ones of a job over."""
+        return self.expected_seconds is not None and bool(self.usable.all())
+
+    @property
+    def some_ill(self) -> bool:
+        """A slow verdict stands against somebody."""
+        return bool(self.ill.any())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from evenkeel.services.detector.domain.frames.observation import Bools, Floats, FrameObservation, Ints
-from evenkeel.services.detector.domain.frames.table import Range
-from evenkeel.services.detector.domain.memory.middle import RecentValues, median
+from evenkeel.services.detector.domain.frames.observation import Floats, FrameObservation, Ints
+from evenkeel.services.detector.domain.memory.middle import median, median_distance
+from evenkeel.services.detector.domain.memory.newest import with_newest
 from evenkeel.services.detector.domain.memory.state import GIVEN
 
 # Short: a young loss falls fast, and a fall within the window looks like noise.
@@ -52,31 +52,29 @@ class ReportedSeries:
 
     ratio: float = field(metadata=GIVEN)
     heavy_tailed: bool = field(metadata=GIVEN)
-    recent: RecentValues = field(default_factory=lambda: RecentValues(_WINDOW))
+    values: Floats = field(default_factory=lambda: np.zeros(0))
     num_calm: int = _CALM_TO_REARM
     num_high: int = 0
 
     def jumped(self, value: float, middle: float) -> bool:
         """Whether a value is far above the usual one."""
-        spread = _SPREAD_OF_MIDDLE * self.recent.median_distance
+        spread = _SPREAD_OF_MIDDLE * median_distance(self.values)
         return value > middle + max(_SPIKE_SIGMAS * spread, (self.ratio - 1) * abs(middle))
 
     def is_certain(self, value: float) -> bool:
         """Whether a value that jumped needs no second one; of what is heavy-tailed the noise is a factor."""
         if not self.heavy_tailed or self.num_high > 0:
             return True
-        recent = np.log(np.maximum(list(self.recent), _TINY))
-        middle = median(recent)
-        spread = _SPREAD_OF_MIDDLE * median(np.abs(recent - middle))
-        return math.log(value) - middle > _LONE_SPREADS * spread
+        recent = np.log(np.maximum(self.values, _TINY))
+        return math.log(value) - median(recent) > _LONE_SPREADS * _SPREAD_OF_MIDDLE * median_distance(recent)
 
     def complains(self, value: float) -> float | None:
         """Takes the next finite value; the usual one where it begins to be news."""
         usual = self.usual
-        jumped = len(self.recent) >= _FEWEST and self.jumped(value, usual)
+        jumped = len(self.values) >= _FEWEST and self.jumped(value, usual)
         certain = jumped and self.is_certain(value)
         self.num_high = self.num_high + 1 if jumped else 0
-        self.recent.append(value)  # A level that stays becomes the usual one.
+        self.values = with_newest(self.values, value, _WINDOW)  # A level that stays becomes the usual one.
         if not jumped:
             self.num_calm += 1
         return usual if certain and self.rearm() else None
@@ -89,7 +87,7 @@ class ReportedSeries:
     @property
     def usual(self) -> float:
         """Median of the newest values; NaN before the first."""
-        return self.recent.median if len(self.recent) else math.nan
+        return median(self.values) if len(self.values) else math.nan
 
 
 @dataclass(slots=True, eq=False)
@@ -104,31 +102,28 @@ class LossWatch:
     loss: ReportedSeries = field(default_factory=lambda: ReportedSeries(_SPIKE_RATIO, heavy_tailed=False))
     gradient_norm: ReportedSeries = field(default_factory=lambda: ReportedSeries(_GRADIENT_RATIO, heavy_tailed=True))
 
-    def observe(self, frame: FrameObservation, ranges: tuple[Range, Range]) -> list[LossFinding]:
-        """Takes one frame and the ranges of what it reports; each bad stretch is reported once."""
-        losses, norms = ranges
-        found = []
-        if losses[0]:
-            found.append(self._observe("loss", frame.losses, frame.ranks, frame.has_loss, losses))
-        if norms[0]:
-            norm = self._observe("gradient norm", frame.gradient_norms, frame.ranks, frame.has_gradient_norm, norms)
-            found.append(norm)
+    def observe(self, frame: FrameObservation) -> list[LossFinding]:
+        """Takes one frame; each bad stretch is reported once."""
+        found = (
+            self._observe("loss", self.loss, frame.ranks[frame.has_loss], frame.losses[frame.has_loss]),
+            self._observe(
+                "gradient norm",
+                self.gradient_norm,
+                frame.ranks[frame.has_gradient_norm],
+                frame.gradient_norms[frame.has_gradient_norm],
+            ),
+        )
         return [each for each in found if each is not None]
 
-    def _observe(self, name: str, values: Floats, ranks: Ints, reported: Bools, known: Range) -> LossFinding | None:
-        _, all_finite, value, highest = known
-        series = self.loss if name == "loss" else self.gradient_norm
-        if not all_finite:
-            if not series.rearm():
-                return None
-            values = values[reported]
-            finite = np.isfinite(values)
-            bad = tuple(ranks[reported][~finite].tolist())
-            blamed = () if len(bad) == len(values) else bad
-            return LossFinding(
-                finite=False, ranks=blamed, name=name, value=float(values[~finite][0]), usual=series.usual
-            )
-        if value < highest:
-            value = median(values[reported])
-        usual = series.complains(value)
-        return None if usual is None else LossFinding(finite=True, ranks=(), name=name, value=value, usual=usual)
+    def _observe(self, name: str, series: ReportedSeries, ranks: Ints, values: Floats) -> LossFinding | None:
+        if not len(values):
+            return None
+        bad = ~np.isfinite(values)
+        if not bad.any():
+            value = median(values)
+            usual = series.complains(value)
+            return None if usual is None else LossFinding(finite=True, ranks=(), name=name, value=value, usual=usual)
+        if not series.rearm():
+            return None
+        blamed = () if bad.all() else tuple(ranks[bad].tolist())
+        return LossFinding(finite=False, ranks=blamed, name=name, value=float(values[bad][0]), usual=series.usual)

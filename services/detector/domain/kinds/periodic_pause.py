@@ -14,7 +14,8 @@ import numpy.typing as npt
 from evenkeel.services.detector.domain.findings.verdict import Evidence, VerdictKind
 from evenkeel.services.detector.domain.kinds.jitter import FEWEST_TICKS, SHORTEST_PERIOD, slow_iterations
 from evenkeel.services.detector.domain.kinds.kind import KindFinding, KindWatch, Look
-from evenkeel.services.detector.domain.memory.middle import RecentValues
+from evenkeel.services.detector.domain.memory.middle import median, median_distance
+from evenkeel.services.detector.domain.memory.newest import with_newest
 
 Floats = npt.NDArray[np.float64]
 
@@ -34,14 +35,14 @@ class PeriodicPause(KindWatch):
     name = "periodic_pause"
 
     # Of usual iterations the log of their length over their dearest work.
-    _walls: RecentValues = field(default_factory=lambda: RecentValues(_WALLS))
+    _lengths: Floats = field(default_factory=lambda: np.zeros(0))
     # Of each rank: iteration, length relative to the work, last iteration.
     _pauses: dict[int, list[list[float]]] = field(default_factory=dict)
     _told: dict[int, int] = field(default_factory=dict)
 
     def begin_epoch(self) -> None:
         """Iterations take another time from now on."""
-        self._walls.clear()
+        self._lengths = self._lengths[:0]
 
     def go_back(self, iteration: int) -> None:
         """Pauses that may come again are forgotten: each is counted once."""
@@ -66,7 +67,7 @@ class PeriodicPause(KindWatch):
         # While a device is slow on and off, the job's long iterations are its own; what a rank's pause explains is not
         # the job's either.
         if not look.some_ill and not newest:
-            self._walls.append(value)
+            self._lengths = with_newest(self._lengths, value, _WALLS)
             if is_long:
                 touched.append(_JOB)
                 self._note(_JOB, iteration, math.expm1(apart))
@@ -74,10 +75,10 @@ class PeriodicPause(KindWatch):
 
     def _distance(self, value: float) -> tuple[float, bool]:
         """How far an iteration is from the usual one, and whether it is much longer than its work explains."""
-        if len(self._walls) < _FEWEST_WALLS:
+        if len(self._lengths) < _FEWEST_WALLS:
             return 0.0, False
-        apart = value - self._walls.median
-        return apart, apart > max(_SMALLEST_PAUSE, _SPREADS * 1.4826 * self._walls.median_distance)
+        apart = value - median(self._lengths)
+        return apart, apart > max(_SMALLEST_PAUSE, _SPREADS * 1.4826 * median_distance(self._lengths))
 
     def _note(self, rank: int, iteration: int, excess: float) -> None:
         known = self._pauses.get(rank, [])

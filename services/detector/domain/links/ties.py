@@ -73,6 +73,18 @@ class Ties(Sequence[Tie]):
         return Tie(group=group if is_group else None, ranks=ranks, crosses=bool(crosses))
 
     @property
+    def sizes(self) -> Ints:
+        """How many ranks each of them has."""
+        found: Ints = np.diff(self._table[2], prepend=0)
+        return found
+
+    def ends(self, pairs: Ints) -> Ints:
+        """The two ranks of each of some pairs, one row each, ascending."""
+        last = self._table[2, pairs] - 1
+        found: Ints = np.stack([self._members[last - 1], self._members[last]], axis=1).astype(np.int64)
+        return found
+
+    @property
     def crossing_pairs(self) -> Bools:
         """Which of them are pairs on two nodes."""
         found: Bools = (self._table[0] == 0) & (self._table[3] > 0)

@@ -12,12 +12,11 @@ import numpy.typing as npt
 from evenkeel.services.detector.domain.frames.observation import FrameObservation
 from evenkeel.services.detector.domain.links.complaint import LinkComplaint, LinkFinding
 from evenkeel.services.detector.domain.links.rows import SMALLEST_SLOWDOWN, LinkRows
-from evenkeel.services.detector.domain.links.tie_index import TieIndex
 from evenkeel.services.detector.domain.links.transfers.cost import TransferCost
 from evenkeel.services.detector.domain.links.transfers.ratios import log_ratios_of
 from evenkeel.services.detector.domain.links.transfers.times import TransferTimes
 from evenkeel.services.detector.domain.links.whose import Explanation, explain
-from evenkeel.services.detector.domain.memory.state import DERIVED, GIVEN
+from evenkeel.services.detector.domain.memory.state import GIVEN
 from evenkeel.services.detector.domain.probes.desk import SUSPECT_AT
 from evenkeel.services.detector.domain.probes.link_probes import LinkStanding
 from evenkeel.services.detector.domain.probes.ring import GroupStanding
@@ -59,7 +58,6 @@ class LinkWatch:
     # Frames for which it has been open whose fault it is that a row is slow.
     _doubts: dict[int, int] = field(default_factory=dict)
     _complaints: list[LinkComplaint] = field(default_factory=list)
-    _index: TieIndex | None = field(default=None, metadata=DERIVED)
     _num_frames: int = 0
     _new_epoch: bool = False
 
@@ -82,12 +80,9 @@ class LinkWatch:
         transfers = self._times.measure(frame)
         if transfers is None:
             return []
-        known = len(self._rows)
         if self._new_epoch:
             self._forget_others(self._rows.begin_epoch(transfers.ties))
         rows = self._rows.locate(transfers.ties)
-        if self._new_epoch or known != len(self._rows):
-            self._index = None
         first_of_epoch, self._new_epoch = self._new_epoch, False
         operations = rows[transfers.tie_of]
         usable = np.isfinite(transfers.seconds) & (transfers.num_bytes >= 0)
@@ -113,9 +108,7 @@ class LinkWatch:
         """Where links and groups stand; None when none of them is worth a question."""
         links, evidence = self._rows, self._rows.evidence
         if not links.slow.any() and not (evidence >= SUSPECT_AT).any():
-            self._index = None
             return None
-        self._index = index = self._index or TieIndex(links.ties)
         faults = np.full(len(links), -1, dtype=np.int64)
         for number, complaint in enumerate(self._complaints):
             faults[sorted(complaint.rows)] = number
@@ -123,22 +116,20 @@ class LinkWatch:
         num_bytes = np.where(np.isfinite(num_bytes), num_bytes, USUAL_PROBE_BYTES)
         num_bytes = np.clip(num_bytes, SMALLEST_PROBE_BYTES, LARGEST_PROBE_BYTES)
         bytes_of = num_bytes[links.class_of].astype(np.int64)
-        ill, pairs = links.slow | (faults >= 0), index.links
+        ill, pairs = links.slow | (faults >= 0), np.flatnonzero(links.ties.sizes == 2)
         return LinkStanding(
-            ends=index.ends,
+            ends=links.ties.ends(pairs),
             evidence=evidence[pairs],
             ill=ill[pairs],
             classes=links.class_of[pairs],
             faults=faults[pairs],
             num_bytes=bytes_of[pairs],
-            groups=self._group_standing(index, evidence, ill, faults, bytes_of),
+            groups=self._group_standing(evidence, ill, faults, bytes_of),
         )
 
-    def _group_standing(
-        self, index: TieIndex, evidence: Floats, ill: Bools, faults: Ints, bytes_of: Ints
-    ) -> GroupStanding:
+    def _group_standing(self, evidence: Floats, ill: Bools, faults: Ints, bytes_of: Ints) -> GroupStanding:
         """Where the groups of more than two stand."""
-        rows = index.groups
+        rows = np.flatnonzero(self._rows.ties.sizes > 2)
         since = np.where(self._rows.slow, self._rows.since, -1)[rows]
         endpoints = np.full(len(rows), -1, dtype=np.int64)
         for number, complaint in enumerate(self._complaints):
@@ -146,7 +137,7 @@ class LinkWatch:
             since[mine] = complaint.first_iteration
             endpoints[mine] = complaint.ranks[0] if len(complaint.ranks) == 1 else -1
         return GroupStanding(
-            members=index.members,
+            members=[self._rows.ties[row].ranks for row in rows.tolist()],
             evidence=evidence[rows],
             ill=ill[rows],
             classes=self._rows.class_of[rows],

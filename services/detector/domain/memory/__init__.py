@@ -1,1 +1,1 @@
-"""How what is remembered is kept: fields that are state, and containers of a fixed size."""
+"""How what is remembered is kept: fields that are state, and the newest so many numbers."""

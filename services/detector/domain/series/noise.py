@@ -106,7 +106,7 @@ def block_scale(residuals: Floats, length: int) -> tuple[float, float]:
     """How far the mean of ``length`` healthy residuals in a row strays from 0, whatever way they hang together.
 
     Args:
-        residuals: One row a device, one column an iteration; NaN where there was none or where it shall not count.
+        residuals: Oldest first; NaN where there was none or where it shall not count.
         length: Residuals in a block. Where there would be too few blocks to judge by they are shorter: means of those
             stray more, if anything.
 
@@ -114,23 +114,23 @@ def block_scale(residuals: Floats, length: int) -> tuple[float, float]:
         The root mean square of the means of all such blocks, and how many independent ones that is worth; (0.0, 0.0)
         for none.
     """
-    length = min(length, residuals.shape[1])
+    length = min(length, len(residuals))
     known = np.isfinite(residuals)
-    sums = np.cumsum(np.pad(np.where(known, residuals, 0.0), ((0, 0), (1, 0))), axis=1)
-    counts = np.cumsum(np.pad(known, ((0, 0), (1, 0))), axis=1)
+    sums = np.cumsum(np.append(0.0, np.where(known, residuals, 0.0)))
+    counts = np.cumsum(np.append(0, known))
     while True:
-        full = (counts[:, length:] - counts[:, :-length]) == length
-        num_apart = int((np.ceil(full.sum(axis=1) / length)).sum())
+        full = (counts[length:] - counts[:-length]) == length
+        num_apart = math.ceil(full.sum() / length)
         if num_apart >= _FEWEST_BLOCKS or length <= _SHORTEST_BLOCK:
             break
         length = max(length * 3 // 4, _SHORTEST_BLOCK)
     if num_apart == 0:
         return 0.0, 0.0
-    means = np.where(full, sums[:, length:] - sums[:, :-length], 0.0) / length
+    means = np.where(full, sums[length:] - sums[:-length], 0.0) / length
     power = float(np.sum(means**2))
     # Blocks that follow one another and are more alike than by chance tell little more than one (Bartlett 1946).
-    pairs = np.count_nonzero(full[:, length:] & full[:, :-length])
-    alike = float(np.sum(means[:, length:] * means[:, :-length]))
+    pairs = np.count_nonzero(full[length:] & full[:-length])
+    alike = float(np.sum(means[length:] * means[:-length]))
     alike = alike / pairs / (power / full.sum()) - math.sqrt(length / pairs) if pairs and power > 0 else 0.0
     alike = min(max(alike, 0.0), _MOST_ALIKE)
     return math.sqrt(power / full.sum()), num_apart * (1 - alike**2) / (1 + alike**2)

@@ -21,7 +21,7 @@ from evenkeel.services.detector.domain.series.pauses import Pauses, set_apart
 from evenkeel.services.detector.domain.series.spells import Spells
 from evenkeel.services.detector.domain.series.standing import Standing
 from evenkeel.services.detector.domain.series.strays import Strays, without_trend
-from evenkeel.services.detector.domain.series.window import ROOM, WINDOW, SeriesWindow
+from evenkeel.services.detector.domain.series.window import WINDOW, SeriesWindow
 
 Floats = npt.NDArray[np.float64]
 
@@ -45,6 +45,8 @@ _PRIOR_ODDS = 1e-4
 _STRAYS = 4.0
 # What is this far off for this long is no stray, whatever the first iterations were like.
 _LONGEST_STRAY, _LARGEST_STRAY = 64, 0.1
+# A rhythm is looked for as often as the window is new, and seldom from then on.
+_SETTLED = 8 * WINDOW
 # From here on what is remembered says how the series wanders; a trend in the window may be a slowdown that creeps in.
 _OLD_ENOUGH = 3 * WINDOW
 
@@ -129,10 +131,10 @@ class SeriesDetector:
         if change.num_residuals > _LONGEST_STRAY and change.level > _LARGEST_STRAY:
             return False
         before = slice(max(int(columns[change.start]), 1))
-        window = self._newest.residuals[None, before]
+        window = self._newest.residuals[before]
         if self._begun_here:
             # The first ones are only known by their scatter.
-            window = np.where(np.isfinite(window), window, self._newest.scatter[None, before])
+            window = np.where(np.isfinite(window), window, self._newest.scatter[before])
         window = without_trend(window) if self._num_observed > _OLD_ENOUGH else window
         reach = self._strays.reach(window, change.num_residuals, scale=self._noise.scale, strays=_STRAYS)
         if change.level < 0 and self._num_observed <= _YOUNG_OBSERVATIONS:
@@ -219,7 +221,7 @@ class SeriesDetector:
         if change.level < max(SMALLEST_SLOWDOWN, self._noise.scale) and (was_slow or change.level <= max(room, 0.0)):
             if not was_slow:
                 self._standing.shift(change.level)
-                self._newest.stands_higher(change.level)
+                self._newest.residuals -= change.level
                 if change.level < 0:
                     self._newest.residuals[: columns[change.start]] = np.nan
                     self._begun_here = False
@@ -267,8 +269,8 @@ class SeriesDetector:
             # What warms up at the start is no stray.
             quiet = not self.slow and self._evidence.highest <= self._limit / 4
             if quiet and self._num_observed > WINDOW + WINDOW // 2:
-                self._strays.remember(self._newest.residuals[None, :], scale=self._noise.scale, num_new=_NOISE_EVERY)
-        every = WINDOW if self._num_observed <= ROOM else ROOM
+                self._strays.remember(self._newest.residuals, scale=self._noise.scale, num_new=_NOISE_EVERY)
+        every = WINDOW if self._num_observed <= _SETTLED else _SETTLED
         if self._num_observed % every == 0 and one.tokens is None and not self.slow:
             self._look_for_turns()
             return

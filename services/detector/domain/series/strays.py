@@ -1,11 +1,8 @@
-"""How far do healthy devices of a job stray: the means of their residuals over some iterations in a row.
+"""How far a healthy series strays: the means of its residuals over some iterations in a row.
 
 A window of residuals is short: noise that wanders for tens of iterations shows only a few of its excursions there. So
-squares of such means are remembered for longer, of devices that have since turned out to be healthy.
+squares of such means are remembered for longer, of iterations that have since turned out to be healthy.
 """
-
-import math
-from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +11,7 @@ from evenkeel.services.detector.domain.series.noise import block_scale
 
 Floats = npt.NDArray[np.float64]
 
-LENGTHS = (4, 8, 16, 32)
+LENGTHS = np.array([4, 8, 16, 32])
 """Iterations of the means that are remembered."""
 
 REMEMBERED_ITERATIONS = 1024.0
@@ -27,23 +24,28 @@ _HALF = 0.5**0.5
 _FEWEST_FOR_A_LINE = 8
 
 
-@dataclass(slots=True, eq=False)
 class Strays:
     """Mean squares of the means over ``LENGTHS`` iterations, and how many of them do not overlap."""
 
-    _squares: Floats = field(default_factory=lambda: np.zeros(len(LENGTHS)))
-    _counts: Floats = field(default_factory=lambda: np.zeros(len(LENGTHS)))
+    def __init__(self) -> None:
+        self._squares: Floats = np.zeros(len(LENGTHS))
+        self._counts: Floats = np.zeros(len(LENGTHS))
 
     def remember(self, residuals: Floats, *, scale: float, num_new: int) -> None:
-        """Takes the oldest of some windows: whoever is ill has mostly been found by now, and is not taken for healthy.
+        """Forgets a little, and adds the means over the oldest iterations of a window, as far as it has no gap.
+
+        The oldest, because who is ill has mostly been found by then, and is not taken for healthy.
 
         Args:
-            residuals: Of devices that are healthy; one row a device, one column an iteration, oldest first; NaN where
-                they shall not count.
+            residuals: Oldest first; NaN where they shall not count.
             scale: Scale of their noise.
             num_new: Iterations since it was last asked for.
         """
-        remember_means(np.ascontiguousarray(residuals), scale, num_new, self._squares, self._counts)
+        kept, weights = 1.0 - num_new / REMEMBERED_ITERATIONS, np.minimum(num_new / LENGTHS, 1.0)
+        totals = np.cumsum(without_outliers(residuals, scale))[LENGTHS - 1]
+        known = np.isfinite(totals)
+        self._squares = kept * self._squares + weights / LENGTHS**2 * np.where(known, totals**2, 0.0)
+        self._counts = kept * self._counts + weights * known
 
     def over(self, length: int) -> tuple[float, float]:
         """Root mean square of means over ``length`` iterations, and how many it rests on; (0.0, 0.0) for none.
@@ -60,17 +62,16 @@ class Strays:
         return usual, count
 
     def reach(self, window: Floats, length: int, *, scale: float, strays: float) -> float:
-        """How far a healthy device's mean over ``length`` iterations may be off; infinite where nothing is known.
+        """How far a healthy mean over ``length`` iterations may be off; infinite where nothing is known.
 
         Args:
-            window: Newest residuals of healthy devices; NaN where they shall not count.
+            window: Newest residuals; NaN where they shall not count.
             length: Iterations.
             scale: Scale of the noise.
             strays: How far, in standard deviations.
         """
         recent, num_recent = block_scale(without_outliers(window, scale), length)
         usual, count = self.over(length)
-        recent /= _share_shown(len(window)) ** 0.5
         count += num_recent
         # Quantile of a Student-t with so many degrees of freedom (Cornish and Fisher 1938).
         return max(recent, usual) * strays * (1 + (strays**2 + 1) / (4 * (count - 1))) if count > 1 else np.inf
@@ -78,63 +79,21 @@ class Strays:
 
 def without_outliers(residuals: Floats, scale: float) -> Floats:
     """Residuals cut off where they count as outliers of noise of this scale."""
-    return np.minimum(np.maximum(residuals, -_OUTLYING * scale), _OUTLYING * scale)
-
-
-def _share_shown(num_rows: int) -> float:
-    """Share of the residuals that show noise: of three or four rows one is the frame's centre and shows nothing.
-
-    Of two each is compared with the other; of many, one more or less makes no difference.
-    """
-    return (num_rows - 1) / num_rows if num_rows in (3, 4) else 1.0
-
-
-def remember_means(residuals: Floats, scale: float, num_new: int, squares: Floats, counts: Floats) -> None:
-    """Forgets a little, and adds the means over the oldest ``LENGTHS`` iterations that have no gap.
-
-    Args:
-        residuals: One row a device, one column an iteration, oldest first.
-        scale: Scale of their noise.
-        num_new: Iterations since it was last asked for.
-        squares: One a length; written.
-        counts: The same.
-    """
-    if not len(residuals):
-        return
-    # Two rows are each other's mirror image.
-    share_of_squares = 0.5 if len(residuals) == 2 else 1.0
-    share_of_counts = share_of_squares * _share_shown(len(residuals))
-    most, kept = _OUTLYING * scale, 1.0 - num_new / REMEMBERED_ITERATIONS
-    sums, nums = np.zeros(len(LENGTHS)), np.zeros(len(LENGTHS))
-    for row in range(len(residuals)):
-        total, column = 0.0, 0
-        for index, length in enumerate(LENGTHS):
-            while column < length:
-                value = float(residuals[row, column])
-                total += min(max(value, -most), most) if math.isfinite(value) else math.nan
-                column += 1
-            if math.isnan(total):
-                break
-            sums[index] += total * total
-            nums[index] += 1
-    for index, length in enumerate(LENGTHS):
-        weight = min(num_new / length, 1.0)
-        squares[index] = kept * squares[index] + share_of_squares * weight / length**2 * sums[index]
-        counts[index] = kept * counts[index] + share_of_counts * weight * nums[index]
+    return np.clip(residuals, -_OUTLYING * scale, _OUTLYING * scale)
 
 
 def without_trend(window: Floats) -> Floats:
-    """One row of residuals less its line of least squares; as it is where there are too few to draw one.
+    """Residuals less their line of least squares; as they are where there are too few to draw one.
 
     Args:
-        window: One row, one column an iteration; NaN where there was none.
+        window: One an iteration; NaN where there was none.
     """
-    columns = np.flatnonzero(np.isfinite(window[0]))
+    columns = np.flatnonzero(np.isfinite(window))
     if len(columns) < _FEWEST_FOR_A_LINE:
         return window
-    values = window[0, columns]
+    values = window[columns]
     place = columns - columns.mean()
     slope = float(place @ values) / float(place @ place)
     found = window.copy()
-    found[0, columns] = values - values.mean() - slope * place
+    found[columns] = values - values.mean() - slope * place
     return found

@@ -33,8 +33,7 @@ class DeviceRows:
         nodes: Node of each row.
         devices: Its device there; empty where none is named.
         num_to_skip: Observations of each that are still to be left out.
-        located: Ranks, then incarnations, of the frame whose rows were looked for last.
-        located_rows: The row of each of its entries; the same object until the next search.
+        located_rows: The row of each entry of the frame whose rows were looked for last.
     """
 
     ranks: Ints = field(default_factory=_no_ints)
@@ -42,8 +41,9 @@ class DeviceRows:
     nodes: list[str] = field(default_factory=list)
     devices: list[str] = field(default_factory=list)
     num_to_skip: Ints = field(default_factory=_no_ints)
-    located: Ints = field(default_factory=lambda: _NOBODY, metadata=DERIVED)
     located_rows: Ints = field(default_factory=_no_ints, metadata=DERIVED)
+    # Ranks, then incarnations, of that frame.
+    _located: Ints = field(default_factory=lambda: _NOBODY, metadata=DERIVED)
     _places: tuple[Sequence[str], Sequence[str]] = field(default_factory=lambda: ((), ()), metadata=DERIVED)
 
     def __len__(self) -> int:
@@ -82,13 +82,14 @@ class DeviceRows:
                 moved += [row] if has_moved else []
                 self.incarnations[row], self.nodes[row], self.devices[row] = incarnation, node, device
                 self.num_to_skip[row] = num_to_skip
-        self.located, self.located_rows = np.stack((frame.ranks, frame.incarnations)), rows
+        self._located, self.located_rows = np.stack((frame.ranks, frame.incarnations)), rows
         self._places = frame.nodes, frame.devices
         return np.array(replaced, dtype=np.int64), np.array(moved, dtype=np.int64)
 
-    def is_placed_as(self, frame: FrameObservation) -> bool:
-        """Whether a frame of the processes that were located last ran where they did then."""
-        return self._places == (frame.nodes, frame.devices)
+    def are_of(self, frame: FrameObservation) -> bool:
+        """Whether a frame is of the processes that were located last, where they ran then."""
+        processes = np.stack((frame.ranks, frame.incarnations))
+        return self._places == (frame.nodes, frame.devices) and np.array_equal(self._located, processes)
 
     def skip_next(self) -> None:
         """Every device's next observation is to be left out."""
