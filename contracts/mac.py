@@ -7,13 +7,20 @@ A signature covers the bytes of a batch as they are, so no canonical form is nee
 import hmac
 from dataclasses import dataclass
 
-from evenkeel.contracts.unbelieved import UnbelievedError
-
 _LABEL = b"evenkeel.telemetry.batches"
 _NUMBER_BYTES, _DIGEST_BYTES = 4, 32
 _TAG = bytes(((31 << 3 | 2) & 0x7F | 0x80, (31 << 3 | 2) >> 7, _NUMBER_BYTES + _DIGEST_BYTES))
 """Field 31, a text of bytes, and how many: RFC 2104 over SHA-256 behind the key's number."""
 TAIL_BYTES = len(_TAG) + _NUMBER_BYTES + _DIGEST_BYTES
+
+
+class UnbelievedError(ValueError):
+    """A batch that nobody believes; ``word``, from a closed set, says what is wrong with it."""
+
+    def __init__(self, word: str, reason: str) -> None:
+        """Keeps the word to count by beside the reason for a person."""
+        super().__init__(reason)
+        self.word = word
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,11 +100,8 @@ class ServiceSettings(BaseSettings):
 
     @model_validator(mode="after")
     def _check_sasl(self) -> Self:
-        check_login(
-            self.kafka_security_protocol,
-            self.kafka_sasl_username,
-            self.kafka_sasl_password and self.kafka_sasl_password.get_secret_value(),
-        )
+        password = self.kafka_sasl_password.get_secret_value() if self.kafka_sasl_password else None
+        check_login(self.kafka_security_protocol, self.kafka_sasl_username, password)
         return self
 
 

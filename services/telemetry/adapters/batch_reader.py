@@ -12,7 +12,7 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from evenkeel.contracts.batches import read_batches
-from evenkeel.contracts.unbelieved import UnbelievedError
+from evenkeel.contracts.mac import UnbelievedError
 from evenkeel.services.common.kafka import ConsumedRecord, Rejection
 from evenkeel.services.telemetry.domain.observed import Arrived, ArrivedEvent, ArrivedProgress, EventKind
 from evenkeel.services.telemetry.domain.validate import (

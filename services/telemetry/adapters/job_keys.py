@@ -11,8 +11,7 @@ from typing import TypeVar
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from evenkeel.contracts.mac import JobKey, job_key, verified, without_signature
-from evenkeel.contracts.unbelieved import UnbelievedError
+from evenkeel.contracts.mac import JobKey, UnbelievedError, job_key, verified, without_signature
 from evenkeel.services.common.backoff import Reachability, persist
 from evenkeel.services.common.kafka import Rejection
 from evenkeel.services.common.postgres.database import UNREADABLE

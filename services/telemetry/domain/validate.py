@@ -12,9 +12,9 @@ import numpy as np
 
 from evenkeel.contracts.batches import Batches
 from evenkeel.contracts.columns import PROCESS, READING
+from evenkeel.contracts.mac import UnbelievedError
 from evenkeel.contracts.measured_arrays import COLUMNS
 from evenkeel.contracts.speakers import LAUNCHER_INCARNATION, NO_RANK, SCHEDULER_INCARNATION
-from evenkeel.contracts.unbelieved import UnbelievedError
 from evenkeel.services.telemetry.domain.observed import ENDS, ArrivedEvent, EventKind
 
 MAX_BATCH_BYTES = 8 * 1024 * 1024

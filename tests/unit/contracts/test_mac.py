@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from evenkeel.contracts.mac import (
     TAIL_BYTES,
     JobKey,
+    UnbelievedError,
     is_signed,
     job_key,
     signed,
     verified,
     without_signature,
 )
-from evenkeel.contracts.unbelieved import UnbelievedError
 from evenkeel.telemetry.v2 import batch_pb2 as pb
 from tests.unit.contracts.measured import batch_messages
 

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from evenkeel.contracts.mac import JobKey, job_key, signed
-from evenkeel.contracts.unbelieved import UnbelievedError
+from evenkeel.contracts.mac import JobKey, UnbelievedError, job_key, signed
 from evenkeel.services.telemetry.adapters.job_keys import JobKeys
 from evenkeel.telemetry.v2 import batch_pb2, process_pb2
 from tests.unit.telemetry.handled import PARTITION, Service, Tokens, batch_of_nothing
