@@ -12,11 +12,10 @@ from evenkeel.contracts.measured_arrays import (
     Ints,
     MeasuredArrays,
     Texts,
+    check_lengths,
     check_lists,
     read_column,
 )
-
-_MESSAGES = {"num_progress": "progress", "num_events": "events"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -59,30 +58,22 @@ def read_batches(message: Any) -> Batches:
     Raises:
         ValueError: Columns do not fit together; the message says which.
     """
-    texts: dict[str, Any] = {
-        column.name: tuple(getattr(message, column.name)) for column in PROCESS if column.dtype == "str"
+    columns: dict[str, Any] = {
+        column.name: tuple(getattr(message, column.name)) if column.dtype == "str" else read_column(message, column)
+        for column in (*PROCESS, *READING, *COLUMNS)
     }
-    numbers = [column for column in (*PROCESS, *READING, *COLUMNS) if column.dtype != "str"]
-    arrays: dict[str, Any] = {column.name: read_column(message, column) for column in numbers}
-    num_batches = len(texts["job_id"])
-    told = {lengths: int(arrays[lengths].sum()) for lengths in ("num_iterations", "num_readings", *_MESSAGES)}
-    for group, length in (
-        (PROCESS, num_batches),
-        (ITERATION, told["num_iterations"]),
-        (READING, told["num_readings"]),
-    ):
-        for column in group:
-            values = texts[column.name] if column.dtype == "str" else arrays[column.name]
-            if len(values) != length:
-                raise ValueError(f"{column.name} has {len(values)} values where {length} are told of")
-    for lengths, name in _MESSAGES.items():
-        if len(getattr(message, name)) != told[lengths]:
-            raise ValueError(f"{name} has {len(getattr(message, name))} messages, {lengths} tells of {told[lengths]}")
-    check_lists(arrays)
+    num_batches = len(columns["job_id"])
+    check_lengths(columns, PROCESS, num_batches, "batches")
+    check_lengths(columns, ITERATION, int(columns["num_iterations"].sum()), "iterations")
+    check_lengths(columns, READING, int(columns["num_readings"].sum()), "readings")
+    for messages in ("progress", "events"):
+        found, told = len(getattr(message, messages)), int(columns[f"num_{messages}"].sum())
+        if found != told:
+            raise ValueError(f"{messages} has {found} messages, num_{messages} tells of {told}")
+    check_lists(columns)
     owners = np.arange(num_batches)
     return Batches(
-        **texts,
-        **arrays,
-        process_of=np.repeat(owners, arrays["num_iterations"]),
-        reading_process_of=np.repeat(owners, arrays["num_readings"]),
+        **columns,
+        process_of=np.repeat(owners, columns["num_iterations"]),
+        reading_process_of=np.repeat(owners, columns["num_readings"]),
     )

@@ -14,6 +14,7 @@ from evenkeel.contracts.measured_arrays import (
     Ints,
     MeasuredArrays,
     Texts,
+    check_lengths,
     check_lists,
     picked,
     read_column,
@@ -21,6 +22,7 @@ from evenkeel.contracts.measured_arrays import (
 )
 
 _DENSE = tuple(column for column in COLUMNS if column.name != "iteration")
+_DENSE_OF_RANKS = tuple(column for column in ITERATION if column.name != "iteration")
 _OF_RANKS = frozenset(column.name for column in ITERATION)
 
 
@@ -186,14 +188,12 @@ def read_frames(message: Any) -> Frames:
     for name, values in times.items():
         if len(values) != num_frames:
             raise ValueError(f"{name} has {len(values)} values for {num_frames} frames")
-    for name in _OF_RANKS - {"iteration"}:
-        if len(arrays[name]) != num_frames * num_members:
-            raise ValueError(f"{name} has {len(arrays[name])} values for {num_frames} frames of {num_members} members")
-        arrays[name] = arrays[name].reshape(num_frames, num_members)
+    check_lengths(arrays, _DENSE_OF_RANKS, num_frames * num_members, "entries")
+    for column in _DENSE_OF_RANKS:
+        arrays[column.name] = arrays[column.name].reshape(num_frames, num_members)
     check_lists(arrays)
     reading_of = np.asarray(message.reading_of, dtype=np.int64)
-    if any(len(arrays[column.name]) != len(reading_of) for column in READING):
-        raise ValueError(f"host readings are not {len(reading_of)} in each column")
+    check_lengths(arrays, READING, len(reading_of), "host readings")
     if len(reading_of) and reading_of.max() >= num_members:
         raise ValueError(f"a host reading of member {reading_of.max()} of {num_members}")
     return Frames(epoch=message.epoch, members=members, reading_of=reading_of, **times, **arrays)
@@ -214,9 +214,7 @@ def write_frames(message: Any, frames: Frames) -> None:
 def _read_members(message: Any) -> Members:
     columns = {column.name: read_column(message, column) for column in MEMBER}
     names = tuple(message.names)
-    for name, values in columns.items():
-        if len(values) != len(columns["rank"]):
-            raise ValueError(f"{name} has {len(values)} values for {len(columns['rank'])} members")
+    check_lengths(columns, MEMBER, len(columns["rank"]), "members")
     for name in ("node_of", "device_of"):
         if len(columns[name]) and not 0 <= columns[name].min() <= columns[name].max() < len(names):
             raise ValueError(f"{name} points outside of the {len(names)} names")

@@ -15,6 +15,18 @@ MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 _PREFIX = "EVENKEEL_KAFKA_"
 
 
+def check_login(protocol: str, username: str | None, password: str | None) -> None:
+    """Returns if a protocol has the user and password that it needs.
+
+    Raises:
+        ValueError: It has not; the message names the settings.
+    """
+    if protocol.startswith("SASL") and not (username and password):
+        raise ValueError(
+            f"{_PREFIX}SECURITY_PROTOCOL {protocol} needs {_PREFIX}SASL_USERNAME and {_PREFIX}SASL_PASSWORD"
+        )
+
+
 def security_arguments(
     protocol: str, mechanism: str, username: str | None, password: str | None, ca_file: Path | None
 ) -> dict[str, Any]:
@@ -50,10 +62,7 @@ def kafka_security(settings: Mapping[str, str]) -> dict[str, Any]:
     for name, value, known in (("SECURITY_PROTOCOL", protocol, PROTOCOLS), ("SASL_MECHANISM", mechanism, MECHANISMS)):
         if value not in known:
             raise ValueError(f"{_PREFIX}{name} is {value!r}: one of {', '.join(known)}")
-    if protocol.startswith("SASL") and not (username and password):
-        raise ValueError(
-            f"{_PREFIX}SECURITY_PROTOCOL {protocol} needs {_PREFIX}SASL_USERNAME and {_PREFIX}SASL_PASSWORD"
-        )
+    check_login(protocol, username, password)
     if ca_file:
         try:
             check_certificates(Path(ca_file))

@@ -5,7 +5,6 @@ A signature covers the bytes of a batch as they are, so no canonical form is nee
 """
 
 import hmac
-from collections.abc import Callable
 from dataclasses import dataclass
 
 _LABEL = b"evenkeel.telemetry.batches"
@@ -15,8 +14,8 @@ _TAG = bytes(((31 << 3 | 2) & 0x7F | 0x80, (31 << 3 | 2) >> 7, _NUMBER_BYTES + _
 TAIL_BYTES = len(_TAG) + _NUMBER_BYTES + _DIGEST_BYTES
 
 
-class SignatureError(ValueError):
-    """A batch that its job's key did not sign; ``word`` says why it is not believed."""
+class UnbelievedError(ValueError):
+    """A batch that nobody believes; ``word``, from a closed set, says what is wrong with it."""
 
     def __init__(self, word: str, reason: str) -> None:
         """Keeps the word to count by beside the reason for a person."""
@@ -69,22 +68,21 @@ def without_signature(value: bytes) -> bytes:
     return value[:-TAIL_BYTES] if is_signed(value) else value
 
 
-def verified(value: bytes, secret_of: Callable[[int], bytes | None]) -> bytes:
+def verified(value: bytes, key: JobKey) -> bytes:
     """The bytes of a batch alone, if the job's key signed them.
 
     Args:
         value: As it came.
-        secret_of: The job's key of a number; None if it has no such key.
+        key: The job's.
 
     Raises:
-        SignatureError: It is not signed, or not by this key.
+        UnbelievedError: It is not signed, or not by this key.
     """
     if not is_signed(value):
-        raise SignatureError("unsigned", "the batch is not signed by its job's key")
+        raise UnbelievedError("unsigned", "the batch is not signed by its job's key")
     number = int.from_bytes(value[len(_TAG) - TAIL_BYTES : -_DIGEST_BYTES])
-    secret = secret_of(number)
-    if secret is None:
-        raise SignatureError("unknown_key", f"the batch is signed by key {number}, which its job does not have")
-    if not hmac.compare_digest(hmac.digest(secret, value[:-TAIL_BYTES], "sha256"), value[-_DIGEST_BYTES:]):
-        raise SignatureError("signature", f"the batch is not what key {number} of its job signed")
+    if number != key.number:
+        raise UnbelievedError("unknown_key", f"the batch is signed by key {number}, which its job does not have")
+    if not hmac.compare_digest(hmac.digest(key.secret, value[:-TAIL_BYTES], "sha256"), value[-_DIGEST_BYTES:]):
+        raise UnbelievedError("signature", f"the batch is not what key {number} of its job signed")
     return value[:-TAIL_BYTES]

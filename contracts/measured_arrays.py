@@ -1,6 +1,6 @@
 """What ranks measured in iterations, as arrays: the columns that batches and frames have in common."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -109,6 +109,17 @@ def write_columns(message: Any, arrays: Any, columns: Iterable[Column]) -> None:
         getattr(message, column.name).extend(values if column.dtype == "str" else values.ravel().tolist())
 
 
+def check_lengths(columns: Mapping[str, Sized], group: Iterable[Column], length: int, what: str) -> None:
+    """Returns if columns have a value for each of so many.
+
+    Raises:
+        ValueError: One is not; the message says which, and both lengths.
+    """
+    for column in group:
+        if len(columns[column.name]) != length:
+            raise ValueError(f"{column.name} has {len(columns[column.name])} values for {length} {what}")
+
+
 def check_lists(arrays: Arrays) -> None:
     """Returns if the lists are as long as is told of them.
 
@@ -116,10 +127,7 @@ def check_lists(arrays: Arrays) -> None:
         ValueError: One is not; the message says which column, and both lengths.
     """
     for lengths, group in (*LISTS, ("channel_num_stamped", STAMP)):
-        told = int(arrays[lengths].sum())
-        for column in group:
-            if len(arrays[column.name]) != told:
-                raise ValueError(f"{column.name} has {len(arrays[column.name])} values, {lengths} tells of {told}")
+        check_lengths(arrays, group, int(arrays[lengths].sum()), f"that {lengths} tells of")
 
 
 def picked(arrays: Arrays, rows: Ints) -> Arrays:

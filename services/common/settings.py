@@ -5,13 +5,15 @@ passes plain values down.
 """
 
 import re
-import ssl
 import sys
 from pathlib import Path
 from typing import Literal, Self, TypeVar
 
 from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from evenkeel.contracts.kafka_security import check_login
+from evenkeel.contracts.pem_files import check_certificates
 
 EXIT_WRONG_SETTINGS = 2
 PREFIX = "EVENKEEL_"
@@ -85,14 +87,8 @@ class ServiceSettings(BaseSettings):
     @field_validator("kafka_ca_file")
     @classmethod
     def _check_ca_file(cls, value: Path | None) -> Path | None:
-        if value is None:
-            return None
-        try:
-            ssl.create_default_context(cafile=str(value))
-        except ssl.SSLError as error:
-            raise ValueError(f"{value} holds no certificate in PEM form") from error
-        except OSError as error:
-            raise ValueError(f"cannot read {value}: {error.strerror}") from error
+        if value is not None:
+            check_certificates(value)
         return value
 
     @field_validator("ready_file")
@@ -104,12 +100,8 @@ class ServiceSettings(BaseSettings):
 
     @model_validator(mode="after")
     def _check_sasl(self) -> Self:
-        known = self.kafka_sasl_username and self.kafka_sasl_password
-        if self.kafka_security_protocol.startswith("SASL") and not known:
-            raise ValueError(
-                f"EVENKEEL_KAFKA_SECURITY_PROTOCOL {self.kafka_security_protocol} needs "
-                "EVENKEEL_KAFKA_SASL_USERNAME and EVENKEEL_KAFKA_SASL_PASSWORD"
-            )
+        password = self.kafka_sasl_password.get_secret_value() if self.kafka_sasl_password else None
+        check_login(self.kafka_security_protocol, self.kafka_sasl_username, password)
         return self
 
 

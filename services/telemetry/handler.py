@@ -184,19 +184,14 @@ class TelemetryHandler:
         """What one job brought; if its rules trip over it, record by record; what they still trip over is buried."""
         job, now_seconds = shard.job(arrived.job_id), shard.clock.now_seconds
         first_seconds = arrived.records[0].timestamp_seconds
-        told = job.take(arrived.arrived, now_seconds, first_seconds)
-        self._note(outgoing, shard, job, told)
-        if told.error is None:
-            return []
-        if len(arrived.records) > 1:
-            alone, rejections = [read_fetch([record], self._job_keys.believed)[0] for record in arrived.records], []
-            for [each] in alone:
-                rejections += self._take(outgoing, shard, each)
-            return rejections
-        told = job.take(arrived.arrived, now_seconds, first_seconds)
-        self._note(outgoing, shard, job, told)
-        if told.error is None:
-            return []
+        for _ in range(2):
+            told = job.take(arrived.arrived, now_seconds, first_seconds)
+            self._note(outgoing, shard, job, told)
+            if told.error is None:
+                return []
+            if len(arrived.records) > 1:
+                alone = [read_fetch([record], self._job_keys.believed)[0] for record in arrived.records]
+                return [rejection for [each] in alone for rejection in self._take(outgoing, shard, each)]
         reason = f"its job failed on it: {told.error!r}"
         return [Rejection(record=record, error="job_failed", reason=reason) for record in arrived.records]
 
@@ -205,12 +200,8 @@ class TelemetryHandler:
         if told.error is not None:
             self._metrics.failures.inc()
             job.stream.wait_for_all(shard.all_back_at_seconds)
-        for counter, count in (
-            (self._metrics.lost_records, told.num_lost),
-            (self._metrics.dropped_by_ranks, told.num_dropped),
-        ):
-            if count:
-                counter.inc(count)
+        self._metrics.lost_records.inc(told.num_lost)
+        self._metrics.dropped_by_ranks.inc(told.num_dropped)
         outgoing.windows += told.windows
         if not told.numbered:
             return
@@ -231,9 +222,8 @@ class TelemetryHandler:
         for frames in outgoing.frames:
             missing = (~frames.present).sum(axis=1)
             num_complete = int((missing == 0).sum())
-            for complete, count in (("no", len(frames) - num_complete), ("yes", num_complete)):
-                if count:
-                    self._metrics.frames.labels(complete).inc(count)
+            self._metrics.frames.labels("yes").inc(num_complete)
+            self._metrics.frames.labels("no").inc(len(frames) - num_complete)
             self._metrics.missing_entries.inc(int(missing.sum()))
         for heard_at_seconds in {float(frames.last_heard_at_unix_seconds[-1]) for frames in outgoing.frames}:
             self._metrics.frame_seconds.observe(max(0.0, now_seconds - heard_at_seconds))

@@ -1,6 +1,7 @@
 """One job behind a fence: what its rules trip over, by a mistake of ours, must not end the others."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import structlog
@@ -43,48 +44,37 @@ class JobRunner:
             stream: New or resumed.
             window_iterations: Length of a rollup's window.
         """
-        self.stream = stream
         self._window_iterations = window_iterations
-        self.rollups = RollupAggregator(stream.job_id, window_iterations=window_iterations)
-        self._sequences = BatchSequences()
-        self._counted: dict[Outcome, int] = {}
+        self._begin(stream)
 
     def take(self, arrived: Arrived, now_seconds: float, first_seconds: float) -> Told:
         """Takes in what came together, the first of it at ``first_seconds``."""
-        told = Told()
-        try:
-            told.num_lost, told.num_dropped = self._sequences.add(arrived.batches)
-            told.numbered = self.stream.take(arrived, now_seconds, first_seconds)
-            told.windows = self.rollups.add(arrived.batches, arrived.offsets, now_seconds)
+
+        def take() -> Told:
+            num_lost, num_dropped = self._sequences.add(arrived.batches)
+            numbered = self.stream.take(arrived, now_seconds, first_seconds)
+            windows = self.rollups.add(arrived.batches, arrived.offsets, now_seconds)
             for event in arrived.events:
                 if event.kind in ENDS:
-                    told.windows += self.rollups.finish_process(event.rank, event.incarnation)
-        except Exception as error:
-            self._begin_anew(error, now_seconds, untold=arrived.events)
-            return Told(error=error)
-        return told
+                    windows += self.rollups.finish_process(event.rank, event.incarnation)
+            return Told(numbered, windows, num_lost, num_dropped)
+
+        return self._fenced(take, now_seconds, untold=arrived.events)
 
     def tick(self, now_seconds: float) -> Told:
         """What the passing of time alone brings."""
-        try:
-            return Told(numbered=self.stream.tick(now_seconds))
-        except Exception as error:
-            self._begin_anew(error, now_seconds)
-            return Told(error=error)
+        return self._fenced(lambda: Told(numbered=self.stream.tick(now_seconds)), now_seconds)
 
     def finish_windows(self, now_seconds: float, *, is_over: bool) -> Told:
         """Ends windows to which nothing came lately; all, if the job is over."""
-        try:
-            return Told(windows=self.rollups.finish_all() if is_over else self.rollups.finish_idle(now_seconds))
-        except Exception as error:
-            self._begin_anew(error, now_seconds)
-            return Told(error=error)
+        rollups = self.rollups
+        return self._fenced(
+            lambda: Told(windows=rollups.finish_all() if is_over else rollups.finish_idle(now_seconds)), now_seconds
+        )
 
-    def outcomes(self) -> dict[Outcome, int]:
+    def outcomes(self) -> Mapping[Outcome, int]:
         """What became of iterations since this was asked last."""
-        totals = dict(self.stream.frames.outcomes)
-        news = {outcome: total - self._counted.get(outcome, 0) for outcome, total in totals.items()}
-        self._counted = totals
+        news, self.stream.frames.outcomes = self.stream.frames.outcomes, Counter()
         return news
 
     def tell_of_laggards(self, now_seconds: float) -> int:
@@ -105,15 +95,24 @@ class JobRunner:
             _log.info("a rank has caught up", job_id=job_id, rank=one.rank, late_samples=one.num_samples)
         return len(laggards.behind(now_seconds))
 
-    def _begin_anew(self, error: Exception, now_seconds: float, untold: Sequence[ArrivedEvent] = ()) -> None:
-        """What was said stays: numbers go on, and who has ended. Else it would be read again after a restart."""
-        _log.error(
-            "joining what a job measured failed and begins anew; the job trains on, others are not concerned",
-            job_id=self.stream.job_id,
-            what_to_do="report it with this traceback; frames are complete again within some iterations",
-            exc_info=error,
-        )
-        self.stream = self.stream.begun_anew(untold, now_seconds)
-        self.rollups = RollupAggregator(self.stream.job_id, window_iterations=self._window_iterations)
+    def _fenced(self, work: Callable[[], Told], now_seconds: float, untold: Sequence[ArrivedEvent] = ()) -> Told:
+        """What some work leads to, or that the job has begun anew.
+
+        What was said stays then: numbers go on, and who has ended. Else it would be read again after a restart.
+        """
+        try:
+            return work()
+        except Exception as error:
+            _log.error(
+                "joining what a job measured failed and begins anew; the job trains on, others are not concerned",
+                job_id=self.stream.job_id,
+                what_to_do="report it with this traceback; frames are complete again within some iterations",
+                exc_info=error,
+            )
+            self._begin(self.stream.begun_anew(untold, now_seconds))
+            return Told(error=error)
+
+    def _begin(self, stream: JobStream) -> None:
+        self.stream = stream
+        self.rollups = RollupAggregator(stream.job_id, window_iterations=self._window_iterations)
         self._sequences = BatchSequences()
-        self._counted = {}

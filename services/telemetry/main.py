@@ -4,6 +4,7 @@ import asyncio
 from contextlib import AsyncExitStack
 
 from evenkeel.contracts.topics import BATCHES
+from evenkeel.history.reads import job_tokens, registered_processes
 from evenkeel.services.common.health import Health, health_server, ready_file
 from evenkeel.services.common.kafka import (
     ConsumeLoop,
@@ -19,7 +20,7 @@ from evenkeel.services.common.postgres.database import create_engine
 from evenkeel.services.common.settings import load_settings
 from evenkeel.services.common.steady_clock import SteadyClock
 from evenkeel.services.common.worker import Worker
-from evenkeel.services.telemetry.adapters.job_keys import JobKeys, processes_in, tokens_in
+from evenkeel.services.telemetry.adapters.job_keys import JobKeys, asking
 from evenkeel.services.telemetry.adapters.rollup_writer import RollupWriter
 from evenkeel.services.telemetry.adapters.tail import KafkaTail
 from evenkeel.services.telemetry.handler import TelemetryHandler
@@ -70,8 +71,8 @@ async def serve(settings: TelemetrySettings) -> None:
             ),
         )
         job_keys = JobKeys(
-            tokens_in(engine),
-            processes_in(engine),
+            asking(engine, job_tokens),
+            asking(engine, registered_processes),
             allow_unsigned=settings.allow_unsigned,
             on_change=lambda up, problem: health.report("keys", ready=True, detail="" if up else f"away: {problem}"),
         )

@@ -96,40 +96,33 @@ class KafkaClientConfig:
 
     def reader_arguments(self) -> dict[str, Any]:
         """A reader outside any group, which commits nothing."""
-        return {
-            "bootstrap_servers": self.bootstrap_servers,
-            "client_id": f"{self.client_id}-reader",
-            "enable_auto_commit": False,
-            "auto_offset_reset": "earliest",
-            "isolation_level": "read_committed",
-            "max_partition_fetch_bytes": 4 * 1024 * 1024,
-            "fetch_max_wait_ms": _FETCH_WAIT_MILLISECONDS,
-            "request_timeout_ms": 10_000,
-            "retry_backoff_ms": 50,
-            **self.security,
-        }
+        return self._reading(f"{self.client_id}-reader") | {"request_timeout_ms": 10_000}
 
     def consumer_arguments(self, *, group: str) -> dict[str, Any]:
         """Offsets committed by us only, after the effects; a static member; nothing from aborted transactions."""
-        return {
-            "bootstrap_servers": self.bootstrap_servers,
-            "client_id": self.client_id,
+        return self._reading(self.client_id) | {
             "group_id": group,
             "group_instance_id": self.client_id,
-            "enable_auto_commit": False,
-            # Nobody's first records are skipped: effects are idempotent, losses are not repairable.
-            "auto_offset_reset": "earliest",
-            "isolation_level": "read_committed",
             "session_timeout_ms": round(self.session_timeout_seconds * 1000),
             "heartbeat_interval_ms": round(self.session_timeout_seconds * 1000 / _HEARTBEATS_A_SESSION),
             "rebalance_timeout_ms": round(max(self.session_timeout_seconds, 10.0) * 1000),
             "max_poll_interval_ms": 300_000,
-            "fetch_max_wait_ms": _FETCH_WAIT_MILLISECONDS,
             "fetch_min_bytes": 1,
-            "max_partition_fetch_bytes": 4 * 1024 * 1024,
             "request_timeout_ms": 20_000,
-            "retry_backoff_ms": 50,
             "metadata_max_age_ms": 60_000,
+        }
+
+    def _reading(self, client_id: str) -> dict[str, Any]:
+        return {
+            "bootstrap_servers": self.bootstrap_servers,
+            "client_id": client_id,
+            "enable_auto_commit": False,
+            # Nobody's first records are skipped: effects are idempotent, losses are not repairable.
+            "auto_offset_reset": "earliest",
+            "isolation_level": "read_committed",
+            "max_partition_fetch_bytes": 4 * 1024 * 1024,
+            "fetch_max_wait_ms": _FETCH_WAIT_MILLISECONDS,
+            "retry_backoff_ms": 50,
             **self.security,
         }
 

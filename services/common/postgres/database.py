@@ -20,6 +20,9 @@ DATABASE_AWAY: tuple[type[BaseException], ...] = (
 )
 """Errors that mean that the database is away or overloaded: try again. Others are our fault."""
 
+UNREADABLE: tuple[type[BaseException], ...] = (*DATABASE_AWAY, DBAPIError)
+"""The same for whoever only reads: tables that are not there yet are no other matter."""
+
 
 class DatabaseAwayError(ConnectionError):
     """The database did not answer in time, or there was no way to it: what SQLAlchemy has no error of its own for."""

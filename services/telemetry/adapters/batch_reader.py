@@ -12,12 +12,11 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from evenkeel.contracts.batches import read_batches
-from evenkeel.contracts.mac import SignatureError
-from evenkeel.services.common.kafka import ConsumedRecord, RejectedRecordError, Rejection
+from evenkeel.contracts.mac import UnbelievedError
+from evenkeel.services.common.kafka import ConsumedRecord, Rejection
 from evenkeel.services.telemetry.domain.observed import Arrived, ArrivedEvent, ArrivedProgress, EventKind
 from evenkeel.services.telemetry.domain.validate import (
     MAX_BATCH_BYTES,
-    HostileBatchError,
     check_batches,
     check_event,
     check_progress,
@@ -33,7 +32,7 @@ _KINDS = {
 }
 
 Believe = Callable[[bytes, bytes], bytes]
-"""From a record's key and value to the bytes of its batch alone; raises SignatureError where it is not believed."""
+"""From a record's key and value to the bytes of its batch alone; raises UnbelievedError where it is not believed."""
 
 
 class ArrivedJob(NamedTuple):
@@ -67,23 +66,21 @@ def read_fetch(records: Sequence[ConsumedRecord], believe: Believe) -> tuple[lis
     for record in records:
         try:
             signed = _Signed(record, believe(record.key or b"", _value(record)))
-        except RejectedRecordError as error:
+        except UnbelievedError as error:
             rejections.append(_rejection(record, error))
-        except SignatureError as error:
-            rejections.append(Rejection(record=record, error=error.word, reason=str(error)))
         else:
             by_job.setdefault(record.key or b"", []).append(signed)
     for of_job in by_job.values():
         try:
             jobs.append(_read(of_job))
             continue
-        except RejectedRecordError as error:
+        except UnbelievedError as error:
             believed = []
             for each in of_job:
                 try:
                     _read([each])
                     believed.append(each)
-                except RejectedRecordError as its_error:
+                except UnbelievedError as its_error:
                     rejections.append(_rejection(each.record, its_error))
             if len(believed) == len(of_job):  # each for itself makes sense, and not beside the others
                 rejections += [_rejection(each.record, error) for each in of_job]
@@ -98,54 +95,49 @@ def event_from_proto(event: process_pb2.ProcessEvent) -> ArrivedEvent:
     return ArrivedEvent(event.at_unix_seconds, kind, event.rank, event.incarnation, event)
 
 
-def _rejection(record: ConsumedRecord, error: RejectedRecordError) -> Rejection:
-    return Rejection(record=record, error=error.error, reason=error.reason)
+def _rejection(record: ConsumedRecord, error: UnbelievedError) -> Rejection:
+    return Rejection(record=record, error=error.word, reason=str(error))
 
 
 def _read(signed: Sequence[_Signed]) -> ArrivedJob:
     """What records of one key say.
 
     Raises:
-        RejectedRecordError: Not all of it can be believed.
+        UnbelievedError: Not all of it can be believed.
     """
     try:
         message = batch_pb2.Batch.FromString(b"".join([each.batch for each in signed]))
     except DecodeError as error:
         name = batch_pb2.Batch.DESCRIPTOR.full_name
-        raise RejectedRecordError("malformed", f"not an {name}: {error}") from None
+        raise UnbelievedError("malformed", f"not an {name}: {error}") from None
     try:
         batches = read_batches(message)
-        check_batches(batches)
-        for report in message.progress:
-            check_progress(report)
-        for event in message.events:
-            check_event(event)
-        ranks, incarnations = batches.rank.tolist(), batches.incarnation.tolist()
-        events = [event_from_proto(event) for event in message.events]
-        tellers = np.repeat(np.arange(len(batches)), batches.num_events).tolist()
-        for teller, told in zip(tellers, events, strict=True):
-            check_speaker(ranks[teller], incarnations[teller], told)
-    except HostileBatchError as error:
-        raise RejectedRecordError(error.word, str(error)) from None
     except ValueError as error:
-        raise RejectedRecordError("columns", str(error)) from None
+        raise UnbelievedError("columns", str(error)) from None
+    check_batches(batches)
+    for report in message.progress:
+        check_progress(report)
+    for event in message.events:
+        check_event(event)
+    ranks, incarnations = batches.rank.tolist(), batches.incarnation.tolist()
+    events = [event_from_proto(event) for event in message.events]
+    tellers = np.repeat(np.arange(len(batches)), batches.num_events).tolist()
+    for teller, told in zip(tellers, events, strict=True):
+        check_speaker(ranks[teller], incarnations[teller], told)
     records = [each.record for each in signed]
     if len(batches) != len(records):
-        raise RejectedRecordError("columns", f"{len(batches)} batches in {len(records)} records")
+        raise UnbelievedError("columns", f"{len(batches)} batches in {len(records)} records")
     job_id, key = batches.job_id[0], records[0].key or b""
     if set(batches.job_id) != {job_id} or job_id.encode() != key:
-        raise RejectedRecordError("key", f"key {key[:40]!r} is not the job id {job_id!r}")
+        raise UnbelievedError("key", f"key {key[:40]!r} is not the job id {job_id!r}")
     owners = np.repeat(np.arange(len(batches)), batches.num_progress).tolist()
     # The older reports of a process are of no interest once the newest is there.
     newest = dict(zip(owners, message.progress, strict=True))
-    reports = {
-        (ranks[owner], incarnations[owner]): _progress(ranks[owner], incarnations[owner], each)
-        for owner, each in newest.items()
-    }
+    reports = {(ranks[owner], incarnations[owner]): each for owner, each in newest.items()}
     arrived = Arrived(
         batches=batches,
         offsets=np.array([record.offset for record in records]),
-        progress=list(reports.values()),
+        progress=[ArrivedProgress(*process, _copied(report)) for process, report in reports.items()],
         events=events,
     )
     return ArrivedJob(job_id, records, arrived, tellers)
@@ -155,28 +147,21 @@ def _value(record: ConsumedRecord) -> bytes:
     """A record's bytes, if there are any and the headers do not say that they are no batch.
 
     Raises:
-        RejectedRecordError: Otherwise.
+        UnbelievedError: Otherwise.
     """
     value = record.value
     if not value:
-        raise RejectedRecordError("empty", "no value")
+        raise UnbelievedError("empty", "no value")
     if len(value) > MAX_BATCH_BYTES:
-        raise RejectedRecordError("size", f"{len(value)} bytes, at most {MAX_BATCH_BYTES}")
+        raise UnbelievedError("size", f"{len(value)} bytes, at most {MAX_BATCH_BYTES}")
     for name, content in record.headers:
         if content != _EXPECTED_HEADERS.get(name, content):
-            raise RejectedRecordError("version", f"header {name} is {content[:80]!r}, which this version cannot read")
+            raise UnbelievedError("version", f"header {name} is {content[:80]!r}, which this version cannot read")
     return value
 
 
-def _progress(rank: int, incarnation: int, report: process_pb2.Progress) -> ArrivedProgress:
-    return ArrivedProgress(
-        rank=rank,
-        incarnation=incarnation,
-        at_unix_seconds=report.at_unix_seconds,
-        iteration=report.iteration,
-        epoch=report.epoch,
-        operation_count=report.operation_count,
-        operation=report.operation,
-        seconds_in_operation=report.seconds_in_operation,
-        waiting_for=tuple(report.waiting_for),
-    )
+def _copied(report: process_pb2.Progress) -> process_pb2.Progress:
+    """A message of its own: one that is part of another keeps all of that in memory."""
+    copy = process_pb2.Progress()
+    copy.CopyFrom(report)
+    return copy

@@ -9,18 +9,17 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from sqlalchemy.exc import DBAPIError
-from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from evenkeel.contracts.mac import JobKey, SignatureError, job_key, verified, without_signature
-from evenkeel.history.reads import job_tokens, registered_processes
+from evenkeel.contracts.mac import JobKey, UnbelievedError, job_key, verified, without_signature
 from evenkeel.services.common.backoff import Reachability, persist
 from evenkeel.services.common.kafka import Rejection
-from evenkeel.services.common.postgres.database import DATABASE_AWAY
+from evenkeel.services.common.postgres.database import UNREADABLE
 from evenkeel.services.telemetry.adapters.batch_reader import ArrivedJob
 from evenkeel.services.telemetry.domain.observed import ENDS
 from evenkeel.services.telemetry.domain.validate import MAX_JOB_ID_CHARACTERS
 
+A = TypeVar("A")
 T = TypeVar("T")
 Process = tuple[str, int, int]
 """Job, rank and incarnation."""
@@ -29,32 +28,20 @@ ReadTokens = Callable[[Sequence[str] | None], Awaitable[Mapping[str, str]]]
 ReadProcesses = Callable[[Sequence[Process]], Awaitable[Collection[Process]]]
 """Those of some processes that are registered."""
 
-UNREADABLE: tuple[type[BaseException], ...] = (*DATABASE_AWAY, DBAPIError)
-"""The history cannot be read: tables that are not there yet are no other matter."""
 _MOST_JOBS = 100_000
 _LONGEST_WAIT_SECONDS = 2.0
 # A job may be registered after it was heard first; so long it may go on as one that is not.
 _RECHECK_SECONDS = 1.0
 
 
-def tokens_in(engine: AsyncEngine) -> ReadTokens:
-    """Reads from a database."""
+def asking(engine: AsyncEngine, read: Callable[[AsyncConnection, A], Awaitable[T]]) -> Callable[[A], Awaitable[T]]:
+    """Reads from a database, with a connection of its own each time."""
 
-    async def read(job_ids: Sequence[str] | None) -> Mapping[str, str]:
+    async def ask(asked: A) -> T:
         async with engine.connect() as connection:
-            return await job_tokens(connection, job_ids)
+            return await read(connection, asked)
 
-    return read
-
-
-def processes_in(engine: AsyncEngine) -> ReadProcesses:
-    """Reads from a database."""
-
-    async def read(asked: Sequence[Process]) -> Collection[Process]:
-        async with engine.connect() as connection:
-            return await registered_processes(connection, asked)
-
-    return read
+    return ask
 
 
 class JobKeys:
@@ -121,20 +108,17 @@ class JobKeys:
         """The bytes of a batch without its signature, if its job has signed it, or has no key and is believed so.
 
         Raises:
-            SignatureError: Otherwise.
+            UnbelievedError: Otherwise.
         """
-        job_id = _job_id(record_key)
-        key: JobKey | None = None
+        key, job_id = None, _job_id(record_key)
         if job_id:
-            known = self._known.get(job_id)
-            if known is None:
-                raise SignatureError("key_unread", "the database is away that knows whether its job has a key")
-            key = known[0]
+            if job_id not in self._known:
+                raise UnbelievedError("key_unread", "the database is away that knows whether its job has a key")
+            key, _ = self._known[job_id]
         if key is not None:
-            secret = key.secret
-            return verified(value, lambda number: secret if number == key.number else None)
+            return verified(value, key)
         if not self._allow_unsigned:
-            raise SignatureError("unregistered", "its job is not registered, and EVENKEEL_ALLOW_UNSIGNED is off")
+            raise UnbelievedError("unregistered", "its job is not registered, and EVENKEEL_ALLOW_UNSIGNED is off")
         return without_signature(value)
 
     async def strangers(self, jobs: Sequence[ArrivedJob]) -> list[Rejection]:
@@ -152,9 +136,9 @@ class JobKeys:
         if not told or not self._reachability.reachable:
             return []
         known = await self._asked(self._read_processes([process for process, _ in told]))
-        unknown = {
-            record.offset: (record, process) for process, record in told if known is not None and process not in known
-        }
+        if known is None:
+            return []
+        unknown = {record.offset: (record, process) for process, record in told if process not in known}
         return [
             Rejection(
                 record=record,

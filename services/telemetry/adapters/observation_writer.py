@@ -6,15 +6,15 @@ from evenkeel.contracts.frames import Frames, write_frames
 from evenkeel.contracts.headers import record_headers
 from evenkeel.contracts.topics import FRAMES
 from evenkeel.services.common.kafka import ConsumedRecord, OutgoingRecord
-from evenkeel.services.telemetry.domain.observed import ArrivedEvent, ArrivedProgress, Numbered, Picture
+from evenkeel.services.telemetry.domain.observed import ArrivedEvent, Numbered, Picture
 from evenkeel.telemetry.v2 import frames_pb2 as pb
+from evenkeel.telemetry.v2 import process_pb2
 
 INPUT_OFFSET_HEADER = "evenkeel-input-offset"
 SOURCE = "evenkeel/telemetry"
 
 # Frames that close together after an outage may be too much for one record.
 _MOST_BYTES = FRAMES.max_message_bytes // 2
-_NEVER_READ = ArrivedProgress(-1, -1, 0.0, 0, 0, 0, "", 0.0)
 
 
 def observation_records(job_id: str, numbered: Sequence[Numbered], *, input_offset: int) -> list[OutgoingRecord]:
@@ -71,16 +71,11 @@ def _fill_picture(liveness: pb.Liveness, picture: Picture) -> None:
     liveness.at_unix_seconds = picture.at_seconds
     liveness.seconds_without_progress = picture.seconds_without_progress
     for state in picture.ranks:
-        progress = state.progress or _NEVER_READ
-        liveness.rank.append(state.rank)
-        liveness.incarnation.append(state.incarnation)
-        liveness.read_at_unix_seconds.append(progress.at_unix_seconds)
-        liveness.iteration.append(progress.iteration)
-        liveness.epoch.append(progress.epoch)
-        liveness.operation_count.append(progress.operation_count)
-        liveness.operation.append(progress.operation)
-        liveness.seconds_in_operation.append(progress.seconds_in_operation)
-        liveness.seconds_since_heard.append(state.seconds_since_heard)
-        liveness.seconds_since_moved.append(state.seconds_since_moved)
-        liveness.num_waiting_for.append(len(progress.waiting_for))
-        liveness.waiting_for.extend(progress.waiting_for)
+        report = state.report or process_pb2.Progress()
+        for name in ("rank", "incarnation", "seconds_since_heard", "seconds_since_moved"):
+            getattr(liveness, name).append(getattr(state, name))
+        for name in ("iteration", "epoch", "operation_count", "operation", "seconds_in_operation"):
+            getattr(liveness, name).append(getattr(report, name))
+        liveness.read_at_unix_seconds.append(report.at_unix_seconds)
+        liveness.num_waiting_for.append(len(report.waiting_for))
+        liveness.waiting_for.extend(report.waiting_for)

@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from evenkeel.history.writes import insert_rollups
 from evenkeel.services.common.backoff import Backoff, Reachability
-from evenkeel.services.common.postgres.database import DATABASE_AWAY, is_database_away
+from evenkeel.services.common.postgres.database import UNREADABLE, is_database_away
 from evenkeel.services.telemetry.domain.rollups import FinishedWindow
 from evenkeel.services.telemetry.metrics import TelemetryMetrics
 
@@ -90,16 +90,10 @@ class RollupWriter:
             batch = [self._waiting[index] for index in range(min(_BATCH_ROWS, len(self._waiting)))]
             try:
                 num_new, refused = await self._write(batch)
-            except DATABASE_AWAY as error:
+            except UNREADABLE as error:
                 self._reachability.down(error)
                 return False
-            except DBAPIError as error:
-                if is_database_away(error):
-                    self._reachability.down(error)
-                    return False
-                num_new, refused = 0, [(each, error) for each in batch]
-            else:
-                self._reachability.up()
+            self._reachability.up()
             self._count(len(batch), num_new, refused)
             # A full buffer may have dropped some of them meanwhile.
             done = {id(each) for each in batch}
@@ -113,17 +107,16 @@ class RollupWriter:
         """How many were new, and those that the database refuses, which are found by halves.
 
         Raises:
-            DBAPIError: The database is away, or refuses what is no row's fault.
-            OSError, TimeoutError: The database is away.
+            DBAPIError, OSError, TimeoutError: The database is away.
         """
         try:
             async with self._engine.begin() as connection:
                 return await insert_rollups(connection, [each.record for each in rows]), []
-        except (DataError, IntegrityError) as error:
+        except DBAPIError as error:
             if is_database_away(error):
                 raise
-            if len(rows) == 1:
-                return 0, [(rows[0], error)]
+            if len(rows) == 1 or not isinstance(error, DataError | IntegrityError):  # no row's fault
+                return 0, [(each, error) for each in rows]
         middle = len(rows) // 2
         first_new, first_refused = await self._write(rows[:middle])
         second_new, second_refused = await self._write(rows[middle:])

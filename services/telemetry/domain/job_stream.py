@@ -37,7 +37,6 @@ class JobStream:
         self.frames = FrameJoiner(frame_rules)
         self.watcher = ProgressWatcher(watch_rules)
         self.heard_at_seconds = 0.0
-        self._all_back_at_seconds = 0.0
         self._next_sequence = first_sequence
         self._seen_events: OrderedDict[tuple[float, EventKind, int, int], None] = OrderedDict()
 
@@ -102,9 +101,8 @@ class JobStream:
 
     def wait_for_all(self, until_seconds: float) -> None:
         """Up to this time, or a later one that was told before, ranks come back one by one after a cut."""
-        self._all_back_at_seconds = max(self._all_back_at_seconds, until_seconds)
-        self.frames.wait_for_all(self._all_back_at_seconds)
-        self.watcher.wait_for_all(self._all_back_at_seconds)
+        all_back_at_seconds = max(self.frames.all_back_at_seconds, until_seconds)
+        self.frames.all_back_at_seconds = self.watcher.all_back_at_seconds = all_back_at_seconds
 
     def take(self, arrived: Arrived, now_seconds: float, first_seconds: float | None = None) -> list[Numbered]:
         """Takes in what came together.

@@ -25,8 +25,8 @@ from evenkeel.contracts.batches import Batches
 from evenkeel.contracts.frames import Frames
 from evenkeel.contracts.measured_arrays import Ints
 from evenkeel.services.telemetry.domain.frame_builder import FrameBuilder
-from evenkeel.services.telemetry.domain.laggards import Laggards
-from evenkeel.services.telemetry.domain.open_table import OpenTable, Rows
+from evenkeel.services.telemetry.domain.laggards import Laggard, Laggards
+from evenkeel.services.telemetry.domain.open_table import ROW, OpenTable, Rows
 from evenkeel.services.telemetry.domain.patience import FrameRules, Patience
 
 
@@ -41,7 +41,11 @@ class Outcome(StrEnum):
 
 
 class FrameJoiner:
-    """The frames of one job."""
+    """The frames of one job.
+
+    Attributes:
+        all_back_at_seconds: Ranks come back one by one: up to this time frames wait for all of them.
+    """
 
     def __init__(self, rules: FrameRules | None = None) -> None:
         """Starts knowing nothing; see :meth:`resume`."""
@@ -55,7 +59,7 @@ class FrameJoiner:
         self._gone: dict[int, int] = {}
         self._closed = (-1, -1)
         self._replay_until_offset = -1
-        self._all_back_at_seconds = 0.0
+        self.all_back_at_seconds = 0.0
         self.laggards = Laggards()
         self.outcomes: Counter[Outcome] = Counter()
         self.num_superseded = 0
@@ -72,15 +76,11 @@ class FrameJoiner:
         self._closed = (frames.epoch, newest)
         self._newest_epoch_from_iteration = newest
         self._replay_until_offset = until_offset
-        table = self._table(frames.epoch)
-        members = frames.members
-        seats = self._builder.seats_of(members)
-        nothing = np.zeros(len(members), dtype=np.int64)
-        table.note(
-            Rows(nothing, seats, members.rank, members.incarnation, nothing + newest, nothing.astype(float), nothing)
-        )
+        table, rows = self._table(frames.epoch), np.zeros(len(frames.members), dtype=ROW)
+        rows["who"], rows["iteration"] = self._builder.who(frames.members), newest
+        table.note(rows)
         table.settled = True
-        table.is_member[:] = True
+        table.ranks["is_member"] = True
         self._patience.iteration_seconds = float(frames.wall_seconds[-1].max())
 
     @property
@@ -96,7 +96,9 @@ class FrameJoiner:
     @property
     def oldest_offset(self) -> int | None:
         """Offset of the oldest record that an open frame needs; None if no frame is open."""
-        return min((int(table.first_offset.min()) for table in self._tables if len(table)), default=None)
+        return min(
+            (int(table.cells["offset"][table.is_in].min()) for table in self._tables if len(table)), default=None
+        )
 
     def add(self, batches: Batches, offsets: Ints, now_seconds: float) -> list[Frames]:
         """Takes in what came together.
@@ -109,30 +111,20 @@ class FrameJoiner:
         Returns:
             The frames that it closes, in order.
         """
-        numbers, seats = self._builder.add(batches)
-        if not len(numbers):
+        rows = self._builder.add(batches, offsets, now_seconds)
+        if not len(rows):
             return []
-        of = batches.process_of
-        rows = Rows(
-            number=numbers,
-            seat=seats,
-            rank=batches.rank[of],
-            incarnation=batches.incarnation[of],
-            iteration=batches.iteration,
-            wall_seconds=batches.wall_seconds,
-            offset=offsets[of],
-        )
-        epochs = batches.epoch[of]
+        epochs, closed_epoch, closed_iteration = rows["epoch"], *self._closed
+        is_late = (epochs < closed_epoch) | ((epochs == closed_epoch) & (rows["iteration"] <= closed_iteration))
         closed: list[Frames] = []
-        is_late = (epochs < self._closed[0]) | ((epochs == self._closed[0]) & (rows.iteration <= self._closed[1]))
         stays = ~is_late
         if is_late.any():
-            again = self._late(rows.only(is_late), epochs[is_late], now_seconds)
+            again = self._late(rows.compress(is_late), now_seconds)
             if again is not None:  # it started over: what seemed late is its beginning
                 closed += again
-                stays = is_late & (rows.offset > self._replay_until_offset)
+                stays = is_late & (rows["offset"] > self._replay_until_offset)
         for epoch in np.unique(epochs[stays]).tolist():
-            self._put(epoch, rows.only(stays & (epochs == epoch)), now_seconds)
+            self._put(epoch, rows.compress(stays & (epochs == epoch)), now_seconds)
         closed += self._close_ready(now_seconds)
         while self._num_open > self._most_open:
             closed += self._close(self._oldest, 1, now_seconds) + self._close_ready(now_seconds)
@@ -163,11 +155,7 @@ class FrameJoiner:
         """So long nothing could be heard from the job at all: it does not count as waiting."""
         self._newest_epoch_since_seconds += seconds
         for table in self._tables:
-            table.excuse(seconds)
-
-    def wait_for_all(self, until_seconds: float) -> None:
-        """Ranks come back one by one: up to this time frames wait for all of them."""
-        self._all_back_at_seconds = until_seconds
+            table.cells["at_seconds"] += seconds
 
     @property
     def _num_open(self) -> int:
@@ -180,7 +168,7 @@ class FrameJoiner:
 
     @property
     def _most_open(self) -> int:
-        num_members = int(self._tables[0].is_member.sum()) if self._tables else 0
+        num_members = int(self._tables[0].ranks["is_member"].sum()) if self._tables else 0
         return max(self._rules.max_open_frames, self._rules.max_open_rows // num_members if num_members else 0)
 
     @property
@@ -201,59 +189,51 @@ class FrameJoiner:
     def _put(self, epoch: int, rows: Rows, now_seconds: float) -> None:
         """Rows of one epoch, none of them of a closed frame."""
         if epoch > self._newest_epoch:
-            from_iteration = int(rows.iteration.min())
+            from_iteration = int(rows["iteration"].min())
             self.num_superseded += sum(table.drop_from(from_iteration) for table in self._tables)
             self._newest_epoch_since_seconds, self._newest_epoch_from_iteration = now_seconds, from_iteration
         table = self._table(epoch)
-        stale = np.zeros(len(rows.rank), dtype=np.bool_)
+        stale = np.zeros(len(rows), dtype=np.bool_)
         if self._gone:
-            stale |= rows.incarnation < [self._gone.get(rank, -1) for rank in rows.rank.tolist()]
+            stale = rows["who"]["incarnation"] < table.of(rows["who"]["rank"])["gone"]
         if epoch < self._newest_epoch:
-            stale |= rows.iteration >= self._newest_epoch_from_iteration
-        if stale.any():
-            self.outcomes[Outcome.STALE] += int(stale.sum())
-            rows = rows.only(~stale)
-        if not len(rows.rank):
+            stale |= rows["iteration"] >= self._newest_epoch_from_iteration
+        self.outcomes[Outcome.STALE] += int(stale.sum())
+        rows = rows.compress(~stale)
+        if not len(rows):
             return
-        if not table.settled and now_seconds < self._all_back_at_seconds and self._tables[0].settled:
+        if not table.settled and now_seconds < self.all_back_at_seconds and self._tables[0].settled:
             table.expect(self._tables[0])
-        is_new = table.put(rows, now_seconds)
-        num_new = int(is_new.sum())
-        self.outcomes[Outcome.JOINED] += num_new
-        self.outcomes[Outcome.DUPLICATE] += len(is_new) - num_new
-        if num_new:
+        new = table.put(rows)
+        self.outcomes[Outcome.JOINED] += len(new)
+        self.outcomes[Outcome.DUPLICATE] += len(rows) - len(new)
+        if len(new):
             self._patience.joined(now_seconds)
-        self.laggards.joined(rows.rank[is_new])
+        self.laggards.joined(new["who"]["rank"])
         for older in self._tables:
             if older.epoch < epoch:
-                older.gone_on(rows.rank)
+                older.gone_on(rows["who"]["rank"])
 
-    def _late(self, rows: Rows, epochs: Ints, now_seconds: float) -> list[Frames] | None:
+    def _late(self, rows: Rows, now_seconds: float) -> list[Frames] | None:
         """Rows whose frames are closed; if that means that the job started over, the frames that this closes."""
-        replayed = rows.offset <= self._replay_until_offset
-        self.outcomes[Outcome.REPLAYED] += int(replayed.sum())
-        rows, epochs = rows.only(~replayed), epochs[~replayed]
-        if not len(rows.rank):
+        is_new = rows["offset"] > self._replay_until_offset
+        self.outcomes[Outcome.REPLAYED] += len(rows) - int(is_new.sum())
+        rows = rows.compress(is_new)
+        if not len(rows):
             return None
-        self.outcomes[Outcome.LATE] += len(rows.rank)
-        settled = self._tables[0]
-        known = {rank: settled.incarnation[settled.rank == rank].max(initial=-1) for rank in np.unique(rows.rank)}
-        for rank, incarnation, iteration in zip(rows.rank.tolist(), rows.incarnation, rows.iteration, strict=True):
-            over = 0 <= known[rank] < incarnation
-            self.laggards.late(
-                rank,
-                int(incarnation),
-                int(iteration),
-                started_over=bool(over),
-                behind_iteration=self._closed[1],
-                now_seconds=now_seconds,
-            )
+        self.outcomes[Outcome.LATE] += len(rows)
+        settled, who, iterations = self._tables[0], rows["who"], rows["iteration"]
+        known = settled.of(who["rank"])["who"]["incarnation"]
+        started_over = (known >= 0) & (who["incarnation"] > known)
+        columns = (who["rank"].tolist(), who["incarnation"].tolist(), started_over.tolist(), iterations.tolist())
+        for rank, incarnation, is_later, iteration in zip(*columns, strict=True):
+            self.laggards.late(Laggard(rank, incarnation, is_later, iteration, self._closed[1], now_seconds))
         # Would a frame that waited have had it? Then the next ones wait for its rank: it is not silent. Else a rank
         # that was given up once stays out for as long as it is always a little later than the others.
-        behind_seconds = (self._closed[1] - rows.iteration + 1) * self.iteration_seconds
-        settled.note(rows.only((epochs == self._closed[0]) & (behind_seconds <= self.patience_seconds)))
-        self._patience.late(sorted(set(zip(epochs.tolist(), rows.iteration.tolist(), strict=True))))
-        members = settled.rank[settled.is_member].tolist()
+        behind_seconds = (self._closed[1] - iterations + 1) * self.iteration_seconds
+        settled.note(rows.compress((rows["epoch"] == self._closed[0]) & (behind_seconds <= self.patience_seconds)))
+        self._patience.late(sorted(set(zip(rows["epoch"].tolist(), iterations.tolist(), strict=True))))
+        members = settled.rank[settled.ranks["is_member"]].tolist()
         if not self._patience.is_lost(now_seconds) and not self.laggards.all_started_over(members):
             return None
         self.num_restarts += 1
@@ -267,17 +247,17 @@ class FrameJoiner:
         return closed
 
     def _overdue(self, table: OpenTable, now_seconds: float) -> bool:
-        if now_seconds < self._all_back_at_seconds:
+        if now_seconds < self.all_back_at_seconds:
             return False
+        oldest, patience = table.oldest, self._patience.seconds
         if table.epoch < self._newest_epoch:
-            begun = max(float(table.last_at_seconds[0]), self._newest_epoch_since_seconds)
+            begun = max(float(oldest["at_seconds"].max()), self._newest_epoch_since_seconds)
             if now_seconds - begun >= self._rules.grace_seconds:
                 return True
-        patience = self._patience.seconds
         if not table.settled and self.iteration_seconds == 0:
             # The first frame of a job waits for the second one, and nobody knows yet how long that takes.
-            patience = self._patience.seconds_at(float(table.longest_seconds[0]))
-        return now_seconds - float(table.first_at_seconds[0]) >= patience
+            patience = self._patience.seconds_at(float(oldest["wall_seconds"].max()))
+        return bool(now_seconds - oldest["at_seconds"].min() >= patience)
 
     def _close_ready(self, now_seconds: float) -> list[Frames]:
         closed: list[Frames] = []
@@ -297,7 +277,8 @@ class FrameJoiner:
             table.settle()
             self._tables = [each for each in self._tables if each.epoch >= table.epoch]
         closed = list(self._builder.frames(table, count, now_seconds))
-        self._patience.learn(table.longest_seconds[:count].tolist())
+        longest_seconds = table.cells["wall_seconds"][:count].max(axis=1, where=table.is_in[:count], initial=0.0)
+        self._patience.learn(longest_seconds.tolist())
         self._closed = (table.epoch, int(table.iteration[count - 1]))
         table.close(count)
         return closed

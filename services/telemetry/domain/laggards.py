@@ -45,24 +45,14 @@ class Laggards:
         self._ranks: dict[int, Laggard] = {}
         self._back: list[Laggard] = []
 
-    def late(
-        self,
-        rank: int,
-        incarnation: int,
-        iteration: int,
-        *,
-        started_over: bool,
-        behind_iteration: int,
-        now_seconds: float,
-    ) -> None:
-        """An iteration came too late for its frame; arguments as in :class:`Laggard`."""
-        known = self._ranks.get(rank)
-        if known is None or known.incarnation < incarnation:
-            known = Laggard(rank, incarnation, started_over, iteration, behind_iteration, now_seconds)
-            self._ranks[rank] = known
+    def late(self, one: Laggard) -> None:
+        """An iteration of a rank came too late for its frame."""
+        known = self._ranks.get(one.rank)
+        if known is None or known.incarnation < one.incarnation:
+            known = self._ranks[one.rank] = one
         known.num_samples += 1
-        known.iteration = max(known.iteration, iteration)
-        known.behind_iteration = behind_iteration
+        known.iteration = max(known.iteration, one.iteration)
+        known.behind_iteration = one.behind_iteration
 
     def joined(self, ranks: Ints) -> None:
         """Something of these ranks came in time."""
@@ -73,13 +63,8 @@ class Laggards:
 
     def all_started_over(self, ranks: Iterable[int]) -> bool:
         """True when each of these ranks, and at least one, is a later process that is behind: the job began again."""
-        num_ranks = 0
-        for rank in ranks:
-            known = self._ranks.get(rank)
-            if known is None or not known.started_over:
-                return False
-            num_ranks += 1
-        return num_ranks > 0
+        known = [self._ranks.get(rank) for rank in ranks]
+        return bool(known) and all(one is not None and one.started_over for one in known)
 
     def clear(self) -> None:
         """Joining begins anew: nobody is behind."""

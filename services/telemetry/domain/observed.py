@@ -48,24 +48,13 @@ class ArrivedProgress(NamedTuple):
     Attributes:
         rank: Rank within the job.
         incarnation: Which process of the rank.
-        at_unix_seconds: When it read this, by its own clock.
-        iteration: Iteration in progress.
-        epoch: Epoch in force.
-        operation_count: Grows from report to report when operations were started in between.
-        operation: The newest one.
-        seconds_in_operation: Time since that was reached, by the rank's own clock.
-        waiting_for: Ranks that it waits for, if they are known.
+        report: What it told: its ``operation_count`` grows from report to report when operations were started in
+            between, and ``seconds_in_operation`` is the time since the newest was reached, by the rank's own clock.
     """
 
     rank: int
     incarnation: int
-    at_unix_seconds: float
-    iteration: int
-    epoch: int
-    operation_count: int
-    operation: str
-    seconds_in_operation: float
-    waiting_for: tuple[int, ...] = ()
+    report: Any
 
 
 class Arrived(NamedTuple):
@@ -91,14 +80,14 @@ class RankState:
     Attributes:
         rank: Rank within the job.
         incarnation: Which process of the rank.
-        progress: Its newest progress; None if it never sent any.
+        report: The newest that it told, as in :class:`ArrivedProgress`; None if it never told any.
         seconds_since_heard: Since anything came from it.
         seconds_since_moved: Since its operation count moved.
     """
 
     rank: int
     incarnation: int
-    progress: ArrivedProgress | None
+    report: Any
     seconds_since_heard: float
     seconds_since_moved: float
 

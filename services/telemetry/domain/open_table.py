@@ -1,41 +1,34 @@
-"""The open frames of one epoch: a table of iterations by ranks that says which iteration of whom is where. Pure.
+"""The open frames of one epoch: a table of iterations by ranks that holds what came of whom. Pure.
 
 Whom a frame waits for is no state of its own: it follows from who is a member, what is in, and how far each has come.
 """
 
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from evenkeel.contracts.measured_arrays import Bools, Floats, Ints
+from evenkeel.contracts.columns import MEMBER
+from evenkeel.contracts.measured_arrays import Bools, Ints
 
+# Rows are taken, compressed and put, which copies them as they are; indexing would do so field by field.
 _BEYOND = np.iinfo(np.int64).max
 
-
-class Rows(NamedTuple):
-    """Iterations of one epoch that came together.
-
-    Attributes:
-        number: Number of each among the held ones.
-        seat: Who brought it.
-        rank: Its rank.
-        incarnation: Its process.
-        iteration: Which iteration.
-        wall_seconds: How long that took.
-        offset: Offset of the record that brought it.
-    """
-
-    number: Ints
-    seat: Ints
-    rank: Ints
-    incarnation: Ints
-    iteration: Ints
-    wall_seconds: Floats
-    offset: Ints
-
-    def only(self, which: Bools | Ints) -> "Rows":
-        """Some of them."""
-        return Rows._make(column[which] for column in self)
+Rows = npt.NDArray[np.void]
+WHO = np.dtype([(column.name, column.dtype) for column in MEMBER])
+"""Who somebody is: a member of frames; ``node_of`` and ``device_of`` are places among the names that the job has."""
+ROW = np.dtype(
+    [
+        ("who", WHO),
+        *((name, np.int64) for name in ("epoch", "iteration", "number", "offset")),
+        *((name, np.float64) for name in ("wall_seconds", "at_seconds")),
+    ]
+)
+"""An iteration of a rank: who made it, its number among the held ones (-1 for none), the offset of its record, and when
+that came, Unix seconds; later by what was excused since."""
+_RANK = np.dtype([("who", WHO), *((name, np.int64) for name in ("newest", "missed", "gone")), ("is_member", np.bool_)])
+_NOTHING: Any = np.zeros((), dtype=ROW)
+_NOTHING["number"] = _NOTHING["who"]["incarnation"] = -1
 
 
 class OpenTable:
@@ -44,166 +37,153 @@ class OpenTable:
     Attributes:
         epoch: The epoch.
         settled: Its members are known.
-        rank: [S] Ascending.
-        is_member: [S] Expected in its frames.
-        incarnation: [S] Newest process that brought something; -1 for none.
-        seat: [S] Who that is.
-        newest: [S] Newest iteration that it brought.
-        missed: [S] Frames in a row that closed without it.
-        gone: [S] Newest process of the rank that has ended; -1 for none.
+        ranks: [S] Ascending: ``who`` brought something last (incarnation -1: nobody), the ``newest`` iteration that it
+            brought, how many frames in a row it ``missed``, the newest process of the rank that is ``gone`` (-1: none),
+            and whether it ``is_member``: expected in the frames.
         iteration: [K] Ascending.
-        number: [K, S] Where what came is held; -1 for nothing.
-        came: [K, S] Which process brought it; -1 for nothing.
-        came_seat: [K, S] Who that was.
-        first_at_seconds: [K] When the first of it came, Unix seconds; later by what was excused since.
-        last_at_seconds: [K] When the newest of it came, likewise.
-        longest_seconds: [K] The longest iteration in it.
-        first_offset: [K] Offset of the oldest record in it.
+        cells: [K, S] What came.
     """
 
     def __init__(self, epoch: int) -> None:
         """Starts without ranks and frames."""
         self.epoch = epoch
         self.settled = False
-        none = np.zeros(0, dtype=np.int64)
-        self.rank, self.seat, self.newest, self.missed, self.gone, self.incarnation = (none.copy() for _ in range(6))
-        self.is_member: Bools = np.zeros(0, dtype=np.bool_)
-        self.iteration, self.first_offset = none.copy(), none.copy()
-        self.number, self.came, self.came_seat = (np.zeros((0, 0), dtype=np.int64) for _ in range(3))
-        self.first_at_seconds: Floats = np.zeros(0)
-        self.last_at_seconds: Floats = np.zeros(0)
-        self.longest_seconds: Floats = np.zeros(0)
+        self.ranks: Rows = np.zeros(0, dtype=_RANK)
+        self.iteration = np.zeros(0, dtype=np.int64)
+        self.cells: Rows = np.zeros((0, 0), dtype=ROW)
 
     def __len__(self) -> int:
         return len(self.iteration)
 
+    @property
+    def rank(self) -> Ints:
+        """[S] Rank of each."""
+        rank: Ints = self.ranks["who"]["rank"]
+        return rank
+
+    @property
+    def is_in(self) -> Bools:
+        """[K, S] Whether something came."""
+        is_in: Bools = self.cells["number"] >= 0
+        return is_in
+
+    @property
+    def oldest(self) -> Rows:
+        """What came for the oldest frame; there must be one."""
+        oldest: Rows = self.cells[0].compress(self.is_in[0])
+        return oldest
+
     def waiting(self, *, max_missed: int) -> Bools:
         """[K, S] Whom each frame waits for: who may still bring it."""
-        absent = self.number < 0
+        ranks, absent = self.ranks, ~self.is_in
+        comes: Bools = ranks["is_member"] & (ranks["newest"] < self.iteration[:, None])
         if self.settled:
-            expected: Bools = self.is_member & (self.missed < max_missed) & (self.newest < self.iteration[:, None])
-            return absent & expected
+            return absent & comes & (ranks["missed"] < max_missed)
         # Members (those of the epoch before, while ranks come back), and who is in it and has not gone on.
-        stays = (self.newest == self.iteration[:, None]) & (self.gone < self.incarnation)
-        comes = self.is_member & (self.newest < self.iteration[:, None])
+        stays = (ranks["newest"] == self.iteration[:, None]) & (ranks["gone"] < ranks["who"]["incarnation"])
         return np.where(absent, comes, stays)
 
-    def put(self, rows: Rows, now_seconds: float) -> Bools:
+    def put(self, rows: Rows) -> Rows:
         """Takes in rows; returns which of them were new: of one rank's repetitions the first of the latest process."""
-        columns = self._columns(rows.rank)
-        places = self._places(rows, now_seconds)
-        cells = places * len(self.rank) + columns
-        order = np.lexsort((np.arange(len(cells)), -rows.incarnation, cells))
-        first = np.ones(len(cells), dtype=np.bool_)
-        first[1:] = cells[order][1:] != cells[order][:-1]
-        is_new: Bools = np.zeros(len(cells), dtype=np.bool_)
-        is_new[order[first]] = True
-        is_new &= self.came[places, columns] < rows.incarnation
-        new, places, columns = rows.only(is_new), places[is_new], columns[is_new]
-        self.number[places, columns] = new.number
-        self.came[places, columns], self.came_seat[places, columns] = new.incarnation, new.seat
-        self.last_at_seconds[places] = now_seconds
-        np.maximum.at(self.longest_seconds, places, new.wall_seconds)
-        np.minimum.at(self.first_offset, places, new.offset)
-        self.note(new)
-        return is_new
+        columns, places = self._columns(rows["who"]["rank"]), self._places(rows["iteration"])
+        incarnation = rows["who"]["incarnation"]
+        order = np.lexsort((-incarnation, columns, places))
+        cells = (places * len(self.ranks) + columns)[order]
+        first = order[np.append(True, cells[1:] != cells[:-1])[: len(order)]]
+        new = first[self.cells["who"]["incarnation"][places[first], columns[first]] < incarnation[first]]
+        came: Rows = rows.take(new)
+        self.cells.put(places[new] * len(self.ranks) + columns[new], came)
+        self.note(came)
+        return came
 
     def note(self, rows: Rows) -> None:
         """Who brought rows is there, and has come so far."""
-        columns = self._columns(rows.rank)
-        order = np.lexsort((rows.iteration, rows.incarnation, columns))
+        columns = self._columns(rows["who"]["rank"])
+        order = np.lexsort((rows["iteration"], rows["who"]["incarnation"], columns))
         columns = columns[order]
-        last = order[np.append(columns[1:] != columns[:-1], True)[: len(order)]]
-        newest, columns = rows.only(last), self._columns(rows.rank[last])
-        is_live = newest.incarnation > self.gone[columns]
-        later = newest.incarnation > self.incarnation[columns]
-        same = newest.incarnation == self.incarnation[columns]
-        came = np.where(later, newest.iteration, np.maximum(self.newest[columns], newest.iteration))
-        known = later | same
-        columns, came = columns[known], came[known]
-        self.incarnation[columns], self.seat[columns] = newest.incarnation[known], newest.seat[known]
-        self.newest[columns] = came
-        self.missed[columns] = 0
-        if self.settled:
-            self.is_member[columns] |= is_live[known]
+        last = np.append(columns[1:] != columns[:-1], True)[: len(order)]
+        columns, came = columns[last], rows.take(order[last])
+        known = self.ranks.take(columns)
+        incarnation, before = came["who"]["incarnation"], known["who"]["incarnation"]
+        further = np.maximum(known["newest"], came["iteration"])
+        known["newest"] = np.where(incarnation > before, came["iteration"], further)
+        known["who"], known["missed"] = came["who"], 0
+        known["is_member"] |= self.settled & (incarnation > known["gone"])
+        stays = incarnation >= before
+        self.ranks.put(columns[stays], known.compress(stays))
 
     def expect(self, other: "OpenTable") -> None:
         """Members of another epoch are waited for, too."""
-        columns = self._columns(other.rank[other.is_member])
-        self.is_member[columns] |= self.gone[columns] < other.incarnation[other.is_member]
+        members = other.ranks[other.ranks["is_member"]]["who"]
+        columns = self._columns(members["rank"])
+        self.ranks["is_member"][columns] |= self.ranks["gone"][columns] < members["incarnation"]
 
     def gone_on(self, ranks: Ints) -> None:
         """These ranks bring nothing more in this epoch."""
-        self.newest[np.isin(self.rank, ranks)] = _BEYOND
+        self.ranks["newest"][np.isin(self.rank, ranks)] = _BEYOND
 
     def end(self, rank: int, incarnation: int) -> bool:
         """A process ended; returns whether that changes anything."""
         [column] = self._columns(np.array([rank]))
-        self.gone[column] = max(int(self.gone[column]), incarnation)
-        changes = bool(self.incarnation[column] <= incarnation)
+        self.ranks["gone"][column] = max(self.ranks["gone"][column], incarnation)
+        changes = bool(self.ranks["who"]["incarnation"][column] <= incarnation)
         if changes:
-            self.is_member[column] = False
+            self.ranks["is_member"][column] = False
         return changes
 
     def settle(self) -> None:
         """The first frame closes: who is in it, or in another one, is a member."""
         self.settled = True
-        self.is_member = (self.number >= 0).any(axis=0) & (self.gone < self.incarnation)
+        self.ranks["is_member"] = self.is_in.any(axis=0) & (self.ranks["gone"] < self.ranks["who"]["incarnation"])
 
     def close(self, count: int) -> None:
         """Takes out the oldest frames; members that are not in them, and not further on, have missed them."""
-        for place in range(count) if (self.number[:count] < 0).any() else ():
-            without = self.is_member & (self.number[place] < 0) & (self.newest < self.iteration[place])
-            self.missed += without
+        ranks, further = self.ranks, self.ranks["newest"] >= self.iteration[:count, None]
+        ranks["missed"] += (ranks["is_member"] & ~self.is_in[:count] & ~further).sum(axis=0)
         self._keep(np.arange(count, len(self)))
 
     def drop_from(self, iteration: int) -> int:
         """Takes out the frames of an iteration and of all later ones; returns how many rows were in them."""
         dropped = self.iteration >= iteration
-        num_rows = int((self.number[dropped] >= 0).sum())
+        num_rows = int(self.is_in[dropped].sum())
         self._keep(np.flatnonzero(~dropped))
         return num_rows
 
-    def excuse(self, seconds: float) -> None:
-        """So long nothing could be heard: it does not count as waiting."""
-        self.first_at_seconds += seconds
-        self.last_at_seconds += seconds
-
-    def _keep(self, places: Ints) -> None:
-        for name in ("iteration", "first_offset", "number", "came", "came_seat"):
-            setattr(self, name, getattr(self, name)[places])
-        for name in ("first_at_seconds", "last_at_seconds", "longest_seconds"):
-            setattr(self, name, getattr(self, name)[places])
+    def of(self, ranks: Ints) -> Rows:
+        """What is known of each rank."""
+        columns = self._columns(ranks)
+        known: Rows = self.ranks.take(columns)
+        return known
 
     def _columns(self, ranks: Ints) -> Ints:
         """Column of each rank; who is new gets one."""
-        columns = np.searchsorted(self.rank, ranks)
-        known = columns < len(self.rank)
-        known[known] = self.rank[columns[known]] == ranks[known]
-        if not known.all():
-            self._insert(np.unique(ranks[~known]))
-            columns = np.searchsorted(self.rank, ranks)
-        return columns
-
-    def _insert(self, ranks: Ints) -> None:
-        at = np.searchsorted(self.rank, ranks)
-        self.rank, self.missed = np.insert(self.rank, at, ranks), np.insert(self.missed, at, 0)
-        self.is_member = np.insert(self.is_member, at, False)
-        for name in ("incarnation", "seat", "newest", "gone"):
-            setattr(self, name, np.insert(getattr(self, name), at, -1))
-        for name in ("number", "came", "came_seat"):
-            setattr(self, name, np.insert(getattr(self, name), at, -1, axis=1))
-
-    def _places(self, rows: Rows, now_seconds: float) -> Ints:
-        """Frame of each row; what is new is opened."""
-        new = np.setdiff1d(rows.iteration, self.iteration)
+        new = _others(ranks, self.rank)
         if len(new):
-            at = np.searchsorted(self.iteration, new)
-            self.iteration = np.insert(self.iteration, at, new)
-            for name in ("number", "came", "came_seat"):
-                setattr(self, name, np.insert(getattr(self, name), at, -1, axis=0))
-            self.first_offset = np.insert(self.first_offset, at, _BEYOND)
-            for name, value in (("first_at_seconds", now_seconds), ("last_at_seconds", now_seconds)):
-                setattr(self, name, np.insert(getattr(self, name), at, value))
-            self.longest_seconds = np.insert(self.longest_seconds, at, 0.0)
-        return np.searchsorted(self.iteration, rows.iteration)
+            at, blank = np.searchsorted(self.rank, new), np.zeros(len(new), dtype=_RANK)
+            blank["who"]["rank"] = new
+            blank["who"]["incarnation"] = blank["newest"] = blank["gone"] = -1
+            self._grow(self.iteration, np.insert(self.ranks, at, blank))
+        return np.searchsorted(self.rank, ranks)
+
+    def _places(self, iterations: Ints) -> Ints:
+        """Frame of each iteration; what is new is opened."""
+        new = _others(iterations, self.iteration)
+        if len(new):
+            self._grow(np.union1d(self.iteration, new), self.ranks)
+        return np.searchsorted(self.iteration, iterations)
+
+    def _grow(self, iteration: Ints, ranks: Rows) -> None:
+        """Makes room for iterations and ranks, among which are those that are there."""
+        rows, columns = np.searchsorted(iteration, self.iteration), np.searchsorted(ranks["who"]["rank"], self.rank)
+        cells = np.repeat(_NOTHING, len(iteration) * len(ranks))
+        cells.put(rows[:, None] * len(ranks) + columns, self.cells)
+        self.iteration, self.ranks, self.cells = iteration, ranks, cells.reshape(len(iteration), len(ranks))
+
+    def _keep(self, places: Ints) -> None:
+        self.iteration, self.cells = self.iteration[places], self.cells.take(places, axis=0)
+
+
+def _others(values: Ints, known: Ints) -> Ints:
+    """Which values are not among known ones, which are ascending; so are they."""
+    others: Ints = values[np.append(known, _BEYOND)[np.searchsorted(known, values)] != values]
+    return np.unique(others) if len(others) else others

@@ -1,18 +1,18 @@
 """What batches must look like before anything believes them. Pure.
 
 Protobuf already refuses bytes that are no message, and :func:`evenkeel.contracts.batches.read_batches` columns that do
-not fit
-together. What is left are numbers that nobody can have measured: they would poison averages, hold frames open for ever,
-or take all memory.
+not fit together. What is left are numbers that nobody can have measured: they would poison averages, hold frames open
+for ever, or take all memory.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from evenkeel.contracts.batches import Batches
 from evenkeel.contracts.columns import PROCESS, READING
+from evenkeel.contracts.mac import UnbelievedError
 from evenkeel.contracts.measured_arrays import COLUMNS
 from evenkeel.contracts.speakers import LAUNCHER_INCARNATION, NO_RANK, SCHEDULER_INCARNATION
 from evenkeel.services.telemetry.domain.observed import ENDS, ArrivedEvent, EventKind
@@ -29,7 +29,6 @@ MAX_UNIX_SECONDS = 1e11
 MAX_COUNT = 2**53
 MAX_FLOPS = 1e30
 
-_LOWEST = {"rank": NO_RANK}
 _HIGHEST: dict[str, float] = {
     "rank": MAX_RANK,
     "incarnation": MAX_INCARNATION,
@@ -40,6 +39,9 @@ _HIGHEST: dict[str, float] = {
     "num_progress": MAX_ITERATIONS,
     "num_events": MAX_ITERATIONS,
     "num_readings": MAX_ITERATIONS,
+    # Moments, and running totals.
+    **dict.fromkeys(("started_at_unix_seconds", "reading_at_unix_seconds", "throttled_seconds"), MAX_UNIX_SECONDS),
+    **dict.fromkeys((f"{name}_pressure_seconds" for name in ("cpu", "memory", "io")), MAX_UNIX_SECONDS),
     **dict.fromkeys(("num_listed", "num_operations", "num_channels", "channel_num_stamped"), MAX_LISTED),
 }
 # A process that has not begun its first iteration may say -1.
@@ -55,71 +57,57 @@ _OF_EVENT: dict[str, tuple[float, float]] = {
 _OF_UNIT: dict[str, float] = {"s": MAX_SECONDS, "FLOP": MAX_FLOPS}
 # What a rank reports of these may be anything, NaN too: that is news.
 _UNCHECKED = frozenset(("loss", "gradient_norm"))
-_CHECKED = tuple(
-    column for column in (*PROCESS, *COLUMNS, *READING) if column.dtype != "str" and column.name not in _UNCHECKED
-)
-
-
-class HostileBatchError(ValueError):
-    """Batches that nobody can have meant; ``word`` says what kind of wrong they are."""
-
-    def __init__(self, word: str, reason: str) -> None:
-        """Keeps the word to count by beside the reason for a person."""
-        super().__init__(reason)
-        self.word = word
+_LIMITS: dict[str, tuple[float, float]] = {
+    column.name: (
+        NO_RANK if column.name == "rank" else 0,
+        _HIGHEST.get(column.name, _OF_UNIT.get(column.unit, MAX_COUNT)),
+    )
+    for column in (*PROCESS, *COLUMNS, *READING)
+    if column.dtype != "str" and column.name not in _UNCHECKED
+}
 
 
 def check_batches(batches: Batches) -> None:
     """Returns if batches can be believed.
 
     Raises:
-        HostileBatchError: They cannot; the message names column and value.
+        UnbelievedError: They cannot; the message names column and value.
     """
     for job_id in set(batches.job_id):
         if not job_id or len(job_id) > MAX_JOB_ID_CHARACTERS or not job_id.isprintable():
-            raise HostileBatchError("job_id", f"job_id {job_id[:40]!r} is empty, too long or not printable")
+            raise UnbelievedError("job_id", f"job_id {job_id[:40]!r} is empty, too long or not printable")
     for name in ("node", "device"):
         for text in set(getattr(batches, name)):
-            check_text(name, text)
-    for column in _CHECKED:
-        values = getattr(batches, column.name)
-        highest = _HIGHEST.get(column.name, _OF_UNIT.get(column.unit, MAX_COUNT))
-        if column.name.endswith("_unix_seconds"):
-            highest = MAX_UNIX_SECONDS
-        elif column.name.endswith("_pressure_seconds") or column.name == "throttled_seconds":
-            highest = MAX_UNIX_SECONDS  # running totals
-        if not len(values):
-            continue
-        within = (values >= _LOWEST.get(column.name, 0)) & (values <= highest)  # NaN is within nothing
+            _check_text(name, text)
+    for name, (lowest, highest) in _LIMITS.items():
+        values = getattr(batches, name)
+        within = (values >= lowest) & (values <= highest)  # NaN is within nothing
         if not within.all():
             value = values[int(np.argmin(within))]
-            raise HostileBatchError("value", f"{column.name} = {value!r} is not within 0 and {highest:g}")
+            raise UnbelievedError("value", f"{name} = {value!r} is not within {lowest:g} and {highest:g}")
     silent = (batches.rank == NO_RANK) & (batches.num_iterations + batches.num_progress + batches.num_readings > 0)
     if silent.any():
-        raise HostileBatchError("rank", "iterations, progress or readings without a rank")
+        raise UnbelievedError("rank", "iterations, progress or readings without a rank")
 
 
 def check_progress(progress: Any) -> None:
     """Returns if a progress report, as in the contract, can have been made.
 
     Raises:
-        HostileBatchError: It cannot.
+        UnbelievedError: It cannot.
     """
-    _check_numbers("progress", progress, _OF_PROGRESS)
-    check_text("progress.operation", progress.operation)
+    _check_message("progress", progress, _OF_PROGRESS, texts=("operation",))
     for rank in progress.waiting_for:
-        check_between("progress.waiting_for", rank, 0, MAX_RANK)
+        _check_between("progress.waiting_for", rank, 0, MAX_RANK)
 
 
 def check_event(event: Any) -> None:
     """Returns if an event, as in the contract, can have happened.
 
     Raises:
-        HostileBatchError: It cannot.
+        UnbelievedError: It cannot.
     """
-    _check_numbers("event", event, _OF_EVENT)
-    for name in ("detail", "node", "device"):
-        check_text(f"event.{name}", getattr(event, name))
+    _check_message("event", event, _OF_EVENT, texts=("detail", "node", "device"))
 
 
 def check_speaker(rank: int, incarnation: int, event: ArrivedEvent) -> None:
@@ -133,7 +121,7 @@ def check_speaker(rank: int, incarnation: int, event: ArrivedEvent) -> None:
         event: What it told.
 
     Raises:
-        HostileBatchError: It cannot.
+        UnbelievedError: It cannot.
     """
     if rank != NO_RANK:
         believed = (rank, incarnation) == (event.rank, event.incarnation)
@@ -143,31 +131,25 @@ def check_speaker(rank: int, incarnation: int, event: ArrivedEvent) -> None:
         believed = event.kind is not EventKind.STREAM_BROKEN or incarnation == SCHEDULER_INCARNATION
     if not believed:
         who = f"rank {event.rank}, incarnation {event.incarnation}"
-        raise HostileBatchError("speaker", f"{event.kind} of {who}, told by rank {rank}, incarnation {incarnation}")
+        raise UnbelievedError("speaker", f"{event.kind} of {who}, told by rank {rank}, incarnation {incarnation}")
 
 
-def check_between(name: str, value: float, lowest: float, highest: float) -> None:
-    """Returns if a value is within two others; NaN is within none.
-
-    Raises:
-        HostileBatchError: It is not.
-    """
-    if not lowest <= value <= highest:
-        raise HostileBatchError("value", f"{name} = {value!r} is not within {lowest:g} and {highest:g}")
-
-
-def _check_numbers(of: str, message: Any, limits: Mapping[str, tuple[float, float]]) -> None:
+def _check_message(of: str, message: Any, limits: Mapping[str, tuple[float, float]], *, texts: Sequence[str]) -> None:
     for name, (lowest, highest) in limits.items():
-        check_between(f"{of}.{name}", getattr(message, name), lowest, highest)
+        _check_between(f"{of}.{name}", getattr(message, name), lowest, highest)
+    for name in texts:
+        _check_text(f"{of}.{name}", getattr(message, name))
 
 
-def check_text(name: str, value: str) -> None:
-    """Returns if a text is short and the database can keep it.
+def _check_between(name: str, value: float, lowest: float, highest: float) -> None:
+    """NaN is within nothing."""
+    if not lowest <= value <= highest:
+        raise UnbelievedError("value", f"{name} = {value!r} is not within {lowest:g} and {highest:g}")
 
-    Raises:
-        HostileBatchError: It is not.
-    """
+
+def _check_text(name: str, value: str) -> None:
+    """Short, and what the database can keep."""
     if len(value) > MAX_TEXT_CHARACTERS:
-        raise HostileBatchError("size", f"{name} has {len(value)} characters, at most {MAX_TEXT_CHARACTERS}")
+        raise UnbelievedError("size", f"{name} has {len(value)} characters, at most {MAX_TEXT_CHARACTERS}")
     if "\0" in value:
-        raise HostileBatchError("text", f"{name} contains a zero character")
+        raise UnbelievedError("text", f"{name} contains a zero character")

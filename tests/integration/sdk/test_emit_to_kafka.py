@@ -69,7 +69,7 @@ def assert_signed(messages: list[ConsumerRecord[bytes, bytes]], job_id: str) -> 
     assert key is not None
     assert messages
     for message in messages:
-        verified(message.value, {key.number: key.secret}.get)
+        verified(message.value, key)
 
 
 def iterations(records: list[pb.Batch]) -> list[int]:

@@ -9,6 +9,7 @@ from evenkeel.contracts.batches import Batches, read_batches
 from evenkeel.contracts.columns import HAS_LOSS, ITERATION, PRESENT, PROCESS
 from evenkeel.services.telemetry.domain.observed import Arrived, ArrivedEvent, ArrivedProgress, EventKind
 from evenkeel.telemetry.v2 import batch_pb2 as pb
+from evenkeel.telemetry.v2 import process_pb2
 
 
 class Sample(NamedTuple):
@@ -63,7 +64,14 @@ def arrived(
 
 
 def progress(rank: int, operation_count: int, *, incarnation: int = 0, seconds: float = 0.0) -> ArrivedProgress:
-    return ArrivedProgress(rank, incarnation, 1.0, 7, 0, operation_count, "forward", seconds)
+    report = process_pb2.Progress(
+        at_unix_seconds=1.0,
+        iteration=7,
+        operation_count=operation_count,
+        operation="forward",
+        seconds_in_operation=seconds,
+    )
+    return ArrivedProgress(rank, incarnation, report)
 
 
 def event(kind: EventKind, rank: int, *, incarnation: int = 0, at_seconds: float = 1.0) -> ArrivedEvent:

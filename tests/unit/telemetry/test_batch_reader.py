@@ -56,7 +56,7 @@ def test_a_good_batch_passes_and_a_loss_that_is_no_number_is_news_not_poison() -
     [job], rejections = read_fetch([consumed(value, headers=record_headers(BATCHES, "test"))], as_it_is)
     assert rejections == []
     assert math.isnan(job.arrived.batches.loss[0])
-    assert [(each.rank, each.operation_count) for each in job.arrived.progress] == [(3, 7)]
+    assert [(each.rank, each.report.operation_count) for each in job.arrived.progress] == [(3, 7)]
     assert [(each.kind, each.rank) for each in job.arrived.events] == [("died", 3)]
 
 
@@ -78,7 +78,7 @@ def test_what_a_job_did_not_sign_is_refused_before_it_is_parsed_and_alone() -> N
     values = [signed(value, key), value, b"\xff" * 9, signed(value, stranger), signed(value, JobKey(2, b"k" * 32))]
 
     def believe(_: bytes, each: bytes) -> bytes:
-        return verified(each, lambda number: key.secret if number == key.number else None)
+        return verified(each, key)
 
     [job], rejections = read_fetch([consumed(each, offset=n) for n, each in enumerate(values)], believe)
     assert job.arrived.offsets.tolist() == [0]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from evenkeel.contracts.mac import JobKey, SignatureError, job_key, signed
+from evenkeel.contracts.mac import JobKey, UnbelievedError, job_key, signed
 from evenkeel.services.telemetry.adapters.job_keys import JobKeys
 from evenkeel.telemetry.v2 import batch_pb2, process_pb2
 from tests.unit.telemetry.handled import PARTITION, Service, Tokens, batch_of_nothing
@@ -93,7 +93,7 @@ def word(keys: JobKeys, record_key: bytes, value: bytes) -> str:
     """Why a batch is not believed; empty if it is."""
     try:
         assert keys.believed(record_key, value) == VALUE
-    except SignatureError as error:
+    except UnbelievedError as error:
         return error.word
     return ""
 

@@ -95,7 +95,7 @@ def test_who_comes_back_late_after_a_cut_is_in_no_picture_until_then_and_later_n
     job.mute = {0, 1, 2}
     job.run(12.0)
     job.watcher.excuse(12.0)
-    job.watcher.wait_for_all(job.now_seconds + 12.0)
+    job.watcher.all_back_at_seconds = job.now_seconds + 12.0
     job.mute, job.stuck = {1}, {0, 1, 2}
     pictures = job.run(6.0)
     assert [each.rank for each in pictures[-1].ranks] == [0, 2]
@@ -133,7 +133,7 @@ def test_a_new_process_of_a_dead_rank_is_watched_again() -> None:
     watcher.add(progress(0, 5), 0.3)
     picture = watcher.tick(60.0, iteration_seconds=0.1)
     assert picture is not None
-    assert [(each.rank, each.incarnation, each.progress) for each in picture.ranks] == [(0, 1, None)]
+    assert [(each.rank, each.incarnation, each.report) for each in picture.ranks] == [(0, 1, None)]
 
 
 def test_a_watcher_that_starts_in_the_middle_of_a_hang_believes_the_ranks_own_clock() -> None:

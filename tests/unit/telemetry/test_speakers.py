@@ -80,6 +80,6 @@ async def test_a_stream_that_broke_is_told_of_the_rank_and_the_process_that_it_l
     await JobEvents(producer, "job", "a-token-of-this-job", clock=lambda: 5.0).stream_broken(6, 2, "x" * 5000)
     key = job_key("job", "a-token-of-this-job")
     assert key is not None
-    (event,) = Batch.FromString(verified(producer.values[0], {key.number: key.secret}.get)).events
+    (event,) = Batch.FromString(verified(producer.values[0], key)).events
     assert (event.rank, event.incarnation, event.at_unix_seconds) == (6, 2, 5.0)
     assert len(event.detail) < 5000
