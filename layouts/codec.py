@@ -1,6 +1,9 @@
 """Layouts and model specs to and from protobuf. Decoding validates: what comes out is usable or a ``LayoutError``."""
 
 from dataclasses import asdict, fields
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from google.protobuf.message import Message
 
 from evenkeel.common.v1 import layout_pb2 as pb
 from evenkeel.layouts.layout import Layout, LayoutError, Replica, Stage
@@ -9,6 +12,11 @@ from evenkeel.layouts.programs.instructions import Op
 from evenkeel.layouts.programs.orders import Order, Turn
 from evenkeel.layouts.programs.routes import Route
 from evenkeel.layouts.sizes.mix import Mix
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+T = TypeVar("T", bound="DataclassInstance")
 
 _PASS_TO_PROTO = {
     Op.FORWARD: pb.PASS_FORWARD,
@@ -35,13 +43,7 @@ def layout_to_proto(layout: Layout) -> pb.Layout:
             pb.Replica(
                 num_micro_batches=replica.num_micro_batches,
                 stages=[
-                    pb.Stage(
-                        first_block=stage.first_block,
-                        stop_block=stage.stop_block,
-                        ranks=stage.ranks,
-                        shares=stage.shares,
-                    )
-                    for stage in replica.stages
+                    pb.Stage(**{name: getattr(stage, name) for name in Stage.__slots__}) for stage in replica.stages
                 ],
                 orders=[
                     pb.Order(
@@ -63,35 +65,29 @@ def layout_from_proto(message: pb.Layout) -> Layout:
     Raises:
         LayoutError: The message does not describe a valid layout.
     """
-    return Layout(
-        num_blocks=message.num_blocks,
-        standbys=tuple(message.standbys),
+    return filled(
+        Layout,
+        message,
         schedule=message.schedule or "1f1b",
-        schedules=tuple(message.schedules),
-        routes=tuple(
-            Route(micro_batch=route.micro_batch, stage=route.stage, replica=route.replica) for route in message.routes
-        ),
-        routable=message.routable,
-        interleavable=message.interleavable,
-        whole=message.whole,
+        routes=tuple(filled(Route, route) for route in message.routes),
         mix=_mix_from_proto(message.mix) if message.HasField("mix") else None,
         replicas=tuple(
             Replica(
                 num_micro_batches=replica.num_micro_batches,
-                stages=tuple(
-                    Stage(
-                        first_block=stage.first_block,
-                        stop_block=stage.stop_block,
-                        ranks=tuple(stage.ranks),
-                        shares=tuple(stage.shares),
-                    )
-                    for stage in replica.stages
-                ),
+                stages=tuple(filled(Stage, stage) for stage in replica.stages),
                 orders=tuple(_order_from_proto(order) for order in replica.orders),
             )
             for replica in message.replicas
         ),
     )
+
+
+def filled(kind: type[T], message: Message, **other: Any) -> T:
+    """A dataclass from the fields of a message, which are called as its own; repeated ones become tuples."""
+    for name in [field.name for field in fields(kind) if field.init and field.name not in other]:
+        value = getattr(message, name)
+        other[name] = value if isinstance(value, int | float | str) else tuple(value)
+    return kind(**other)
 
 
 def _order_from_proto(order: pb.Order) -> Order:
@@ -104,14 +100,7 @@ def _order_from_proto(order: pb.Order) -> Order:
 
 def _mix_from_proto(message: pb.Mix) -> Mix:
     try:
-        return Mix(
-            counts=tuple(message.counts),
-            weights=tuple(message.weights),
-            token_cost=message.token_cost,
-            square_cost=message.square_cost,
-            fill=message.fill,
-            max_scale=message.max_scale,
-        )
+        return filled(Mix, message)
     except ValueError as error:
         raise LayoutError(str(error)) from error
 
@@ -128,8 +117,5 @@ def model_from_proto(message: pb.ModelSpec) -> ModelSpec:
     """The model spec in a message."""
     return ModelSpec(
         activation_bytes_per_token=message.activation_bytes_per_token,
-        blocks=tuple(
-            BlockCost(**{field.name: getattr(block, field.name) for field in fields(BlockCost)})
-            for block in message.blocks
-        ),
+        blocks=tuple(filled(BlockCost, block) for block in message.blocks),
     )

@@ -1,6 +1,9 @@
 """A rank's state to and from protobuf."""
 
+from dataclasses import asdict
+
 from evenkeel.control.v1 import control_pb2 as pb
+from evenkeel.layouts.codec import filled
 from evenkeel.layouts.rank_state import Ballot, EarlierState, KeptCopy, RankPhase, RankState
 
 _PHASE_TO_PROTO: dict[RankPhase, "pb.RankPhase.ValueType"] = {
@@ -35,10 +38,8 @@ def rank_state_to_proto(state: RankState) -> pb.RankState:
         voted=state.voted,
         held_epochs=state.held_epochs,
         last_step_at_unix_seconds=state.last_step_at_unix_seconds,
-        copies=[
-            pb.KeptCopy(owner=copy.owner, epoch=copy.epoch, steps_applied=copy.steps_applied) for copy in state.copies
-        ],
-        earlier=[pb.EarlierState(epoch=one.epoch, steps_applied=one.steps_applied) for one in state.earlier],
+        copies=[pb.KeptCopy(**asdict(copy)) for copy in state.copies],
+        earlier=[pb.EarlierState(**asdict(one)) for one in state.earlier],
         checkpoint_steps=state.checkpoint_steps,
         promised=ballot_to_proto(state.promised),
         pending_epoch=state.pending_epoch,
@@ -50,24 +51,11 @@ def rank_state_to_proto(state: RankState) -> pb.RankState:
 
 def rank_state_from_proto(message: pb.RankState) -> RankState:
     """The state in a message; a phase that this version does not know counts as RESHAPING: not yet there."""
-    return RankState(
-        rank=message.rank,
-        incarnation=message.incarnation,
+    return filled(
+        RankState,
+        message,
         phase=_PHASE_FROM_PROTO.get(message.phase, RankPhase.RESHAPING),
-        epoch=message.epoch,
-        iteration=message.iteration,
-        steps_applied=message.steps_applied,
-        voted=message.voted,
-        held_epochs=tuple(message.held_epochs),
-        last_step_at_unix_seconds=message.last_step_at_unix_seconds,
-        copies=tuple(
-            KeptCopy(owner=copy.owner, epoch=copy.epoch, steps_applied=copy.steps_applied) for copy in message.copies
-        ),
-        earlier=tuple(EarlierState(epoch=one.epoch, steps_applied=one.steps_applied) for one in message.earlier),
-        checkpoint_steps=tuple(message.checkpoint_steps),
+        copies=tuple(filled(KeptCopy, copy) for copy in message.copies),
+        earlier=tuple(filled(EarlierState, one) for one in message.earlier),
         promised=ballot_from_proto(message.promised),
-        pending_epoch=message.pending_epoch,
-        failed_epoch=message.failed_epoch,
-        failed_reason=message.failed_reason,
-        keeper_of=tuple(message.keeper_of),
     )

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 from evenkeel.layouts.programs.execution import ARRIVES_AS, COMPUTES, RECEIVES, StuckError, cell_receiver, walk
 from evenkeel.layouts.programs.instructions import Op
-from evenkeel.layouts.programs.orders import LETTERS, Turn, checked_programs
+from evenkeel.layouts.programs.orders import Order, Turn, checked_programs
 from evenkeel.pipelines.case import Backward, Case, PlacementRule, allowed
 from evenkeel.pipelines.costs import StageCosts, stage_costs
-from evenkeel.pipelines.plan import Operation, Pass, Plan
+from evenkeel.pipelines.plan import Plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +49,7 @@ def evaluate(case: Case, plan: Plan) -> Evaluation:
     costs = stage_costs(case, plan.partition, plan.placement)
     _check(case, plan, costs)
     starts, ends = _times(case, plan, costs)
-    durations = [[_duration(costs, op) for op in order] for order in plan.orders]
+    durations = [[_duration(costs, op, stage) for op, _, stage in order] for order in plan.orders]
     spans = [end[-1] - start[0] for start, end in zip(starts, ends, strict=True) if start]
     peaks = tuple(_peak(order, costs) for order in plan.orders)
     if case.memory_limit is not None and max(peaks) > allowed(case.memory_limit):
@@ -72,16 +72,16 @@ def _check(case: Case, plan: Plan, costs: StageCosts) -> None:
         raise ValueError(f"the case asks for {case.stages} stages, the plan has {num_stages}")
     if case.placement is PlacementRule.CYCLIC and any(d != s % case.devices for s, d in enumerate(plan.placement)):
         raise ValueError(f"the case asks for cyclic placement, the plan has {list(plan.placement)}")
-    seen: set[Operation] = set()
+    seen: set[Turn] = set()
     for device, order in enumerate(plan.orders):
-        for op in order:
-            if not (0 <= op.stage < num_stages and 0 <= op.micro_batch < case.micro_batches):
-                raise ValueError(f"device {device} has {op}, but there is no such stage or micro-batch")
-            if costs.device[op.stage] != device:
-                raise ValueError(f"device {device} runs {op}, which is placed on device {costs.device[op.stage]}")
-            if op in seen:
-                raise ValueError(f"{op} is done twice")
-            seen.add(op)
+        for turn in order:
+            if not (0 <= turn.stage < num_stages and 0 <= turn.place < case.micro_batches):
+                raise ValueError(f"device {device} has {turn}, but there is no such stage or micro-batch")
+            if costs.device[turn.stage] != device:
+                raise ValueError(f"device {device} runs {turn}, which is placed on device {costs.device[turn.stage]}")
+            if turn in seen:
+                raise ValueError(f"{turn} is done twice")
+            seen.add(turn)
         if case.fifo:
             _check_fifo(device, order)
     for stage in range(num_stages):
@@ -89,49 +89,46 @@ def _check(case: Case, plan: Plan, costs: StageCosts) -> None:
             _check_coverage(case, seen, micro_batch, stage)
 
 
-def _check_coverage(case: Case, seen: set[Operation], micro_batch: int, stage: int) -> None:
-    kinds = {kind for kind in Pass if Operation(kind, micro_batch, stage) in seen}
-    fused = {Pass.FORWARD, Pass.BACKWARD}
-    split = {Pass.FORWARD, Pass.BACKWARD_INPUT, Pass.BACKWARD_WEIGHT}
+def _check_coverage(case: Case, seen: set[Turn], micro_batch: int, stage: int) -> None:
+    kinds = {op for op in COMPUTES if Turn(op, micro_batch, stage) in seen}
+    fused = {Op.FORWARD, Op.BACKWARD}
+    split = {Op.FORWARD, Op.BACKWARD_INPUT, Op.BACKWARD_WEIGHT}
     if kinds != fused and (kinds != split or case.backward is Backward.FUSED):
         raise ValueError(f"stage {stage}, micro-batch {micro_batch} has {sorted(kinds)}, not all of its passes")
 
 
-def _check_fifo(device: int, order: tuple[Operation, ...]) -> None:
-    newest: dict[tuple[Pass, int], int] = {}
-    for op in order:
-        if newest.get((op.kind, op.stage), -1) > op.micro_batch:
-            raise ValueError(f"device {device} takes {op} after a later micro-batch, but the case asks for fifo")
-        newest[op.kind, op.stage] = op.micro_batch
+def _check_fifo(device: int, order: Order) -> None:
+    newest: dict[tuple[Op, int], int] = {}
+    for turn in order:
+        if newest.get((turn.op, turn.stage), -1) > turn.place:
+            raise ValueError(f"device {device} takes {turn} after a later micro-batch, but the case asks for fifo")
+        newest[turn.op, turn.stage] = turn.place
 
 
-def _duration(costs: StageCosts, op: Operation) -> float:
-    if op.kind is Pass.FORWARD:
-        return costs.forward[op.stage]
-    if op.kind is Pass.BACKWARD_INPUT:
-        return costs.backward_input[op.stage]
-    if op.kind is Pass.BACKWARD_WEIGHT:
-        return costs.backward_weight[op.stage]
-    return costs.backward_input[op.stage] + costs.backward_weight[op.stage]
+def _duration(costs: StageCosts, op: Op, stage: int) -> float:
+    if op is Op.FORWARD:
+        return costs.forward[stage]
+    if op is Op.BACKWARD_INPUT:
+        return costs.backward_input[stage]
+    if op is Op.BACKWARD_WEIGHT:
+        return costs.backward_weight[stage]
+    return costs.backward_input[stage] + costs.backward_weight[stage]
 
 
 def _times(case: Case, plan: Plan, costs: StageCosts) -> tuple[list[list[float]], list[list[float]]]:
     """Starts and ends of all operations, each as early as it can be."""
     cells = [[s for s, device in enumerate(costs.device) if device == each] for each in range(case.devices)]
-    orders = [
-        tuple([Turn(LETTERS[kind], micro_batch, stage) for kind, micro_batch, stage in order]) for order in plan.orders
-    ]
     clocks: list[float] = [0] * case.devices  # whole numbers stay whole
     arrivals: dict[tuple[Op, int, int], float] = {}
     starts: list[list[float]] = [[] for _ in plan.orders]
     ends: list[list[float]] = [[] for _ in plan.orders]
     try:
-        programs = checked_programs(orders, cells, range(case.micro_batches))
+        programs = checked_programs(plan.orders, cells, range(case.micro_batches))
         for device, one, _ in walk(programs, cell_receiver(cells)):
             op, micro_batch, stage = one.op, one.micro_batch, one.stage
             if op in COMPUTES:
                 starts[device].append(clocks[device])
-                clocks[device] += _duration(costs, plan.orders[device][len(ends[device])])
+                clocks[device] += _duration(costs, op, stage)
                 ends[device].append(clocks[device])
             elif op in RECEIVES:
                 clocks[device] = max(clocks[device], arrivals[op, micro_batch, stage])
@@ -144,17 +141,15 @@ def _times(case: Case, plan: Plan, costs: StageCosts) -> tuple[list[list[float]]
     return starts, ends
 
 
-def _peak(order: tuple[Operation, ...], costs: StageCosts) -> float:
+def _peak(order: Order, costs: StageCosts) -> float:
     held = peak = 0.0
     half_done: set[tuple[int, int]] = set()
-    for op in order:
-        if op.kind is Pass.FORWARD:
-            held += costs.activation[op.stage]
+    for op, place, stage in order:
+        if op is Op.FORWARD:
+            held += costs.activation[stage]
             peak = max(peak, held)
-            continue
-        key = (op.micro_batch, op.stage)
-        if op.kind is Pass.BACKWARD or key in half_done:
-            held -= costs.activation[op.stage]
+        elif op is Op.BACKWARD or (place, stage) in half_done:
+            held -= costs.activation[stage]
         else:
-            half_done.add(key)
+            half_done.add((place, stage))
     return peak

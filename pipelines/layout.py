@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from itertools import accumulate, pairwise
 
 from evenkeel.layouts.layout import Layout, Replica, Stage
-from evenkeel.layouts.programs.orders import LETTERS, Turn
 from evenkeel.pipelines.plan import Plan
 
 
@@ -43,9 +42,6 @@ def replica_of(plan: Plan, cells: Sequence[tuple[tuple[int, ...], tuple[int, ...
         for (first, stop), device in zip(pairwise(borders), plan.placement, strict=True)
     )
     # A layout's cells are told from each other by their first stage, a plan's devices by their number.
-    orders = tuple(
-        tuple([Turn(LETTERS[one.kind], one.micro_batch, one.stage) for one in plan.orders[device]])
-        for device in dict.fromkeys(plan.placement)
-    )
+    orders = tuple(plan.orders[device] for device in dict.fromkeys(plan.placement))
     num_micro_batches = 1 + max(turn.place for order in orders for turn in order)
     return Replica(stages=stages, num_micro_batches=num_micro_batches, orders=orders)

@@ -5,7 +5,7 @@ neighbours or takes its whole replica out of the job, whose other ranks become s
 micro-batches.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from enum import StrEnum
 from heapq import heapify, heapreplace
@@ -33,6 +33,21 @@ def same(one: Layout, other: Layout) -> bool:
     """True when everybody does the same under both; standbys do nothing."""
     same = one.mix == other.mix and one.schedule == other.schedule and one.routes == other.routes
     return same and one.replicas == other.replicas
+
+
+def with_replicas(layout: Layout, replicas: Iterable[Replica], live: Collection[int]) -> Layout:
+    """The layout with other replicas; live ranks that hold no position in them are its standbys."""
+    return with_standbys(replace(layout, replicas=tuple(replicas), standbys=()), live)
+
+
+def places_of(layout: Layout) -> dict[int, tuple[int, int]]:
+    """(replica, stage) of each rank of a layout with one stage a rank."""
+    return {
+        rank: (d, s)
+        for d, replica in enumerate(layout.replicas)
+        for s, stage in enumerate(replica.stages)
+        for rank in stage.ranks
+    }
 
 
 def spread_quotas(quotas: list[int], total: int) -> list[int]:
@@ -113,17 +128,13 @@ def repaired(layout: Layout, live: Collection[int], on_empty: EmptyStage = Empty
     if not shapes:
         return None
     quotas = spread_quotas(quotas, layout.num_micro_batches)
-    bare = replace(
-        layout,
-        standbys=(),
-        replicas=tuple(
-            sound[d]
-            if d in sound and sound[d].num_micro_batches == quota
-            else Replica(stages=shape, num_micro_batches=quota)
-            for d, (shape, quota) in enumerate(zip(shapes, quotas, strict=True))
-        ),
-    )
-    return with_standbys(bare, live)
+    replicas = [
+        sound[d]
+        if d in sound and sound[d].num_micro_batches == quota
+        else Replica(stages=shape, num_micro_batches=quota)
+        for d, (shape, quota) in enumerate(zip(shapes, quotas, strict=True))
+    ]
+    return with_replicas(layout, replicas, live)
 
 
 def narrowed(layout: Layout, width: int, speeds: Mapping[int, float]) -> Layout:
@@ -145,5 +156,5 @@ def narrowed(layout: Layout, width: int, speeds: Mapping[int, float]) -> Layout:
 
     if all(len(stage.ranks) <= width for replica in layout.replicas for stage in replica.stages):
         return layout
-    replicas = tuple([replace(r, stages=tuple(map(narrow, r.stages))) for r in layout.replicas])
-    return with_standbys(replace(layout, replicas=replicas, standbys=()), speeds.keys())
+    replicas = [replace(r, stages=tuple(map(narrow, r.stages))) for r in layout.replicas]
+    return with_replicas(layout, replicas, speeds.keys())

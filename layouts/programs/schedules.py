@@ -6,7 +6,8 @@ in the peer's program is free of deadlock.
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 
 from evenkeel.layouts.layout import Layout
 from evenkeel.layouts.programs.instructions import Instruction, Op, Program
@@ -14,32 +15,22 @@ from evenkeel.layouts.programs.orders import order_programs
 from evenkeel.layouts.programs.paths import Paths
 
 
-class _Writer:
-    """Appends what a stage does on a micro-batch, with the transfers that belong to it."""
-
-    def __init__(self, stage: int, num_stages: int) -> None:
-        self._stage, self._is_first, self._is_last = stage, stage == 0, stage == num_stages - 1
-        self._program: list[Instruction] = []
-
-    def forward(self, micro_batch: int) -> None:
-        if not self._is_first:
-            self._program.append(Instruction(Op.RECEIVE_ACTIVATION, micro_batch, self._stage))
-        self._program.append(Instruction(Op.FORWARD, micro_batch, self._stage))
-        if not self._is_last:
-            self._program.append(Instruction(Op.SEND_ACTIVATION, micro_batch, self._stage))
-
-    def backward(self, micro_batch: int, op: Op = Op.BACKWARD) -> None:
-        if not self._is_last:
-            self._program.append(Instruction(Op.RECEIVE_GRADIENT, micro_batch, self._stage))
-        self._program.append(Instruction(op, micro_batch, self._stage))
-        if not self._is_first:
-            self._program.append(Instruction(Op.SEND_GRADIENT, micro_batch, self._stage))
-
-    def backward_weight(self, micro_batch: int) -> None:
-        self._program.append(Instruction(Op.BACKWARD_WEIGHT, micro_batch, self._stage))
-
-    def finished(self) -> Program:
-        return (*self._program, Instruction(Op.REDUCE), Instruction(Op.STEP))
+def _program(passes: Iterable[tuple[Op, int]], stage: int, num_stages: int) -> Program:
+    """Passes of a stage on micro-batches, with the transfers that belong to each."""
+    is_first, is_last = stage == 0, stage == num_stages - 1
+    program: list[Instruction] = []
+    for op, micro_batch in passes:
+        is_forward, is_backward = op is Op.FORWARD, op in (Op.BACKWARD, Op.BACKWARD_INPUT)
+        if is_forward and not is_first:
+            program.append(Instruction(Op.RECEIVE_ACTIVATION, micro_batch, stage))
+        elif is_backward and not is_last:
+            program.append(Instruction(Op.RECEIVE_GRADIENT, micro_batch, stage))
+        program.append(Instruction(op, micro_batch, stage))
+        if is_forward and not is_last:
+            program.append(Instruction(Op.SEND_ACTIVATION, micro_batch, stage))
+        elif is_backward and not is_first:
+            program.append(Instruction(Op.SEND_GRADIENT, micro_batch, stage))
+    return (*program, Instruction(Op.REDUCE), Instruction(Op.STEP))
 
 
 def one_f_one_b(stage: int, num_stages: int, micro_batches: Sequence[int]) -> Program:
@@ -47,16 +38,13 @@ def one_f_one_b(stage: int, num_stages: int, micro_batches: Sequence[int]) -> Pr
 
     Stage s holds at most ``num_stages - s`` live activations.
     """
-    writer = _Writer(stage, num_stages)
     warm_up = min(num_stages - stage - 1, len(micro_batches))
-    for micro_batch in micro_batches[:warm_up]:
-        writer.forward(micro_batch)
-    for behind, micro_batch in enumerate(micro_batches[warm_up:]):
-        writer.forward(micro_batch)
-        writer.backward(micro_batches[behind])
-    for micro_batch in micro_batches[len(micro_batches) - warm_up :]:
-        writer.backward(micro_batch)
-    return writer.finished()
+    passes = [(Op.FORWARD, micro_batch) for micro_batch in micro_batches[:warm_up]]
+    for index, micro_batch in enumerate(micro_batches):
+        if index + warm_up < len(micro_batches):
+            passes.append((Op.FORWARD, micro_batches[index + warm_up]))
+        passes.append((Op.BACKWARD, micro_batch))
+    return _program(passes, stage, num_stages)
 
 
 def zero_bubble_h1(stage: int, num_stages: int, micro_batches: Sequence[int]) -> Program:
@@ -65,25 +53,30 @@ def zero_bubble_h1(stage: int, num_stages: int, micro_batches: Sequence[int]) ->
     Stage s does the weights' part s micro-batches behind the input's, so that every stage holds at most ``num_stages``
     live activations, counted until the weights' part: what the first stage holds under 1F1B.
     """
-    writer = _Writer(stage, num_stages)
     warm_up = min(num_stages - stage - 1, len(micro_batches))
-    for micro_batch in micro_batches[:warm_up]:
-        writer.forward(micro_batch)
+    passes = [(Op.FORWARD, micro_batch) for micro_batch in micro_batches[:warm_up]]
     for index, micro_batch in enumerate(micro_batches):
         if index + warm_up < len(micro_batches):
-            writer.forward(micro_batches[index + warm_up])
-        writer.backward(micro_batch, Op.BACKWARD_INPUT)
+            passes.append((Op.FORWARD, micro_batches[index + warm_up]))
+        passes.append((Op.BACKWARD_INPUT, micro_batch))
         if index >= stage:
-            writer.backward_weight(micro_batches[index - stage])
-    for micro_batch in micro_batches[max(0, len(micro_batches) - stage) :]:
-        writer.backward_weight(micro_batch)
-    return writer.finished()
+            passes.append((Op.BACKWARD_WEIGHT, micro_batches[index - stage]))
+    late = micro_batches[max(0, len(micro_batches) - stage) :]
+    passes += [(Op.BACKWARD_WEIGHT, micro_batch) for micro_batch in late]
+    return _program(passes, stage, num_stages)
 
 
 SCHEDULES: dict[str, Callable[[int, int, Sequence[int]], Program]] = {"1f1b": one_f_one_b, "zb-h1": zero_bubble_h1}
 
 SPLIT_BACKWARD = frozenset({"zb-h1"})
 """Schedules that compute the gradients of a stage's input and of its weights apart."""
+
+
+@lru_cache(maxsize=256)
+def stage_programs(schedule: str, num_stages: int, num_micro_batches: int) -> tuple[Program, ...]:
+    """Programs of all stages of a replica under a schedule; its micro-batches are counted from 0."""
+    write = SCHEDULES[schedule]
+    return tuple([write(s, num_stages, range(num_micro_batches)) for s in range(num_stages)])
 
 
 def schedules_named(value: object) -> tuple[str, ...]:
@@ -158,15 +151,9 @@ def routed_program(layout: Layout, paths: Paths, replica: int, stage: int) -> Pr
         place = micro_batch - layout.micro_batches_of(home).start
         moments = moments_of(layout, home, place, stage, scale)
         due += [(at, part, home, micro_batch) for part, at in enumerate(moments) if split or part < 2]
-    writer = _Writer(stage, len(layout.replicas[replica].stages))
-    for _, part, _, micro_batch in sorted(due):
-        if part == 0:
-            writer.forward(micro_batch)
-        elif part == 1:
-            writer.backward(micro_batch, Op.BACKWARD_INPUT if split else Op.BACKWARD)
-        else:
-            writer.backward_weight(micro_batch)
-    return writer.finished()
+    ops = (Op.FORWARD, Op.BACKWARD_INPUT if split else Op.BACKWARD, Op.BACKWARD_WEIGHT)
+    passes = [(ops[part], micro_batch) for _, part, _, micro_batch in sorted(due)]
+    return _program(passes, stage, len(layout.replicas[replica].stages))
 
 
 def most_live(program: Program) -> int:

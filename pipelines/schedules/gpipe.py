@@ -2,8 +2,10 @@
 
 from collections.abc import Sequence
 
+from evenkeel.layouts.programs.instructions import Op
+from evenkeel.layouts.programs.orders import Turn
 from evenkeel.pipelines.case import Case
-from evenkeel.pipelines.plan import Operation, Pass, Plan
+from evenkeel.pipelines.plan import Plan
 from evenkeel.pipelines.schedules.cuts import equal_partition
 
 
@@ -16,7 +18,6 @@ def gpipe(case: Case, partition: Sequence[int] | None = None) -> Plan:
     sizes = tuple(partition or equal_partition(len(case.layers), case.devices))
     batches = range(case.micro_batches)
     orders = tuple(
-        tuple(Operation(kind, m, stage) for kind in (Pass.FORWARD, Pass.BACKWARD) for m in batches)
-        for stage in range(case.devices)
+        tuple(Turn(op, m, stage) for op in (Op.FORWARD, Op.BACKWARD) for m in batches) for stage in range(case.devices)
     )
     return Plan(partition=sizes, placement=tuple(range(case.devices)), orders=orders)

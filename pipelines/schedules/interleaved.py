@@ -2,10 +2,9 @@
 
 from collections.abc import Sequence
 
-from evenkeel.layouts.programs.instructions import Op
 from evenkeel.layouts.programs.interleaved import interleaved_orders
 from evenkeel.pipelines.case import Case
-from evenkeel.pipelines.plan import Operation, Pass, Plan
+from evenkeel.pipelines.plan import Plan
 from evenkeel.pipelines.schedules.cuts import equal_partition
 
 
@@ -21,10 +20,7 @@ def interleaved(case: Case, chunks: int, partition: Sequence[int] | None = None)
         ValueError: Too few layers.
     """
     num_stages = case.devices * chunks
-    orders = tuple(
-        tuple([Operation(Pass.FORWARD if op is Op.FORWARD else Pass.BACKWARD, m, stage) for op, m, stage in order])
-        for order in interleaved_orders(case.devices, chunks, case.micro_batches)
-    )
+    orders = interleaved_orders(case.devices, chunks, case.micro_batches)
     placement = tuple([stage % case.devices for stage in range(num_stages)])
     sizes = tuple(partition or equal_partition(len(case.layers), num_stages))
     return Plan(partition=sizes, placement=placement, orders=orders)

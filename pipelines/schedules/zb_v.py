@@ -6,8 +6,10 @@ the forward also ends the backward. For equal costs the devices work without a g
 
 from collections.abc import Sequence
 
+from evenkeel.layouts.programs.instructions import Op
+from evenkeel.layouts.programs.orders import Turn
 from evenkeel.pipelines.case import Backward, Case
-from evenkeel.pipelines.plan import Operation, Pass, Plan
+from evenkeel.pipelines.plan import Plan
 from evenkeel.pipelines.schedules.cuts import equal_partition
 
 
@@ -34,11 +36,11 @@ class _Device:
     def __init__(self, case: Case, device: int) -> None:
         self._devices, self._device, self._count = case.devices, device, case.micro_batches
         self._down, self._up = device, 2 * case.devices - 1 - device
-        self._next: dict[tuple[Pass, int], int] = {}
-        self._order: list[Operation] = []
+        self._next: dict[tuple[Op, int], int] = {}
+        self._order: list[Turn] = []
 
-    def run(self) -> list[Operation]:
-        forward, backward, weight = Pass.FORWARD, Pass.BACKWARD_INPUT, Pass.BACKWARD_WEIGHT
+    def run(self) -> list[Turn]:
+        forward, backward, weight = Op.FORWARD, Op.BACKWARD_INPUT, Op.BACKWARD_WEIGHT
         down, up, add = self._down, self._up, self._add
         for _ in range(2 * (self._devices - self._device) - 1):
             add(forward, down)
@@ -66,11 +68,11 @@ class _Device:
                 add(weight, stage)
         return self._order
 
-    def _done(self, kind: Pass, stage: int) -> int:
+    def _done(self, kind: Op, stage: int) -> int:
         return self._next.get((kind, stage), 0)
 
-    def _add(self, kind: Pass, stage: int) -> None:
+    def _add(self, kind: Op, stage: int) -> None:
         micro_batch = self._done(kind, stage)
         if micro_batch < self._count:
-            self._order.append(Operation(kind, micro_batch, stage))
+            self._order.append(Turn(kind, micro_batch, stage))
             self._next[kind, stage] = micro_batch + 1

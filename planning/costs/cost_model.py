@@ -20,7 +20,7 @@ import numpy.typing as npt
 from evenkeel.layouts.cut import shard_parts
 from evenkeel.layouts.layout import Layout, Replica, Stage
 from evenkeel.layouts.model import ModelSpec
-from evenkeel.layouts.programs.schedules import SCHEDULES, SPLIT_BACKWARD
+from evenkeel.layouts.programs.schedules import SPLIT_BACKWARD, stage_programs
 from evenkeel.layouts.ranks.traffic import ring_part
 from evenkeel.planning.costs.gradients import GradientExchange
 from evenkeel.planning.costs.measured.recent import RecentIteration
@@ -112,8 +112,7 @@ def replica_makespan(parts: _Floats, num_micro_batches: int, border_seconds: _Fl
         return 0.0
     if schedule in SHORT_WAY:
         return pipeline_makespan(parts, num_micro_batches, border_seconds)
-    write = SCHEDULES[schedule]
-    programs = [write(s, num_stages, range(num_micro_batches)) for s in range(num_stages)]
+    programs = stage_programs(schedule, num_stages, num_micro_batches)
     cells = [(s,) for s in range(num_stages)]
     return ordered_makespan(programs, cells, parts.tolist(), 1.0, border_seconds.tolist())
 

@@ -12,7 +12,7 @@ from itertools import groupby
 from evenkeel.layouts.layout import Layout, Replica
 from evenkeel.planning.levers.balance.fitting import stages_within
 from evenkeel.planning.levers.lever import Asked, Lever
-from evenkeel.planning.repair import repaired, spread_quotas, with_standbys
+from evenkeel.planning.repair import repaired, spread_quotas, with_replicas
 from evenkeel.planning.situation import Situation
 
 _Ranks = tuple[int, ...]
@@ -57,8 +57,8 @@ def _regrouped(situation: Situation, shape: Layout, device_bytes: float) -> Iter
             total = shape.num_micro_batches
             even = max(1, total // len(shape.replicas))
             quotas = spread_quotas([replica.num_micro_batches or even for replica in replicas], total)
-            dealt = tuple(replace(r, num_micro_batches=q) for r, q in zip(replicas, quotas, strict=True))
-            yield with_standbys(replace(shape, replicas=dealt, standbys=()), situation.throughputs.keys())
+            dealt = [replace(r, num_micro_batches=q) for r, q in zip(replicas, quotas, strict=True)]
+            yield with_replicas(shape, dealt, situation.throughputs.keys())
 
 
 def _formed(situation: Situation, pool: Sequence[int], device_bytes: float) -> list[Replica]:

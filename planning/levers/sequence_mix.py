@@ -18,11 +18,6 @@ _UNITS = 1000
 _SAME = 0.002
 
 
-def even_quotas(total: int, num_replicas: int) -> tuple[int, ...]:
-    """Quotas that are as equal as whole micro-batches allow; the first replicas have one more."""
-    return tuple([total // num_replicas + (d < total % num_replicas) for d in range(num_replicas)])
-
-
 def sizes_for(seconds: Sequence[float], quotas: Sequence[int], max_scale: float) -> tuple[float, ...] | None:
     """Size of each replica's micro-batches, 1 = mean, with which all end at the same time.
 

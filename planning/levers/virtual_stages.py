@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from evenkeel.layouts.layout import Layout, Replica
 from evenkeel.planning.levers.lever import Asked, Lever
 from evenkeel.planning.pipelined.pipeline_search import PipelineSearch
+from evenkeel.planning.pipelined.routed import sizes_of
 from evenkeel.planning.pipelined.virtual import bare, has_orders
 from evenkeel.planning.repair import same, with_standbys
 from evenkeel.planning.situation import Situation
@@ -59,9 +60,7 @@ class VirtualStages(Lever):
             yield with_standbys(registered, live)
         if not situation.home.interleavable:
             return
-        scales = [1.0] * len(base.replicas)
-        if base.mix is not None:
-            scales = list(base.mix.scales([replica.num_micro_batches for replica in base.replicas]))
+        scales = sizes_of(base)
         search = PipelineSearch(situation)
         plain = [
             situation.makespan(replica.stages, replica.num_micro_batches, base.schedule) * scale

@@ -21,7 +21,7 @@ _IDLE = "do nothing"
 def answer(
     situation: Situation, tuner: Tuner, chosen: Candidate, price: Price, candidates: list[Candidate]
 ) -> Solution:
-    """What the solver answers.
+    """What the solver answers: what it predicts is what the cost model says, also of stages wider than usual.
 
     Args:
         situation: The question.
@@ -30,6 +30,9 @@ def answer(
         price: What going there costs.
         candidates: All that were weighed.
     """
+    place = candidates.index(chosen)
+    candidates = [replace(each, seconds=_seconds(situation, each.layout)) for each in candidates]
+    chosen = candidates[place]
     changes = not same(chosen.layout, situation.layout)
     bound = situation.proportional_bound
     idle, shapes = 0.0 if situation.dead else _seconds(situation, situation.layout), _healthy_shapes(situation, chosen)

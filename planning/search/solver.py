@@ -17,7 +17,6 @@ from contextlib import suppress
 from dataclasses import replace
 
 from evenkeel.planning.costs.price import Price
-from evenkeel.planning.costs.risks import has_wide_stage
 from evenkeel.planning.levers import Asked
 from evenkeel.planning.pipelined.virtual import bare
 from evenkeel.planning.repair import with_standbys
@@ -47,9 +46,7 @@ def solve(situation: Situation) -> Solution:
         with suppress(NoPlanError):
             levelled = _stepped(replace(wary, throughputs=speeds))[2]
     search, price, chosen = _stepped(wary, levelled)
-    weighed = search.candidates
-    told = [_trusting(situation, candidate) for candidate in weighed]
-    return answer(situation, search.tuner, told[weighed.index(chosen)], price, told)
+    return answer(situation, search.tuner, chosen, price, search.candidates)
 
 
 def solve_at_once(situation: Situation) -> Solution:
@@ -66,8 +63,7 @@ def solve_at_once(situation: Situation) -> Solution:
     for names, layout in search.structures:
         search.add(names, layout, layout)
     price, chosen = _fitting(search)
-    told = [_trusting(situation, candidate) for candidate in search.candidates]
-    return answer(situation, search.tuner, told[search.candidates.index(chosen)], price, told)
+    return answer(situation, search.tuner, chosen, price, search.candidates)
 
 
 def _stepped(wary: Situation, known: Candidate | None = None) -> tuple[Search, Price, Candidate]:
@@ -94,13 +90,6 @@ def _stepped(wary: Situation, known: Candidate | None = None) -> tuple[Search, P
                     _chosen(part, [found for ranks, found in below.items() if ranks >= left_out])
                 below[left_out] = part.fastest
     return search, *_chosen(search, [*([] if known is None else [known]), *below.values()])
-
-
-def _trusting(situation: Situation, candidate: Candidate) -> Candidate:
-    """The candidate as it is told: what is predicted is what the cost model says, also of stages wider than usual."""
-    if not has_wide_stage(situation, candidate.layout):
-        return candidate
-    return replace(candidate, seconds=situation.seconds(candidate.layout))
 
 
 def _weigh(search: Search, more: Sequence[Structure] = ()) -> None:

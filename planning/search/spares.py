@@ -9,6 +9,7 @@ are is enough, not which. Where steps would be too many, only some are taken: no
 from itertools import product
 from math import prod
 
+from evenkeel.planning.repair import places_of
 from evenkeel.planning.situation import Situation
 
 _MAX_STEPS = 16
@@ -42,12 +43,7 @@ def _kinds(situation: Situation) -> list[list[int]]:
     spares = [rank for rank in situation.throughputs if rank not in placed]
     if not spares:
         return []
-    homes = {
-        rank: (d, s)
-        for d, replica in enumerate(situation.home.replicas)
-        for s, stage in enumerate(replica.stages)
-        for rank in stage.ranks
-    }
+    homes = places_of(situation.home)
     kinds: dict[object, list[int]] = {}
     for rank in sorted(spares):
         links = tuple([link for link in situation.links if rank in link.ranks])

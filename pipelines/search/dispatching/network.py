@@ -5,9 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from evenkeel.layouts.programs.instructions import Op
+from evenkeel.layouts.programs.orders import Turn
 from evenkeel.pipelines.case import Backward, Case
 from evenkeel.pipelines.costs import stage_costs
-from evenkeel.pipelines.plan import Operation, Pass, Plan
+from evenkeel.pipelines.plan import Plan
 from evenkeel.pipelines.search.tables import Stages, durations_of
 
 
@@ -89,9 +91,9 @@ def plan_of(network: Network, starts: Sequence[float]) -> Plan:
         for stage in range(num_stages):
             of_stage = slice(kind + stage, kind + block, num_stages)
             starts[of_stage] = sorted(starts[of_stage])
-    backward = Pass.BACKWARD_INPUT if network.is_split else Pass.BACKWARD
-    kinds = (Pass.FORWARD, backward, Pass.BACKWARD_WEIGHT)
-    orders: list[list[Operation]] = [[] for _ in range(network.stages.num_devices)]
+    backward = Op.BACKWARD_INPUT if network.is_split else Op.BACKWARD
+    kinds = (Op.FORWARD, backward, Op.BACKWARD_WEIGHT)
+    orders: list[list[Turn]] = [[] for _ in range(network.stages.num_devices)]
 
     def moment(op: int) -> tuple[float, float, int, int, int]:
         kind, rest = divmod(op, block)
@@ -102,7 +104,7 @@ def plan_of(network: Network, starts: Sequence[float]) -> Plan:
     for op in sorted(range(len(network.durations)), key=moment):
         kind, rest = divmod(op, block)
         micro_batch, stage = divmod(rest, num_stages)
-        orders[network.device[op]].append(Operation(kinds[kind], micro_batch, stage))
+        orders[network.device[op]].append(Turn(kinds[kind], micro_batch, stage))
     return Plan(partition=network.partition, placement=network.placement, orders=tuple(map(tuple, orders)))
 
 
@@ -112,12 +114,12 @@ def starts_of(network: Network, plan: Plan, starts: Sequence[Sequence[float]]) -
     For plans of a network; a backward in one block counts as B and then W.
     """
     num_stages, block = len(network.partition), network.block
-    kinds = {Pass.FORWARD: 0, Pass.BACKWARD_INPUT: block, Pass.BACKWARD: block, Pass.BACKWARD_WEIGHT: 2 * block}
+    kinds = {Op.FORWARD: 0, Op.BACKWARD_INPUT: block, Op.BACKWARD: block, Op.BACKWARD_WEIGHT: 2 * block}
     result = [0.0] * len(network.durations)
     for order, times in zip(plan.orders, starts, strict=True):
-        for op, time in zip(order, times, strict=True):
-            backward = op.micro_batch * num_stages + op.stage + block
-            result[kinds[op.kind] - block + backward] = time
-            if op.kind is Pass.BACKWARD and network.is_split:
+        for (op, place, stage), time in zip(order, times, strict=True):
+            backward = place * num_stages + stage + block
+            result[kinds[op] - block + backward] = time
+            if op is Op.BACKWARD and network.is_split:
                 result[block + backward] = time + network.durations[backward]
     return result

@@ -9,8 +9,7 @@ from evenkeel.pipelines.plan import Plan
 from evenkeel.pipelines.schedules.cuts import equal_partition
 from evenkeel.pipelines.schedules.gpipe import gpipe
 from evenkeel.pipelines.schedules.interleaved import interleaved
-from evenkeel.pipelines.schedules.one_f_one_b import one_f_one_b
-from evenkeel.pipelines.schedules.zb_h1 import zb_h1
+from evenkeel.pipelines.schedules.one_stage import one_stage_each
 from evenkeel.pipelines.schedules.zb_v import zb_v
 from evenkeel.pipelines.search.starts.assignments import Assignment, even_cuts
 
@@ -27,8 +26,8 @@ def published_plans(case: Case, may_help: Callable[[Assignment], bool]) -> Itera
     circle, num_layers = tuple(range(case.devices)), len(case.layers)
     forms: list[tuple[Callable[[Case, Sequence[int]], Plan], tuple[int, ...]]] = [
         (gpipe, circle),
-        (one_f_one_b, circle),
-        (zb_h1, circle),
+        (lambda case, cuts: one_stage_each(case, "1f1b", cuts), circle),
+        (lambda case, cuts: one_stage_each(case, "zb-h1", cuts), circle),
         (zb_v, circle + circle[::-1]),
     ]
     most = min(_MOST_CHUNKS, num_layers // case.devices)

@@ -6,7 +6,7 @@ absorbs it), so what is told of a layout, and what it is measured against, is a 
 iteration are played with the seconds of its own micro-batches, all iterations and alike replicas at once, as arrays.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
@@ -16,11 +16,11 @@ import numpy.typing as npt
 
 from evenkeel.layouts.layout import Layout, Stage
 from evenkeel.layouts.model import ModelSpec
-from evenkeel.layouts.programs.execution import cell_receiver, times
+from evenkeel.layouts.programs.execution import Receiver, cell_receiver, times
 from evenkeel.layouts.programs.instructions import Instruction, Op, Program
 from evenkeel.layouts.programs.paths import Paths
 from evenkeel.layouts.programs.routed_stages import routed_stages
-from evenkeel.layouts.programs.schedules import SCHEDULES
+from evenkeel.layouts.programs.schedules import stage_programs
 from evenkeel.layouts.sizes.mix import Mix
 from evenkeel.planning.costs.cost_model import CostModel, block_slowness
 from evenkeel.planning.pipelined.virtual import programs_of
@@ -88,29 +88,23 @@ class Replay:
             tokens, squares = tokens * scale, squares * scale
         if layout.routes:
             return self._routed(layout, throughputs, tokens, squares)
-        groups: dict[tuple[int, int], list[int]] = {}
+        groups: dict[tuple[object, ...], list[int]] = {}
         for d, replica in enumerate(layout.replicas):
-            if replica.num_micro_batches and not replica.orders:
-                groups.setdefault((len(replica.stages), replica.num_micro_batches), []).append(d)
+            if replica.num_micro_batches:
+                groups.setdefault((replica.cells, replica.num_micro_batches, replica.orders), []).append(d)
         firsts = list(accumulate([replica.num_micro_batches for replica in layout.replicas], initial=0))
         slowest: Floats = np.zeros(len(tokens))
-        for (num_stages, quota), alike in groups.items():
+        for alike in groups.values():
+            one = layout.replicas[alike[0]]
+            quota, num_stages = one.num_micro_batches, len(one.stages)
             columns = np.array([firsts[d] for d in alike]) + np.arange(quota)[:, None]
             sizes = tokens[:, columns], squares[:, columns]  # each (iterations, micro-batches, replicas)
             prices = [
                 self._prices([layout.replicas[d].stages[s] for d in alike], throughputs) for s in range(num_stages)
             ]
-            programs = _programs(layout.schedule, num_stages, quota)
-            ends = self._ends(programs, prices, sizes)
-            slowest = np.maximum(slowest, ends.max(axis=1))
-        for d, replica in enumerate(layout.replicas):
-            if replica.num_micro_batches and replica.orders:
-                columns = (firsts[d] + np.arange(replica.num_micro_batches))[:, None]
-                sizes = tokens[:, columns], squares[:, columns]
-                prices = [self._prices([stage], throughputs) for stage in replica.stages]
-                programs = programs_of(replica.orders, replica.cells, replica.num_micro_batches)
-                ends = self._ends(programs, prices, sizes, cell_receiver(replica.cells))
-                slowest = np.maximum(slowest, ends.max(axis=1))
+            plain = stage_programs(layout.schedule, num_stages, quota)
+            programs = programs_of(one.orders, one.cells, quota) if one.orders else plain
+            slowest = np.maximum(slowest, self._ends(programs, prices, sizes, cell_receiver(one.cells)).max(axis=1))
         return slowest
 
     def _ends(
@@ -118,7 +112,7 @@ class Replay:
         programs: Sequence[Program],
         prices: Sequence["_Prices"],
         sizes: tuple[Floats, Floats],
-        receiver_of: Callable[[int, Instruction], int] | None = None,
+        receiver_of: Receiver,
     ) -> Floats:
         """When pipelines end, by iteration and replica."""
 
@@ -232,10 +226,3 @@ def _parts_of(model: ModelSpec) -> dict[int, _Parts]:
         a, b, c, d, e = (list(accumulate(column, initial=0.0)) for column in columns)
         found[max_width] = a, b, c, d, e
     return found
-
-
-@lru_cache(maxsize=256)
-def _programs(schedule: str, num_stages: int, quota: int) -> tuple[Program, ...]:
-    """Programs of a replica's stages; its micro-batches are counted from 0."""
-    write = SCHEDULES[schedule]
-    return tuple([write(s, num_stages, range(quota)) for s in range(num_stages)])

@@ -6,6 +6,7 @@ replicas and not of devices. What does not change stays the same object, which l
 
 from collections.abc import Collection, Iterable
 from dataclasses import replace
+from functools import cached_property
 from itertools import chain
 
 import numpy as np
@@ -19,8 +20,9 @@ from evenkeel.planning.levers.balance.micro_batch_quota import best_quotas
 from evenkeel.planning.levers.balance.split_search import least_slowest
 from evenkeel.planning.levers.balance.tensor_width import best_stage
 from evenkeel.planning.levers.balance.within_memory import fastest_within
-from evenkeel.planning.levers.sequence_mix import best_mix, even_quotas
+from evenkeel.planning.levers.sequence_mix import best_mix
 from evenkeel.planning.pipelined.makespan import near, pipeline_makespans
+from evenkeel.planning.repair import spread_quotas
 from evenkeel.planning.situation import Situation
 
 TENSOR_WIDTH, LAYER_SPLIT, MICRO_BATCH_QUOTA = "tensor_width", "layer_split", "micro_batch_quota"
@@ -70,7 +72,6 @@ class _Kind:
         self._shapes: dict[tuple[int, str, _Levers], list[_Stages]] = {}
         self._splits: dict[tuple[bool, int, str], _Stages] = {}
         self._within: dict[tuple[int, str, bool, bool], _Stages | None] = {}
-        self._wider: _Stages | None = None
         self._rates: dict[bool, float] = {}
 
     def shapes(self, quota: int, schedule: str, levers: _Levers) -> list[_Stages]:
@@ -78,8 +79,8 @@ class _Kind:
         found = self._shapes.get((quota, schedule, levers))
         if found is None:
             found = [self.stages]
-            if TENSOR_WIDTH in levers and self._by_speed() != self.stages:
-                found.append(self._by_speed())
+            if TENSOR_WIDTH in levers and self._by_speed != self.stages:
+                found.append(self._by_speed)
             if LAYER_SPLIT in levers:
                 # Widths by speed are at least as good, so only they are split when both are free.
                 split = self._split(found[-1], quota, schedule)
@@ -114,7 +115,7 @@ class _Kind:
     def most_rate(self, *, wide: bool = False) -> float:
         """Micro-batches per second that no split gets above, with the given widths or with those by speed."""
         if wide not in self._rates:
-            prefix = self.situation.seconds_to_blocks(self._by_speed() if wide else self.stages)
+            prefix = self.situation.seconds_to_blocks(self._by_speed if wide else self.stages)
             whole = prefix[:, -1].tolist()
             rate = sum([1.0 / each for each in whole])
             if max(whole) > _UNEVEN * min(whole):
@@ -123,10 +124,9 @@ class _Kind:
             self._rates[wide] = rate
         return self._rates[wide]
 
+    @cached_property
     def _by_speed(self) -> _Stages:
-        if self._wider is None:
-            self._wider = tuple([best_stage(self.situation, stage) for stage in self.stages])
-        return self._wider
+        return tuple([best_stage(self.situation, stage) for stage in self.stages])
 
     def _split(self, shape: _Stages, quota: int, schedule: str) -> _Stages:
         key = shape is self.stages, quota, schedule
@@ -287,7 +287,7 @@ class Tuner:
     def _mixed(self, options: list[_Options], quotas: tuple[int, ...], rule: Mix) -> tuple[tuple[int, ...], Mix] | None:
         """Quotas and the mix for them, the fastest of some; equal quotas keep the pipelines equally full."""
         best: tuple[float, tuple[int, ...], Mix] | None = None
-        for some in dict.fromkeys((quotas, even_quotas(sum(quotas), len(quotas)))):
+        for some in dict.fromkeys((quotas, tuple(spread_quotas([0] * len(quotas), sum(quotas))))):
             found = best_mix(lambda d, quota: options[d].best_seconds(quota), some, rule)
             if found is not None and (best is None or found[0] < best[0] * (1.0 - 1e-6)):
                 best = found[0], some, found[1]

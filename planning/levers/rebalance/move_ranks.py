@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from evenkeel.layouts.layout import Layout, Replica, Stage
 from evenkeel.planning.levers.lever import Asked, Lever
-from evenkeel.planning.repair import with_standbys
+from evenkeel.planning.repair import with_replicas
 from evenkeel.planning.situation import Situation
 
 _HEALTHY = 0.97
@@ -139,7 +139,7 @@ class _Moves:
                 replicas.append(replica)
                 continue
             replicas.append(Replica(stages=stages, num_micro_batches=replica.num_micro_batches))
-        return with_standbys(replace(self._home, replicas=tuple(replicas), standbys=()), self._speeds.keys())
+        return with_replicas(self._home, replicas, self._speeds.keys())
 
     def _together(self, cells: _Cells) -> _Cells:
         """Stages that miss somebody put together to stages of full width, fastest first; a rest becomes standbys."""

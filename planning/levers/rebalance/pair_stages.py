@@ -11,12 +11,11 @@ proposes nothing.
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 from itertools import chain
 
 from evenkeel.layouts.layout import Layout, Replica, Stage
 from evenkeel.planning.levers.lever import Asked, Lever
-from evenkeel.planning.repair import with_standbys
+from evenkeel.planning.repair import with_replicas
 from evenkeel.planning.situation import Situation
 
 COARSE_QUOTA = 8
@@ -133,11 +132,11 @@ class PairStages(Lever):
 
 def _layout(home: Layout, shape: _Shape, live: Collection[int]) -> Layout:
     """The full shape with other ranks."""
-    replicas = tuple(
+    replicas = [
         Replica(stages=_stages(row, replica.stages), num_micro_batches=replica.num_micro_batches)
         for row, replica in zip(shape, home.replicas, strict=True)
-    )
-    return with_standbys(replace(home, replicas=replicas, standbys=()), live)
+    ]
+    return with_replicas(home, replicas, live)
 
 
 def _stages(ranks: Sequence[Sequence[int]], like: Sequence[Stage]) -> tuple[Stage, ...]:

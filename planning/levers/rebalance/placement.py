@@ -12,7 +12,7 @@ from dataclasses import replace
 from evenkeel.layouts.layout import Layout, Replica, Stage
 from evenkeel.planning.costs.links import SlowLink
 from evenkeel.planning.levers.lever import Asked, Lever
-from evenkeel.planning.repair import repaired
+from evenkeel.planning.repair import places_of, repaired
 from evenkeel.planning.situation import Situation
 
 _MAX_GROUPS = 15
@@ -44,19 +44,8 @@ class Placement(Lever):
 
     def describe(self, before: Layout, after: Layout) -> str:
         """How many ranks have another place."""
-        places = {
-            rank: (d, s)
-            for d, r in enumerate(before.replicas)
-            for s, stage in enumerate(r.stages)
-            for rank in stage.ranks
-        }
-        moved = [
-            rank
-            for d, replica in enumerate(after.replicas)
-            for s, stage in enumerate(replica.stages)
-            for rank in stage.ranks
-            if places.get(rank, (d, s)) != (d, s)
-        ]
+        places = places_of(before)
+        moved = [rank for rank, place in places_of(after).items() if places.get(rank, place) != place]
         return f"rank {', '.join(map(str, sorted(moved)))} in other places" if moved else ""
 
 
@@ -84,9 +73,7 @@ def _exchanged(shape: Layout, one: _Place, other: _Place) -> Layout:
 
 def _around(shape: Layout, link: SlowLink) -> Iterator[Layout]:
     """Layouts in which a pipeline no longer goes over a slow link, or over fewer of them."""
-    places = {
-        rank: (d, s) for d, r in enumerate(shape.replicas) for s, stage in enumerate(r.stages) for rank in stage.ranks
-    }
+    places = places_of(shape)
     ends = [places[rank] for rank in link.ranks if rank in places]
     if len(ends) < len(link.ranks):
         return

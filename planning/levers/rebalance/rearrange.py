@@ -16,7 +16,7 @@ from evenkeel.layouts.layout import Layout, Replica
 from evenkeel.planning.costs.risks import RISK_MARGIN
 from evenkeel.planning.levers.lever import Asked, Lever
 from evenkeel.planning.levers.rebalance.move_ranks import even_stages
-from evenkeel.planning.repair import spread_quotas, with_standbys
+from evenkeel.planning.repair import spread_quotas, with_replicas
 from evenkeel.planning.situation import Situation
 
 _Cell = tuple[int, ...]
@@ -229,4 +229,4 @@ def _layout(situation: Situation, base: Layout, start: _Grid, grid: _Grid) -> La
             replicas.append(Replica(stages=stages, num_micro_batches=quota))
         else:
             replicas.append(Replica(stages=even_stages(row, base.num_blocks), num_micro_batches=quota))
-    return with_standbys(replace(base, replicas=tuple(replicas), standbys=()), situation.throughputs.keys())
+    return with_replicas(base, replicas, situation.throughputs.keys())

@@ -8,7 +8,9 @@ from typing import Any
 from hypothesis import strategies as st
 
 from evenkeel import pipelines
+from evenkeel.layouts.programs.orders import orders_from_lists
 from evenkeel.pipelines.case import Backward, Case, Layer
+from evenkeel.pipelines.plan import Plan
 
 DATA = Path(pipelines.__file__).parent / "data"
 
@@ -20,6 +22,16 @@ def documents(name: str) -> tuple[dict[str, Any], ...]:
 
 def document(name: str, case: str) -> dict[str, Any]:
     return next(each for each in documents(name) if each["name"] == case)
+
+
+def plan_of(written: dict[str, Any]) -> Plan:
+    """The plan in a document of :func:`plan_to_json`."""
+    device_of = {stage: device for device, stages in enumerate(written["placement"]) for stage in stages}
+    return Plan(
+        partition=tuple(written["partition"]),
+        placement=tuple(device_of[stage] for stage in range(len(written["partition"]))),
+        orders=orders_from_lists(written["schedule"]),
+    )
 
 
 @st.composite

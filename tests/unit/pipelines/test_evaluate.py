@@ -2,12 +2,13 @@ from dataclasses import replace
 
 import pytest
 
+from evenkeel.layouts.programs.instructions import Op
+from evenkeel.layouts.programs.orders import Turn
 from evenkeel.pipelines.case import Backward, Case, Layer
 from evenkeel.pipelines.case_file import case_from_json
 from evenkeel.pipelines.evaluate import evaluate
-from evenkeel.pipelines.plan import Operation, Pass
 from evenkeel.pipelines.schedules.gpipe import gpipe
-from evenkeel.pipelines.schedules.one_f_one_b import one_f_one_b
+from evenkeel.pipelines.schedules.one_stage import one_stage_each
 from evenkeel.pipelines.schedules.zb_v import zb_v
 from tests.unit.pipelines.documents import documents
 
@@ -26,7 +27,7 @@ def case(**changes: object) -> Case:
 
 def test_a_slower_device_takes_longer_in_proportion() -> None:
     half = case(speeds=(1.0, 0.5))
-    evaluation = evaluate(half, one_f_one_b(half))
+    evaluation = evaluate(half, one_stage_each(half, "1f1b"))
     assert evaluation.busy == (48, 96)
 
 
@@ -50,7 +51,7 @@ def test_an_order_that_waits_for_ever_is_refused() -> None:
 
 def test_more_activation_than_the_limit_is_refused() -> None:
     tight = case(memory_limit=4)
-    assert max(evaluate(tight, one_f_one_b(tight)).peak_activation) == 4
+    assert max(evaluate(tight, one_stage_each(tight, "1f1b")).peak_activation) == 4
     with pytest.raises(ValueError, match="more than the limit"):
         evaluate(tight, gpipe(tight))
 
@@ -62,7 +63,7 @@ def test_a_fused_case_takes_no_split_backward() -> None:
 
 def test_an_operation_on_the_wrong_device_is_refused() -> None:
     plan = gpipe(case())
-    moved = (*plan.orders[1], Operation(Pass.FORWARD, 0, 0))
+    moved = (*plan.orders[1], Turn(Op.FORWARD, 0, 0))
     with pytest.raises(ValueError, match="placed on device 0"):
         evaluate(case(), replace(plan, orders=(plan.orders[0][1:], moved)))
 

@@ -6,10 +6,11 @@ from hypothesis import strategies as st
 
 from evenkeel.layouts.codec import layout_from_proto, layout_to_proto
 from evenkeel.layouts.programs.instructions import Instruction, Op
+from evenkeel.layouts.programs.orders import Turn
 from evenkeel.pipelines.case import Case
 from evenkeel.pipelines.evaluate import evaluate
 from evenkeel.pipelines.layout import layout_of
-from evenkeel.pipelines.plan import Operation, Pass, Plan
+from evenkeel.pipelines.plan import Plan
 from evenkeel.pipelines.search.budget import Budget
 from evenkeel.pipelines.search.generate import generate
 from tests.unit.layouts.timeline import timeline_of
@@ -42,7 +43,7 @@ def test_the_programs_of_the_layout_end_when_the_plan_ends(case: Case, num_repli
 
 
 def test_devices_that_a_plan_leaves_out_stand_by() -> None:
-    passes = (Operation(Pass.FORWARD, 0, 0), Operation(Pass.BACKWARD, 0, 0))
+    passes = (Turn(Op.FORWARD, 0, 0), Turn(Op.BACKWARD, 0, 0))
     plan = Plan(partition=(3,), placement=(1,), orders=((), passes))
     layout = layout_of(plan, 2)
     assert layout.ranks == (1, 3)
