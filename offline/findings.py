@@ -4,9 +4,9 @@ from collections import Counter
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from evenkeel.offline.series.finding import SeriesVerdict
 from evenkeel.offline.tables.skipped import Skipped
 from evenkeel.services.detector.domain.findings.verdict import Verdict
-from evenkeel.services.detector.domain.series.finding import SeriesVerdict
 
 
 def verdict_row(verdict: Verdict | SeriesVerdict) -> dict[str, Any]:

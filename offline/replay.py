@@ -20,12 +20,12 @@ from evenkeel.offline.operations.traffic import traffic_of
 from evenkeel.offline.samples.file import plain_bytes
 from evenkeel.offline.samples.order import ordered_messages
 from evenkeel.offline.samples.stream import observations_of
+from evenkeel.offline.series.finding import Iteration, SeriesVerdict
+from evenkeel.offline.series.series import SeriesDetector
 from evenkeel.offline.series_file import read_series
 from evenkeel.services.detector.domain.findings.verdict import Verdict, VerdictKind
 from evenkeel.services.detector.domain.frames.observation import FrameObservation, Observation
 from evenkeel.services.detector.domain.job.job import JobDetector
-from evenkeel.services.detector.domain.series.finding import Iteration, SeriesVerdict
-from evenkeel.services.detector.domain.series.series import SeriesDetector
 
 FEWEST_STEPS = 12
 """Below this the detector has hardly left its baseline behind."""

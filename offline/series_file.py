@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 
 from evenkeel.offline.errors import RecordingError
+from evenkeel.offline.series.finding import Iteration
 from evenkeel.offline.tables.csv_columns import Column
 from evenkeel.offline.tables.tables import Table, read_table
-from evenkeel.services.detector.domain.series.finding import Iteration
 
 NEEDED = ("iteration", "seconds")
 OPTIONAL = ("tokens", "sum_of_squares", "mark")

@@ -18,8 +18,8 @@ from pathlib import Path
 import matplotlib as mpl
 import numpy as np
 
-from evenkeel.services.detector.domain.series.finding import Iteration, SeriesVerdict, SeriesVerdictKind
-from evenkeel.services.detector.domain.series.series import SeriesDetector
+from evenkeel.offline.series.finding import Iteration, SeriesVerdict, SeriesVerdictKind
+from evenkeel.offline.series.series import SeriesDetector
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt

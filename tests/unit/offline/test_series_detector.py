@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from evenkeel.services.detector.domain.series.finding import Iteration, SeriesVerdict, SeriesVerdictKind
-from evenkeel.services.detector.domain.series.series import SeriesDetector
+from evenkeel.offline.series.finding import Iteration, SeriesVerdict, SeriesVerdictKind
+from evenkeel.offline.series.series import SeriesDetector
 
 
 def verdicts(seconds: np.ndarray, **columns: np.ndarray) -> list[SeriesVerdict]:

@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evenkeel.services.detector.domain.expectation.rhythm import Rhythm
+from evenkeel.offline.series.expected.rhythm import Rhythm
 
 
 @given(st.integers(2, 8), st.integers(0, 10_000), st.integers(0, 10_000))

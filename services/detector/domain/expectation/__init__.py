@@ -1,1 +1,1 @@
-"""What work should take: seconds from tokens and lengths, after restarts, and by the clock."""
+"""What work should take: seconds from tokens and lengths."""

@@ -1,6 +1,6 @@
 import numpy as np
 
-from evenkeel.services.detector.domain.series.pauses import Pauses, set_apart
+from evenkeel.offline.series.pauses import Pauses, set_apart
 
 
 def test_lone_pauses_are_set_apart_and_counted() -> None:

@@ -11,17 +11,17 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from evenkeel.services.detector.domain.expectation.restarts import Restarts
-from evenkeel.services.detector.domain.series.evidence import SeriesEvidence, threshold
-from evenkeel.services.detector.domain.series.expectation import SeriesExpectation
-from evenkeel.services.detector.domain.series.finding import Iteration, SeriesVerdict, SeriesVerdictKind, evidence_of
-from evenkeel.services.detector.domain.series.level import Change, locate_change
-from evenkeel.services.detector.domain.series.noise import Noise, estimate
-from evenkeel.services.detector.domain.series.pauses import Pauses, set_apart
-from evenkeel.services.detector.domain.series.spells import Spells
-from evenkeel.services.detector.domain.series.standing import Standing
-from evenkeel.services.detector.domain.series.strays import Strays, without_trend
-from evenkeel.services.detector.domain.series.window import WINDOW, SeriesWindow
+from evenkeel.offline.series.evidence import SeriesEvidence, threshold
+from evenkeel.offline.series.expected.expectation import SeriesExpectation
+from evenkeel.offline.series.expected.restarts import Restarts
+from evenkeel.offline.series.finding import Iteration, SeriesVerdict, SeriesVerdictKind, evidence_of
+from evenkeel.offline.series.level import Change, locate_change
+from evenkeel.offline.series.noise import Noise, estimate
+from evenkeel.offline.series.pauses import Pauses, set_apart
+from evenkeel.offline.series.spells import Spells
+from evenkeel.offline.series.standing import Standing
+from evenkeel.offline.series.strays import Strays, without_trend
+from evenkeel.offline.series.window import WINDOW, SeriesWindow
 
 Floats = npt.NDArray[np.float64]
 

@@ -9,8 +9,8 @@ Page 1954). Ratios are discounted by the pauses among healthy iterations (:mod:`
 
 import math
 
-from evenkeel.services.detector.domain.series.noise import Noise
-from evenkeel.services.detector.domain.series.pauses import Pauses
+from evenkeel.offline.series.noise import Noise
+from evenkeel.offline.series.pauses import Pauses
 
 SMALL_SHIFTS = (0.045, 0.09)
 """Shifts, in log units of time, that small lasting slowdowns are tested for."""

@@ -7,7 +7,7 @@ squares of such means are remembered for longer, of iterations that have since t
 import numpy as np
 import numpy.typing as npt
 
-from evenkeel.services.detector.domain.series.noise import block_scale
+from evenkeel.offline.series.noise import block_scale
 
 Floats = npt.NDArray[np.float64]
 

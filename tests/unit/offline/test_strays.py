@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from evenkeel.services.detector.domain.series.strays import Strays, without_trend
+from evenkeel.offline.series.strays import Strays, without_trend
 from tests.unit.detector.synthetic import wandering
 
 WINDOW, EVERY = 48, 8

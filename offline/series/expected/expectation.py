@@ -5,9 +5,9 @@ import math
 import numpy as np
 import numpy.typing as npt
 
+from evenkeel.offline.series.expected.rhythm import Rhythm
+from evenkeel.offline.series.finding import Iteration
 from evenkeel.services.detector.domain.expectation.forgetting_least_squares import ForgettingLeastSquares
-from evenkeel.services.detector.domain.expectation.rhythm import Rhythm
-from evenkeel.services.detector.domain.series.finding import Iteration
 
 Floats = npt.NDArray[np.float64]
 

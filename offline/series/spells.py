@@ -7,8 +7,8 @@ is told what is over by the time that a job has warmed up again after a restart.
 import numpy as np
 import numpy.typing as npt
 
-from evenkeel.services.detector.domain.expectation.restarts import Restarts
-from evenkeel.services.detector.domain.series.finding import SeriesVerdict
+from evenkeel.offline.series.expected.restarts import Restarts
+from evenkeel.offline.series.finding import SeriesVerdict
 
 Floats = npt.NDArray[np.float64]
 

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from evenkeel.services.detector.domain.series.evidence import NUM_TESTS, SMALL_SHIFTS, SeriesEvidence
-from evenkeel.services.detector.domain.series.noise import Noise
-from evenkeel.services.detector.domain.series.pauses import Pauses
+from evenkeel.offline.series.evidence import NUM_TESTS, SMALL_SHIFTS, SeriesEvidence
+from evenkeel.offline.series.noise import Noise
+from evenkeel.offline.series.pauses import Pauses
 
 SLOWER, FASTER, ONE_STEP = 15.0, 8.0, 0.36
 

@@ -1,0 +1,1 @@
+"""What an iteration of a series should take: after restarts, and by the clock."""
