@@ -55,10 +55,20 @@ def test_nobody_is_accused_before_the_job_has_stood_still_for_two_and_a_half_ite
     assert ranks_of(*picture, iteration_seconds=0.0) == []
 
 
-@pytest.mark.parametrize("operation", ["parked", "checkpoint", "evaluation:loss", "standby", ""])
+@pytest.mark.parametrize("operation", ["checkpoint", "evaluation:loss", ""])
 def test_planned_operations_are_no_hang(operation: str) -> None:
     assert ranks_of(waiting(0, 9), stuck(1, 9, operation)) == []
     assert ranks_of(waiting(0, 9), silent(1, 9, operation)) == []
+
+
+@pytest.mark.parametrize("operation", ["parked", "standby"])
+def test_a_rank_that_waits_to_be_told_what_to_do_has_stopped_when_nothing_is_heard_from_it(operation: str) -> None:
+    others = waiting(0, 9), waiting(2, 9, operation="parked")
+    assert ranks_of(*others, stuck(1, 9, operation)) == []
+    assert ranks_of(*others, silent(1, 9, operation)) == [1]
+    assert ranks_of(*others, silent(1, 4, operation)) == []
+    assert ranks_of(waiting(2, 9, operation="parked"), silent(1, 9, operation)) == [1]
+    assert ranks_of(silent(0, 9, "parked"), silent(1, 9, operation)) == [], "nothing is heard of anybody"
 
 
 @pytest.mark.parametrize("operation", ["iteration", "between iterations"])

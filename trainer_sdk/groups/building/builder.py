@@ -159,10 +159,7 @@ class GroupBuilder:
         build = _Build(self, self._spare, epoch, mine)
         build.start()
         try:
-            for number, spec in enumerate(mine, start=1):
-                what = f"group {spec.name} of epoch {epoch}"
-                self._waiter.until(partial(build.has, number), CONNECT_TIMEOUT_SECONDS, what)
-            self._waiter.until(partial(build.has, len(mine) + 1), CONNECT_TIMEOUT_SECONDS, f"groups of epoch {epoch}")
+            self.waits((), partial(build.wait, self._waiter))
         except (Interrupted, PeerLost) as error:
             build.give_up()
             self._spare.close()
@@ -265,12 +262,20 @@ class _Build(threading.Thread):
             if self._given_up:
                 self._builder.abandon(self.groups)
 
-    def has(self, number: int) -> bool:
-        """Whether so many groups are built, or no more will be. Training thread.
+    def wait(self, waiter: Waiter) -> None:
+        """Until all are built, or no more will be. Training thread.
 
         Raises:
-            PeerLost: Another member has left off.
+            Interrupted: The rank should park.
+            PeerLost: Another member has left off, or does not connect in time.
         """
+        for number, spec in enumerate(self._specs, start=1):
+            what = f"group {spec.name} of epoch {self._epoch}"
+            waiter.until(partial(self._has, number), CONNECT_TIMEOUT_SECONDS, what)
+        everything = len(self._specs) + 1  # and that no more will be
+        waiter.until(partial(self._has, everything), CONNECT_TIMEOUT_SECONDS, f"groups of epoch {self._epoch}")
+
+    def _has(self, number: int) -> bool:
         if self.done.is_set() or len(self.groups) >= number:
             return True
         if time.monotonic() > self._look_at_seconds:

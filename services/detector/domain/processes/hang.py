@@ -24,6 +24,9 @@ PLANNED_OPERATIONS = frozenset(
 )
 """Operations that a rank may be in for long by design; the part before a colon counts. Empty: it never said any."""
 
+_IDLE_OPERATIONS = ("parked", "standby")
+"""Of those, the ones in which a rank waits to be told what to do: it is heard from all the time, or has stopped."""
+
 _ALLOWED_SECONDS = {
     "iteration": OWN_WORK_SECONDS,
     "between iterations": OWN_WORK_SECONDS,
@@ -79,13 +82,20 @@ def find_hangs(picture: tuple[RankProgress, ...], *, iteration_seconds: float, e
     """
     victims = []
     suspects = []
-    parked = [one for one in picture if one.operation == "parked" and _stands(one) >= AFTER_RESHAPE_SECONDS]
+    parked = [
+        one
+        for one in picture
+        if one.operation == "parked"
+        and one.seconds_since_heard < AFTER_RESHAPE_SECONDS
+        and one.seconds_since_moved >= AFTER_RESHAPE_SECONDS
+    ]
     for one in picture:
-        patience = patience_seconds(iteration_seconds, same_epoch=one.epoch == epoch)
+        idle = one.operation in _IDLE_OPERATIONS
+        patience = patience_seconds(iteration_seconds, same_epoch=one.epoch == epoch and not idle)
         silent = one.seconds_since_heard >= patience
         if one.seconds_since_moved < patience and not silent:
             continue
-        if one.operation.split(":")[0] in PLANNED_OPERATIONS:
+        if one.operation.split(":")[0] in PLANNED_OPERATIONS and not (silent and idle):
             continue
         if not silent and _stands(one) < _ALLOWED_SECONDS.get(one.operation, 0.0):
             continue
