@@ -8,8 +8,13 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from evenkeel.trainer_sdk.elastic.gradients.gradient_ledger import GradientLedger, SummedStretch, Tally
-from evenkeel.trainer_sdk.elastic.gradients.sum_mover import gather_ledgers
+from evenkeel.trainer_sdk.elastic.gradients.gradient_ledger import (
+    GradientLedger,
+    SummedStretch,
+    Tally,
+    ledger_to_texts,
+    ledgers_from_texts,
+)
 from evenkeel.trainer_sdk.groups.building.assembly import Assembly
 from evenkeel.trainer_sdk.groups.building.builder import GroupBuilder, GroupSpec
 from evenkeel.trainer_sdk.groups.errors import Interrupted, PeerLost
@@ -68,7 +73,7 @@ def test_ledgers_of_any_length_reach_everybody(start_store: Callable[[], str], n
     def rank(place: int) -> None:
         groups = make_builder(place, address).build(0, (0, 1), [WORLD], 0).groups
         assembly = Assembly("world", (0, 1), 2, rank=place, groups=groups, device=CPU)
-        assert gather_ledgers(assembly, mine[place], names) == mine
+        assert ledgers_from_texts(assembly.gather(ledger_to_texts(mine[place], names)), names) == mine
 
     assert run_together(rank, (0, 1)) == [0, 0]
 
