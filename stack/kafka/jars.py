@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import tempfile
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from evenkeel.stack.processes.locks import locked
 LOCK_PATH = Path(__file__).with_name("kafka.lock")
 NUM_FETCHES_AT_ONCE = 8
 READ_TIMEOUT_SECONDS = 60
+_PAUSES_SECONDS = (0.5, 1.0, 2.0)
 _LINE = re.compile(r"(?P<group>\S+):(?P<name>\S+):(?P<version>\S+) sha256:(?P<digest>[0-9a-f]{64})")
 
 
@@ -106,10 +108,14 @@ def _fetch(jars: list[Jar], target: Path, say: Callable[[str], None]) -> None:
 
 
 def _resolved(context: Any, jar: Jar) -> Path:
-    try:
-        path = Path(context.create_dependency(jar.coordinates).artifact.resolve())
-    except (OSError, RuntimeError) as error:
-        raise StackError(f"{jar.coordinates} could not be fetched; is there a network? {error}") from error
+    for pause_seconds in (*_PAUSES_SECONDS, None):
+        try:
+            path = Path(context.create_dependency(jar.coordinates).artifact.resolve())
+            break
+        except (OSError, RuntimeError) as error:
+            if pause_seconds is None:
+                raise StackError(f"{jar.coordinates} could not be fetched; is there a network? {error}") from error
+            time.sleep(pause_seconds)
     if hashlib.sha256(path.read_bytes()).hexdigest() != jar.digest:
         raise StackError(f"{jar.coordinates} is not what {LOCK_PATH.name} says: {path}; delete it and try again")
     return path
