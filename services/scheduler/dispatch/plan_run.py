@@ -12,12 +12,10 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from evenkeel.history.vocabulary import PlanMode
-from evenkeel.layouts.rank_state import Ballot, RankPhase, RankState
+from evenkeel.layouts.rank_state import Ballot, RankState
 from evenkeel.services.scheduler.dispatch.agreement import NoAgreementError
 from evenkeel.services.scheduler.dispatch.protocol import Decision, RankAwayError, RankGoneError, RankRefusedError
 from evenkeel.services.scheduler.dispatch.question import Question
-
-_RUNNING = (RankPhase.TRAINING, RankPhase.FINISHED)
 
 
 class Stage(StrEnum):
@@ -103,7 +101,7 @@ class PlanRun:
         rank, epoch = state.rank, self._question.reshape.epoch
         if rank in self._to_ranks:
             self._steps[rank] = state.steps_applied
-            (self._idle.discard if state.epoch >= epoch and state.phase in _RUNNING else self._idle.add)(rank)
+            (self._idle.discard if state.epoch >= epoch else self._idle.add)(rank)  # it may have parked again since
         if state.epoch >= epoch:
             self._uncommitted.discard(rank)  # whoever is there has heard it, though the answer was lost
         if state.failed_epoch == epoch and rank in self._question.concerned:

@@ -104,8 +104,9 @@ def run_after(events: Sequence[Event], mode: PlanMode = PlanMode.BOUNDARY) -> Pl
         ([*COMMITTED, told(state(0, epoch=1))], OVERDUE, asks(STATUS, 1), Stage.DECIDED, None),
         ([*COMMITTED, told(state(1, epoch=1))], told(state(0, epoch=1)), [], Stage.OVER, 5),
         ([*DECIDED, told(state(0, epoch=1))], told(state(1, epoch=1)), [], Stage.OVER, 5),
-        ([*COMMITTED, told(state(1, epoch=1)), told(state(1, RankPhase.PARKED, 1))], told(state(0, epoch=1)), [],
-         Stage.DECIDED, None),
+        # It has been there and has parked again, without one that is gone, say: what follows is another plan's.
+        ([*COMMITTED, told(state(1, RankPhase.PARKED, 1))], told(state(0, epoch=1)), [], Stage.OVER, 5),
+        ([*COMMITTED, told(state(1, RankPhase.PARKED))], told(state(0, epoch=1)), [], Stage.DECIDED, None),
         (OFF, answered(1, ABORT, AWAY), asks(ABORT, 1, again=True), Stage.OFF, NO),
         (MOSTLY_TOLD, answered(1, ABORT, GONE), [], Stage.OVER, NO),
         (MOSTLY_TOLD, answered(1, ABORT, NO), [], Stage.OVER, NO),
