@@ -71,7 +71,7 @@ class Replicas:
         self._device = local(parameters[0]).device
         self._complete: tuple[int, ...] = ()
         self._is_complete = self._has_begun = self._is_open = self._is_on_trial = False
-        self._catch_up = CatchUp(state, epochs, self._device)
+        self._catch_up = CatchUp(state, epochs)
         self._todo: tuple[int, ...] | None = None  # None = the epoch's share
         self._heard = self._last_vote = tuple[float, ...]()
         self._begin_sums()
@@ -293,6 +293,7 @@ class Replicas:
         if self._has_begun:
             return
         self._has_begun = True
+        self._state.check_kept()
         self._is_complete = self._epochs.place.replica in settlement.complete
         if not self._is_complete:
             self._is_on_trial = True

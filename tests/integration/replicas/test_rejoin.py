@@ -3,12 +3,15 @@
 import signal
 import time
 from collections.abc import Callable
+from functools import partial
 
 import pytest
+from torch import nn
 
+from evenkeel.trainer_sdk.replicas import Replicas
 from evenkeel.trainer_sdk.replicas.membership import log_director
 from evenkeel.trainer_sdk.replicas.state.training_state import TrainingState
-from tests.integration.replicas.crew import NUM_STEPS, Crew, Fate, Report, make_deep_model
+from tests.integration.replicas.crew import NUM_STEPS, Crew, Fate, Report, make_deep_model, train
 
 pytestmark = pytest.mark.integration
 
@@ -131,3 +134,44 @@ def test_a_newcomer_of_a_finished_job_ends_with_it(
     crew.start(1)
     crew.finish()
     assert (crew.reports[1].status, crew.reports[1].losses) == (0, {})
+
+
+class Unsendable:
+    """Something kept whose state is a set, from some look at it on."""
+
+    def __init__(self, num_good: int) -> None:
+        self._num_good = num_good
+
+    def state_dict(self) -> dict[str, object]:
+        self._num_good -= 1
+        return {"seen": 1 if self._num_good >= 0 else {1}}
+
+    def load_state_dict(self, state_dict: object) -> None:
+        pass
+
+
+def train_and_keep(
+    num_good: int, run: Replicas, model: nn.Module, kept: list[object], *rest: object, **options: object
+) -> None:
+    kept.append(Unsendable(num_good))
+    train(run, model, kept, *rest, **options)  # type: ignore[arg-type]
+
+
+def test_what_cannot_be_sent_is_refused_in_the_first_step(start_crew: Callable[..., Crew]) -> None:
+    crew = start_crew(2, body=partial(train_and_keep, 0))
+    crew.finish()
+    for report in crew.reports.values():
+        assert "run.keep(Unsendable): a set in a state cannot be sent to a newcomer" in report.error
+        assert not report.losses
+
+
+def test_a_newcomer_that_cannot_be_sent_the_state_ends_with_a_line(
+    start_crew: Callable[..., Crew], failure_free: Report
+) -> None:
+    crew = start_crew(3, {1: Fate(moment="backward", step=2)}, pause_seconds=0.15, body=partial(train_and_keep, 1))
+    crew.until(lambda: crew.reports[1].status is not None, "the death")
+    crew.start(1)
+    crew.finish()
+    assert "cannot send its state to this one" in crew.reports[1].error
+    for replica in (0, 2):
+        assert crew.reports[replica].losses == pytest.approx(failure_free.losses, rel=1e-5)

@@ -7,8 +7,6 @@ holds already. Each vote says how many units were sent before it: those a newcom
 
 from collections.abc import Sequence
 
-import torch
-
 from evenkeel.trainer_sdk.replicas.epochs import Epochs
 from evenkeel.trainer_sdk.replicas.shares import Standing
 from evenkeel.trainer_sdk.replicas.state.donor import Donor
@@ -22,13 +20,11 @@ class CatchUp:
     Args:
         state: This rank's state.
         epochs: Whom it trains with.
-        device: Where tensors live.
     """
 
-    def __init__(self, state: TrainingState, epochs: Epochs, device: torch.device) -> None:
+    def __init__(self, state: TrainingState, epochs: Epochs) -> None:
         self._state = state
         self._epochs = epochs
-        self._device = device
         self._donors: dict[int, Donor] = {}  # by the newcomer's replica
         self._newcomer: Newcomer | None = None
         self._received: list[Received] = []
@@ -51,7 +47,7 @@ class CatchUp:
                 first = newcomers[replica].num_units if newcomers[replica].synced else 0
                 self._donors[replica] = Donor(side, rank, self._state, first, self._epochs.check)
             else:
-                self._newcomer = Newcomer(side, rank, self._state, self._device, self._received)
+                self._newcomer = Newcomer(side, rank, self._state, self._received)
                 self._received = []
 
     def begin(self, step: int) -> None:

@@ -12,6 +12,9 @@ from evenkeel.trainer_sdk.replicas.state.training_state import TrainingState
 
 _LOOK_SECONDS = 0.02
 
+CANNOT_SEND = -1
+"""In place of the number of units: the state cannot be sent, and the newcomer will never have it."""
+
 
 class Donor:
     """Sends the state to one newcomer, between :meth:`begin` and :meth:`pause` of each step.
@@ -24,7 +27,7 @@ class Donor:
         check: Raises where the epoch is over.
 
     Attributes:
-        num_sent: Units that the newcomer has been sent, those before ``first`` included.
+        num_sent: Units that the newcomer has been sent, those before ``first`` included, or ``CANNOT_SEND``.
     """
 
     def __init__(self, side: SideGroup, rank: int, state: TrainingState, first: int, check: Callable[[], None]) -> None:
@@ -37,6 +40,7 @@ class Donor:
         self._step: int | None = None  # None = parameters may change
         self._is_sending = False
         self._is_over = False
+        self._stream = state.stream()
         threading.Thread(target=self._run, name="evenkeel-donor", daemon=True).start()
 
     def begin(self, step: int) -> None:
@@ -68,27 +72,33 @@ class Donor:
     def _run(self) -> None:
         group = self._side.wait()
         try:
-            while group is not None and self.num_sent < self._state.num_units:
-                with self._changed:
-                    while self._step is None and not self._is_over:
-                        self._changed.wait()
-                    if self._is_over or self._step is None:
-                        return
-                    self._is_sending, step = True, self._step
-                try:
-                    self._send(group, self.num_sent, step)
-                    self.num_sent += 1
-                finally:
-                    with self._changed:
-                        self._is_sending = False
-                        self._changed.notify_all()
+            with torch.cuda.stream(self._stream):
+                self._send_all(group)
         except (Interrupted, PeerLost):  # the next epoch has another donor
             self._is_over = True
+        except BaseException:  # ends the thread, which prints it; the vote tells the newcomer
+            self.num_sent = CANNOT_SEND
+            raise
+
+    def _send_all(self, group: Group | None) -> None:
+        while group is not None and self.num_sent < self._state.num_units:
+            with self._changed:
+                while self._step is None and not self._is_over:
+                    self._changed.wait()
+                if self._is_over or self._step is None:
+                    return
+                self._is_sending, step = True, self._step
+            try:
+                self._send(group, self.num_sent, step)
+                self.num_sent += 1
+            finally:
+                with self._changed:
+                    self._is_sending = False
+                    self._changed.notify_all()
 
     def _send(self, group: Group, unit: int, step: int) -> None:
         text, tensors = self._state.pack(unit)
         words = torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8)
         head = torch.tensor([unit, step, len(words)])
-        device = tensors[0].device if tensors else head.device
-        for tensor in (head.to(device), words.to(device), *tensors):
-            group.start_broadcast(tensor, self._rank).wait()
+        for tensor in (head, words, *tensors):
+            group.start_broadcast(tensor.to(self._state.device), self._rank).wait()

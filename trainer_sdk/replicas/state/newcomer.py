@@ -9,6 +9,7 @@ from torch import Tensor
 from evenkeel.trainer_sdk.groups.building.side_group import SideGroup
 from evenkeel.trainer_sdk.groups.errors import Interrupted, PeerLost
 from evenkeel.trainer_sdk.groups.group import Group
+from evenkeel.trainer_sdk.replicas.state.donor import CANNOT_SEND
 from evenkeel.trainer_sdk.replicas.state.packing import space
 from evenkeel.trainer_sdk.replicas.state.training_state import Received, TrainingState
 
@@ -23,21 +24,19 @@ class Newcomer:
         side: The group of both.
         donor: The donor's rank.
         state: What to receive into.
-        device: Where tensors live.
         received: What an earlier donor has sent and is not installed.
     """
 
-    def __init__(
-        self, side: SideGroup, donor: int, state: TrainingState, device: torch.device, received: Sequence[Received]
-    ) -> None:
+    def __init__(self, side: SideGroup, donor: int, state: TrainingState, received: Sequence[Received]) -> None:
         self._side = side
         self._donor = donor
         self._state = state
-        self._device = device
+        self._stream = state.stream()
         self._changed = threading.Condition()
         self._received = list(received)
         self._num_received = state.num_held + len(self._received)
         self._is_over = False
+        self._error: Exception | None = None
         threading.Thread(target=self._run, name="evenkeel-newcomer", daemon=True).start()
 
     def install(self, step: int, num_sent: int | None) -> None:
@@ -46,10 +45,19 @@ class Newcomer:
         Args:
             step: The step whose vote has passed, and whose gradients have not been used.
             num_sent: How many units that is; None when it is not known, and what is there has to do.
+
+        Raises:
+            RuntimeError: It is ``CANNOT_SEND``, or what came cannot be received.
         """
+        if num_sent == CANNOT_SEND:
+            raise RuntimeError(f"rank {self._donor} cannot send its state to this one: its own output says why")
         with self._changed:
             while num_sent is not None and self._num_received < num_sent and not self._is_over:
                 self._changed.wait(_LOOK_SECONDS)
+            if self._error is not None:
+                raise RuntimeError(
+                    f"the state of rank {self._donor} cannot be received: {self._error}"
+                ) from self._error
             self._received = self._state.install(self._received, step)
 
     def give_up(self) -> list[Received]:
@@ -64,26 +72,32 @@ class Newcomer:
     def _run(self) -> None:
         group = self._side.wait()
         try:
-            while group is not None and not self._is_over and self._num_received < self._state.num_units:
-                head = torch.zeros(_HEAD, dtype=torch.int64, device=self._device)
-                self._take(group, head)
-                unit, step, size = head.tolist()
-                words = torch.empty(size, dtype=torch.uint8, device=self._device)
-                self._take(group, words)
-                text = words.cpu().numpy().tobytes().decode()
-                tensors = space(text, self._device)
-                for tensor in tensors:
-                    self._take(group, tensor)
-                with self._changed:
-                    if not self._is_over:
-                        self._received.append(self._state.receive(unit, step, text, tensors))
-                        self._num_received += 1
-                        self._changed.notify_all()
+            with torch.cuda.stream(self._stream):
+                self._take_all(group)
         except (Interrupted, PeerLost):
             pass
+        except Exception as error:
+            self._error = error
         with self._changed:
             self._is_over = True
             self._changed.notify_all()
+
+    def _take_all(self, group: Group | None) -> None:
+        while group is not None and not self._is_over and self._num_received < self._state.num_units:
+            head = torch.zeros(_HEAD, dtype=torch.int64, device=self._state.device)
+            self._take(group, head)
+            unit, step, size = head.tolist()
+            words = torch.empty(size, dtype=torch.uint8, device=self._state.device)
+            self._take(group, words)
+            text = words.cpu().numpy().tobytes().decode()
+            tensors = space(text, self._state.device)
+            for tensor in tensors:
+                self._take(group, tensor)
+            with self._changed:
+                if not self._is_over:
+                    self._received.append(self._state.receive(unit, step, text, tensors))
+                    self._num_received += 1
+                    self._changed.notify_all()
 
     def _take(self, group: Group, tensor: Tensor) -> None:
         group.start_broadcast(tensor, self._donor).wait()

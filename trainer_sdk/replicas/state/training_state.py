@@ -54,6 +54,7 @@ class TrainingState:
         piece_bytes: Of a parameter's values that are sent at once.
 
     Attributes:
+        device: Where parameters are, and whatever is sent.
         num_units: How many units it has.
         num_held: Units that are valid here; a rank that holds all of the state has them all.
         signature: The same where models are alike.
@@ -64,7 +65,7 @@ class TrainingState:
         self._parameters = tuple(model.parameters())  # frozen ones too: they may be of no checkpoint
         self._members = set(self._parameters)
         self._kept = kept
-        self._device = local(self._parameters[0]).device
+        self.device = local(self._parameters[0]).device
         self._optimizers: list[Optimizer] = []
         self._owners: dict[Tensor, Optimizer] = {}
         self._groups: dict[int, list[dict[str, Any]]] = {}  # what arrived for each optimizer, in the order of steps
@@ -92,6 +93,22 @@ class TrainingState:
         groups = [group for optimizer in self._optimizers for group in optimizer.param_groups]
         return float(sum(_numbers(value) for group in groups for value in group.values()))
 
+    def stream(self) -> torch.cuda.Stream | None:
+        """Where a helper's work on it belongs: behind what the calling thread does with parameters; None on a CPU."""
+        return torch.cuda.current_stream(self.device) if self.device.type == "cuda" else None
+
+    def check_kept(self) -> None:
+        """Whether a newcomer can be sent what is kept: better said in the first step than when one is needed.
+
+        Raises:
+            TypeError: It cannot; one line with what to do.
+        """
+        for each in self._kept:
+            try:
+                pack(_state_of(each), self.device)
+            except TypeError as error:
+                raise TypeError(f"run.keep({type(each).__name__}): {error}") from error
+
     def forget(self) -> None:
         """Nothing of it is valid: this rank is a newcomer."""
         self.num_held = 0
@@ -101,7 +118,7 @@ class TrainingState:
         """A step begins: buffers change in every forward, and what is sent is how they were before the first."""
         for each in self._kept:
             if isinstance(each, torch.amp.GradScaler):  # begins by a first loss, and there may be none here
-                each.scale(torch.zeros((), device=self._device))
+                each.scale(torch.zeros((), device=self.device))
         self._buffers = [buffer.detach().clone() for buffer in self._model.buffers()]
 
     def synchronise(self, group: Group | None, source: int) -> None:
@@ -121,10 +138,10 @@ class TrainingState:
         """A unit as it is now; parameters are the living ones, so nobody may change them before it is sent."""
         if unit == 0:
             light = [state if not has_tensors(state) else None for state in map(_state_of, self._kept)]
-            return pack({"groups": [_settings_of(each) for each in self._optimizers], "kept": light}, self._device)
+            return pack({"groups": [_settings_of(each) for each in self._optimizers], "kept": light}, self.device)
         if unit == self.num_units - 1:
-            return pack({"kept": [_state_of(each) for each in self._kept], "buffers": self._buffers}, self._device)
-        return pack(self._cut_out(self._pieces[unit - 1]), self._device)
+            return pack({"kept": [_state_of(each) for each in self._kept], "buffers": self._buffers}, self.device)
+        return pack(self._cut_out(self._pieces[unit - 1]), self.device)
 
     def _cut_out(self, piece: Piece) -> dict[str, Any]:
         parameter = self._parameters[piece.parameter]
