@@ -83,8 +83,18 @@ def test_a_long_operation_that_nobody_waits_for_is_no_hang() -> None:
     assert ranks_of(stuck(0, 9), stuck(1, 9)) == []
 
 
-def test_a_circle_of_waiting_ranks_accuses_no_rank() -> None:
-    assert ranks_of(waiting(0, 9, 1), waiting(1, 9, 0)) == []
+def test_a_circle_of_all_ranks_accuses_no_rank() -> None:
+    assert ranks_of(waiting(0, 90, 1), waiting(1, 90, 0)) == []
+    assert ranks_of(waiting(0, 90, 1, 2), waiting(1, 90, 2), waiting(2, 90, 0)) == []
+
+
+def test_those_whom_all_others_wait_for_in_the_end_are_done_without_when_they_wait_for_one_another() -> None:
+    others = waiting(0, 70, 1, 2), waiting(1, 70, 0, 3), waiting(4, 70), waiting(5, 70, 9)
+    assert ranks_of(*others, waiting(2, 61, 3), waiting(3, 62, 2)) == [2, 3]
+    assert ranks_of(*others, waiting(2, 59, 3), waiting(3, 59, 2)) == [], "it may only be slow"
+    assert ranks_of(*others, waiting(2, 61, 3), waiting(3, 62, 2, 9)) == [], "somebody who is not here is waited for"
+    assert ranks_of(*others, waiting(2, 61, 3), waiting(3, 62, 2, 6), stuck(6, 62)) == [6]
+    assert ranks_of(*others, waiting(2, 61, 3), waiting(3, 62, 2, 6), stuck(6, 62, "evaluation")) == []
 
 
 def test_a_silent_rank_that_nobody_waits_for_is_not_blamed_for_another_ones_hang() -> None:

@@ -2,11 +2,14 @@
 
 The ranks that wait are victims. The culprit is the one that others wait for and that is itself not waiting: stuck in an
 operation of its own, or not heard from at all. Heartbeats clear nobody: only a moving operation count does. Where
-everybody waits for somebody who waits, a link or a mismatched collective is at fault and no rank is accused. Ranks that
-are parked for a recovery wait, too: for those that neither park nor move, without whom there is none.
+everybody waits for somebody who waits, a link or a mismatched collective is at fault: those whom all others wait for in
+the end, and who wait for one another, are the ones to do without. Ranks that are parked for a recovery wait, too: for
+those that neither park nor move, without whom there is none.
 """
 
 from dataclasses import dataclass
+
+import numpy as np
 
 from evenkeel.services.detector.domain.frames.observation import RankProgress
 
@@ -18,6 +21,8 @@ OWN_WORK_SECONDS = 120.0
 """For a rank of a loop of a user's own that computes nothing and waits for nobody: it may save, evaluate or log."""
 RESHAPING_SECONDS = 60.0
 """For one that goes over to another layout and neither waits for others nor reads a checkpoint."""
+CIRCLE_SECONDS = 60.0
+"""For ranks that wait for one another: what they wait for may only be slow."""
 
 PLANNED_OPERATIONS = frozenset(
     ("", "starting", "standby", "parked", "reshape", "evaluation", "checkpoint", "finishing", "finished")
@@ -108,6 +113,10 @@ def find_hangs(picture: tuple[RankProgress, ...], *, iteration_seconds: float, e
     if not victims:
         victims = parked
         suspects = [(one, silent) for one, silent in suspects if _stands(one) >= AFTER_RESHAPE_SECONDS]
+    if not suspects:
+        circle = _circle(victims)
+        suspects = [(one, False) for one in victims if one.rank in circle and _stands(one) >= CIRCLE_SECONDS]
+        victims = [one for one in victims if one.rank not in circle]
     if not victims:
         return []
     waiting = tuple(sorted(one.rank for one in victims))
@@ -128,6 +137,24 @@ def find_hangs(picture: tuple[RankProgress, ...], *, iteration_seconds: float, e
     if any(hang.named for hang in hangs):
         hangs = [hang for hang in hangs if hang.named or not hang.silent]
     return sorted(hangs, key=lambda hang: (-hang.named, hang.rank))
+
+
+def _circle(victims: list[RankProgress]) -> frozenset[int]:
+    """Ranks that wait for one another, and for nobody else."""
+    place = {one.rank: number for number, one in enumerate(victims)}
+    outside = len(victims)  # one place for all whom victims wait for and who are none
+    edges = [(place[one.rank], place.get(other, outside)) for one in victims for other in one.waiting_for]
+    if not edges:
+        return frozenset()
+    from scipy.sparse import coo_array  # noqa: PLC0415 - a quarter of a second, which a start has no time for
+    from scipy.sparse.csgraph import connected_components  # noqa: PLC0415 - as above
+
+    one, other = np.array(edges).T
+    links = coo_array((np.ones(len(edges)), (one, other)), shape=(outside + 1,) * 2)
+    _, part = connected_components(links, directed=True, connection="strong")
+    leads_on = np.isin(part, part[one[part[one] != part[other]]])
+    several = np.bincount(part)[part] > 1
+    return frozenset(victims[number].rank for number in np.flatnonzero(several & ~leads_on).tolist())
 
 
 def _stands(one: RankProgress) -> float:
