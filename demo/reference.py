@@ -46,7 +46,7 @@ class Reference:
         """Kill the process and wait for its end."""
         with suppress(ProcessLookupError):
             self._process.kill()
-        await self._process.wait()
+        await self._process.communicate()  # a wait alone never ends where more was written than anybody has read
 
     async def read_until(self, count: int) -> tuple[float, ...]:
         """Losses of the first ``count`` iterations; waits for them.

@@ -44,3 +44,12 @@ async def test_a_run_that_ended_by_itself_is_told_when_it_is_read() -> None:
         await reference.hurry()
         with pytest.raises(RuntimeError, match="ended after 0 of 1 iterations"):
             await asyncio.wait_for(reference.read_until(1), 100)
+
+
+async def test_it_ends_although_more_was_written_than_anybody_has_read() -> None:
+    talker = await asyncio.create_subprocess_exec("yes", stdout=asyncio.subprocess.PIPE)
+    assert talker.stdout is not None
+    while not talker.stdout._transport._paused:  # type: ignore[attr-defined] # noqa: ASYNC110 - the pipe fills up
+        await asyncio.sleep(0.01)
+    async with asyncio.timeout(20):
+        await Reference(CONFIG, talker).end()
