@@ -1,6 +1,6 @@
 """Ranks that fail by themselves at a named moment: their entry point, and the table that says who fails when and how.
 
-A rank looks before it goes on, so what hangs or stops has not begun what its moment is named after.
+A rank looks before it waits, and once it computes: who hangs in a wait could not be told from those who wait for it.
 """
 
 import os
@@ -90,9 +90,13 @@ def train(context: RankContext) -> None:
         __slots__ = ()
 
         def __setattr__(self, name: str, value: Any) -> None:
-            if name == "newest" and value[0] in told:
-                reached(told[value[0]])
+            when = told.get(value[0]) if name == "newest" else None
+            waits = when is not None and value[0].startswith("wait")
+            if when is not None and waits:
+                reached(when)
             super().__setattr__(name, value)
+            if when is not None and not waits:
+                reached(when)
 
     context.emitter.progress.__class__ = StruckMark
     train_on(context)
