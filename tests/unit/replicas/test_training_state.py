@@ -43,14 +43,14 @@ class Side:
         self.optimizer.zero_grad()
 
 
-def sent(donor: Side, newcomer: Side, units: range, step: int) -> list[Received]:
+def sent(donor: Side, units: range, step: int) -> list[Received]:
     arrived = []
     for unit in units:
         text, tensors = donor.state.pack(unit)
-        places = space(text, torch.device("cpu"))
+        places = space(text)
         for place, tensor in zip(places, tensors, strict=True):
             place.copy_(tensor)
-        arrived.append(newcomer.state.receive(unit, step, text, places))
+        arrived.append(Received(unit, step, text, places))
     return arrived
 
 
@@ -65,11 +65,11 @@ def caught_up(make: Make, counts: Sequence[int], early: int = 0, steps_before: i
     for count in [*counts, donor.state.num_units]:
         units = range(num_sent, min(num_sent + count, donor.state.num_units))
         num_sent = units.stop
-        waiting = newcomer.state.install(waiting + sent(donor, newcomer, units, step), step)
+        waiting = newcomer.state.install(waiting + sent(donor, units, step), step)
         donor.step(step)
         ahead = range(num_sent, min(num_sent + early, donor.state.num_units))
         num_sent = ahead.stop
-        waiting += sent(donor, newcomer, ahead, step + 1)  # before the newcomer has stepped
+        waiting += sent(donor, ahead, step + 1)  # before the newcomer has stepped
         newcomer.step(step)
         step += 1
     newcomer.state.install(waiting, step)

@@ -182,7 +182,9 @@ class GroupBuilder:
         self._rendezvous.announce(_broken(epoch), True)
 
     def begin(self, epoch: int, spec: GroupSpec, *, is_over: Callable[[], bool]) -> SideGroup:
-        """Begin to build a further group of an epoch in the background; returns at once.
+        """Begin to build a further group of an epoch in the background, for tensors on the CPU; returns at once.
+
+        An operation of NCCL that waits for its peer holds up whatever else the GPU is to start, other groups' included.
 
         Args:
             epoch: Epoch; its participants have met.
@@ -194,7 +196,7 @@ class GroupBuilder:
         def connect() -> Group:
             # A connection of its own: the spare one is for groups that somebody waits for.
             rendezvous = self._rendezvous.another()
-            backend = self.make_backend(rendezvous, epoch, spec, timeout_seconds=SIDE_GROUP_TIMEOUT_SECONDS)
+            backend = self._make_backend(rendezvous, epoch, spec, torch.device("cpu"), SIDE_GROUP_TIMEOUT_SECONDS)
             return Group(spec.name, spec.ranks, self._rank, backend, waiter)
 
         return SideGroup(connect, self._graveyard.abandon)
@@ -205,25 +207,20 @@ class GroupBuilder:
 
     def connect(self, rendezvous: Rendezvous, epoch: int, spec: GroupSpec) -> Group:
         """Build one group; blocks. Runs on the build's helper thread."""
-        backend = self.make_backend(rendezvous, epoch, spec)
+        backend = self._make_backend(rendezvous, epoch, spec, self._device, OPERATION_TIMEOUT_SECONDS)
         return Group(spec.name, spec.ranks, self._rank, backend, self._waiter)
 
-    def make_backend(
-        self,
-        rendezvous: Rendezvous,
-        epoch: int,
-        spec: GroupSpec,
-        *,
-        timeout_seconds: float = OPERATION_TIMEOUT_SECONDS,
+    def _make_backend(
+        self, rendezvous: Rendezvous, epoch: int, spec: GroupSpec, device: torch.device, timeout_seconds: float
     ) -> Backend:
         """The transport of one group, connected; blocks."""
         name = f"epoch/{epoch}/{spec.name}"
         return make_backend(
             # NCCL's own threads may look into a store whenever they like: they get one that needs no Python.
-            rendezvous.bare(name) if self._device.type == "cuda" else rendezvous.prefix(name),
+            rendezvous.bare(name) if device.type == "cuda" else rendezvous.prefix(name),
             spec.ranks.index(self._rank),
             len(spec.ranks),
-            device=self._device,
+            device=device,
             timeout=timedelta(seconds=timeout_seconds),
             host=rendezvous.host,
         )

@@ -40,7 +40,6 @@ class Donor:
         self._step: int | None = None  # None = parameters may change
         self._is_sending = False
         self._is_over = False
-        self._stream = state.stream()
         threading.Thread(target=self._run, name="evenkeel-donor", daemon=True).start()
 
     def begin(self, step: int) -> None:
@@ -72,8 +71,7 @@ class Donor:
     def _run(self) -> None:
         group = self._side.wait()
         try:
-            with torch.cuda.stream(self._stream):
-                self._send_all(group)
+            self._send_all(group)
         except (Interrupted, PeerLost):  # the next epoch has another donor
             self._is_over = True
         except BaseException:  # ends the thread, which prints it; the vote tells the newcomer
@@ -101,4 +99,4 @@ class Donor:
         words = torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8)
         head = torch.tensor([unit, step, len(words)])
         for tensor in (head, words, *tensors):
-            group.start_broadcast(tensor.to(self._state.device), self._rank).wait()
+            group.start_broadcast(tensor, self._rank).wait()

@@ -31,7 +31,6 @@ class Newcomer:
         self._side = side
         self._donor = donor
         self._state = state
-        self._stream = state.stream()
         self._changed = threading.Condition()
         self._received = list(received)
         self._num_received = state.num_held + len(self._received)
@@ -72,8 +71,7 @@ class Newcomer:
     def _run(self) -> None:
         group = self._side.wait()
         try:
-            with torch.cuda.stream(self._stream):
-                self._take_all(group)
+            self._take_all(group)
         except (Interrupted, PeerLost):
             pass
         except Exception as error:
@@ -84,18 +82,18 @@ class Newcomer:
 
     def _take_all(self, group: Group | None) -> None:
         while group is not None and not self._is_over and self._num_received < self._state.num_units:
-            head = torch.zeros(_HEAD, dtype=torch.int64, device=self._state.device)
+            head = torch.zeros(_HEAD, dtype=torch.int64)
             self._take(group, head)
             unit, step, size = head.tolist()
-            words = torch.empty(size, dtype=torch.uint8, device=self._state.device)
+            words = torch.empty(size, dtype=torch.uint8)
             self._take(group, words)
-            text = words.cpu().numpy().tobytes().decode()
-            tensors = space(text, self._state.device)
+            text = words.numpy().tobytes().decode()
+            tensors = space(text)
             for tensor in tensors:
                 self._take(group, tensor)
             with self._changed:
                 if not self._is_over:
-                    self._received.append(self._state.receive(unit, step, text, tensors))
+                    self._received.append(Received(unit, step, text, tensors))
                     self._num_received += 1
                     self._changed.notify_all()
 

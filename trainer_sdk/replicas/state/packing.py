@@ -13,8 +13,8 @@ Packed = tuple[str, list[Tensor]]
 """A value on its way: a text, and flat bytes for each tensor that it names."""
 
 
-def pack(value: Any, device: torch.device) -> Packed:
-    """Plain values as JSON, in which each tensor is a place in the list of those to send, on one device.
+def pack(value: Any) -> Packed:
+    """Plain values as JSON, in which each tensor is a place in the list of those to send, all of them on the CPU.
 
     Raises:
         TypeError: Something in it is neither a number, a text, a list, a mapping nor a tensor.
@@ -39,22 +39,21 @@ def pack(value: Any, device: torch.device) -> Packed:
 
     body = plain(value)
     shapes = [[str(each.dtype).removeprefix("torch."), list(each.shape), each.device.type] for each in tensors]
-    return json.dumps({"body": body, "tensors": shapes}), [_bytes_of(each).to(device) for each in tensors]
+    return json.dumps({"body": body, "tensors": shapes}), [_bytes_of(each).cpu() for each in tensors]
 
 
-def space(text: str, device: torch.device) -> list[Tensor]:
+def space(text: str) -> list[Tensor]:
     """Where the tensors that a text names are to be received: memory that nothing else uses."""
     return [
-        _bytes_of(torch.empty(shape, dtype=getattr(torch, dtype), device=device))
-        for dtype, shape, _ in json.loads(text)["tensors"]
+        _bytes_of(torch.empty(shape, dtype=getattr(torch, dtype))) for dtype, shape, _ in json.loads(text)["tensors"]
     ]
 
 
-def unpack(text: str, tensors: Sequence[Tensor]) -> Any:
-    """The inverse of :func:`pack`; its tensors share the memory of the given ones where they may."""
+def unpack(text: str, tensors: Sequence[Tensor], device: torch.device) -> Any:
+    """The inverse of :func:`pack`; its tensors are on this device, but for those that were on the CPU anyway."""
     said = json.loads(text)
     made = [
-        flat.view(getattr(torch, dtype)).view(shape).to("cpu" if place == "cpu" else flat.device)
+        flat.view(getattr(torch, dtype)).view(shape).to("cpu" if place == "cpu" else device)
         for flat, (dtype, shape, place) in zip(tensors, said["tensors"], strict=True)
     ]
 

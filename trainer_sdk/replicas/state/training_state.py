@@ -37,16 +37,20 @@ class Received:
     Attributes:
         unit: Its number.
         step: The step that its values are from before.
-        said: What is left to write when it becomes valid.
+        text: What :meth:`TrainingState.pack` made.
+        tensors: Likewise.
     """
 
     unit: int
     step: int
-    said: dict[str, Any]
+    text: str
+    tensors: Sequence[Tensor]
 
 
 class TrainingState:
-    """The state of one rank of a replica. Training thread, but for :meth:`pack` and :meth:`receive`: a helper's.
+    """The state of one rank of a replica. Training thread, but for :meth:`pack`: a helper's.
+
+    No helper of a newcomer touches its GPU, which may be busy with an operation that waits for the donor.
 
     Args:
         model: Model.
@@ -54,7 +58,6 @@ class TrainingState:
         piece_bytes: Of a parameter's values that are sent at once.
 
     Attributes:
-        device: Where parameters are, and whatever is sent.
         num_units: How many units it has.
         num_held: Units that are valid here; a rank that holds all of the state has them all.
         signature: The same where models are alike.
@@ -65,14 +68,14 @@ class TrainingState:
         self._parameters = tuple(model.parameters())  # frozen ones too: they may be of no checkpoint
         self._members = set(self._parameters)
         self._kept = kept
-        self.device = local(self._parameters[0]).device
+        self._device = local(self._parameters[0]).device
         self._optimizers: list[Optimizer] = []
         self._owners: dict[Tensor, Optimizer] = {}
         self._groups: dict[int, list[dict[str, Any]]] = {}  # what arrived for each optimizer, in the order of steps
         self._is_newcomer = False
+        self._helpers_stream = torch.cuda.Stream(self._device) if self._device.type == "cuda" else None  # type: ignore[no-untyped-call]
         self._states: dict[Tensor, dict[str, Any]] = {}  # a newcomer's, shared with its optimizers
-        self._first_steps: dict[Tensor, int] = {}  # in which the first of a parameter arrived
-        self._step = -1  # of the vote that what is valid here was sent before
+        self._begun: set[Tensor] = set()  # parameters of which a newcomer has the first piece
         self._buffers: list[Tensor] = []
         self._pieces = tuple(cut(self._parameters, piece_bytes))
         self.num_units = len(self._pieces) + 2
@@ -93,10 +96,6 @@ class TrainingState:
         groups = [group for optimizer in self._optimizers for group in optimizer.param_groups]
         return float(sum(_numbers(value) for group in groups for value in group.values()))
 
-    def stream(self) -> torch.cuda.Stream | None:
-        """Where a helper's work on it belongs: behind what the calling thread does with parameters; None on a CPU."""
-        return torch.cuda.current_stream(self.device) if self.device.type == "cuda" else None
-
     def check_kept(self) -> None:
         """Whether a newcomer can be sent what is kept: better said in the first step than when one is needed.
 
@@ -105,7 +104,7 @@ class TrainingState:
         """
         for each in self._kept:
             try:
-                pack(_state_of(each), self.device)
+                pack(_state_of(each))
             except TypeError as error:
                 raise TypeError(f"run.keep({type(each).__name__}): {error}") from error
 
@@ -118,8 +117,10 @@ class TrainingState:
         """A step begins: buffers change in every forward, and what is sent is how they were before the first."""
         for each in self._kept:
             if isinstance(each, torch.amp.GradScaler):  # begins by a first loss, and there may be none here
-                each.scale(torch.zeros((), device=self.device))
+                each.scale(torch.zeros((), device=self._device))
         self._buffers = [buffer.detach().clone() for buffer in self._model.buffers()]
+        if self._helpers_stream is not None:
+            self._helpers_stream.wait_stream(torch.cuda.current_stream(self._device))
 
     def synchronise(self, group: Group | None, source: int) -> None:
         """Everybody begins with the parameters and buffers of one rank; None = there is nobody else."""
@@ -136,12 +137,16 @@ class TrainingState:
 
     def pack(self, unit: int) -> Packed:
         """A unit as it is now; parameters are the living ones, so nobody may change them before it is sent."""
+        with torch.cuda.stream(self._helpers_stream):  # not behind what this step computes
+            return pack(self._unit(unit))
+
+    def _unit(self, unit: int) -> dict[str, Any]:
         if unit == 0:
             light = [state if not has_tensors(state) else None for state in map(_state_of, self._kept)]
-            return pack({"groups": [_settings_of(each) for each in self._optimizers], "kept": light}, self.device)
+            return {"groups": [_settings_of(each) for each in self._optimizers], "kept": light}
         if unit == self.num_units - 1:
-            return pack({"kept": [_state_of(each) for each in self._kept], "buffers": self._buffers}, self.device)
-        return pack(self._cut_out(self._pieces[unit - 1]), self.device)
+            return {"kept": [_state_of(each) for each in self._kept], "buffers": self._buffers}
+        return self._cut_out(self._pieces[unit - 1])
 
     def _cut_out(self, piece: Piece) -> dict[str, Any]:
         parameter = self._parameters[piece.parameter]
@@ -164,29 +169,11 @@ class TrainingState:
 
     # ---- at who takes
 
-    def receive(self, unit: int, step: int, text: str, tensors: Sequence[Tensor]) -> Received:
-        """A unit is there. It is written where it belongs, if no step can use or change that before it is installed.
-
-        Args:
-            unit: Its number.
-            step: The step that its values are from before.
-            text: What :meth:`pack` made.
-            tensors: Likewise.
-        """
-        said = unpack(text, tensors)
-        if said and 0 < unit < self.num_units - 1:
-            parameter = self._parameters[self._pieces[unit - 1].parameter]
-            if self._first_steps.setdefault(parameter, step) == step:
-                self._write(parameter, said)
-                said = {}
-        return Received(unit, step, said)
-
     def install(self, received: Sequence[Received], step: int) -> list[Received]:
         """Make valid what was sent before the vote of a step; returns the rest."""
-        self._step = step
         for each in received:
             if each.step <= step:
-                self._install(each.unit, each.said)
+                self._install(each.unit, unpack(each.text, each.tensors, self._device))
         return [each for each in received if each.step > step]
 
     def _install(self, unit: int, said: dict[str, Any]) -> None:
@@ -194,7 +181,9 @@ class TrainingState:
             self._groups = dict(enumerate(said["groups"]))
             self._take_groups()
         elif said and unit < self.num_units - 1:
-            self._write(self._parameters[self._pieces[unit - 1].parameter], said)
+            parameter = self._parameters[self._pieces[unit - 1].parameter]
+            self._begun.add(parameter)
+            self._write(parameter, said)
         for buffer, value in zip(self._model.buffers(), said.get("buffers", []), strict=False):
             buffer.copy_(value)
         for kept, state in zip(self._kept, said.get("kept", []), strict=False):
@@ -247,7 +236,7 @@ class TrainingState:
             if self._is_newcomer and parameter not in self._owners:
                 optimizer.state[parameter] = self._states.setdefault(parameter, {})
             self._owners[parameter] = optimizer
-            if self.num_held < self.num_units and self._first_steps.get(parameter, self._step + 1) > self._step:
+            if self.num_held < self.num_units and parameter not in self._begun:
                 parameter.grad = None
 
 
