@@ -180,3 +180,10 @@ HURTFUL: Mapping[str, tuple[Fault, ...]] = {
     ),
     "a rank while the history is slow": (Fault(kind="slow store", seconds=4.5), _FIRST_DEATH),
 }
+
+ALONE = Scenario(seed=14104, jobs=(Shape(pipeline=4, data=1, standbys=2, devices_per_node=1),))
+"""Each slice is trained by one rank: whoever dies is read from its copy."""
+
+HALF_WAY_BACK = (_killed(5, 11.676), _at("moved", 8), _at("taken", 14))
+"""A rank dies in a new epoch before its copies are there, and another one on the way back to those of the epoch before:
+some have gone back by then, others have not."""

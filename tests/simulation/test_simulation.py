@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import structlog
 
-from tests.simulation.faults import HURTFUL, TWO_NODES, Scenario, drawn
+from tests.simulation.faults import ALONE, HALF_WAY_BACK, HURTFUL, TWO_NODES, Scenario, drawn
 from tests.simulation.mistakes import MISTAKES, Patches, commit_before_it_is_durable, made
 from tests.simulation.run import run
 from tests.simulation.search import first_broken, quiet, shrunk
@@ -51,6 +51,13 @@ def test_a_fault_that_hurts_leaves_a_job_that_is_whole_again(whom: str) -> None:
     struck = [line for line in outcome.trace if STRUCK.search(line)]
     assert len(struck) == len(HURTFUL[whom]), struck
     assert ("rank 3.1 dies" in struck[-1]) == whom.startswith("a joiner")
+
+
+def test_a_plan_that_goes_back_and_fails_half_way_leaves_a_step_at_which_all_can_meet() -> None:
+    outcome = run(ALONE, HALF_WAY_BACK)
+    assert not outcome.broken, "\n".join([*outcome.broken, *outcome.trace[-60:]])
+    assert len([line for line in outcome.trace if STRUCK.search(line)]) == len(HALF_WAY_BACK)
+    assert outcome.num_plans >= 4
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
