@@ -7,17 +7,6 @@ import ssl
 from pathlib import Path
 
 
-def checked_file(path: Path | None) -> Path | None:
-    """The path as it was given, if it can be read or is None.
-
-    Raises:
-        ValueError: There is no such file, or it cannot be read.
-    """
-    if path is not None:
-        _check_readable(path)
-    return path
-
-
 def check_certificates(path: Path) -> None:
     """Accept a file of certificates that others' are signed by.
 
@@ -31,19 +20,31 @@ def check_certificates(path: Path) -> None:
         raise ValueError(f"{path} holds no certificate in PEM form") from error
 
 
-def check_key_pair(certificate: Path, key: Path) -> None:
-    """Accept a certificate chain and its private key.
+def check_key_pair(names: tuple[str, str], certificate: Path | None, key: Path | None) -> None:
+    """Accept a certificate chain and its private key, or neither.
+
+    Args:
+        names: The settings that they are from; messages begin with them.
+        certificate: The chain.
+        key: The key.
 
     Raises:
-        ValueError: A file cannot be read, the key is encrypted, or the two do not belong together.
+        ValueError: One without the other, a file cannot be read, the key is encrypted, or the two do not belong
+            together.
     """
-    _check_readable(certificate)
-    _check_readable(key)
     try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password=_no_password)
-    except (ssl.SSLError, ValueError) as error:
+        for path in (certificate, key):
+            if path is not None:
+                _check_readable(path)
+        if certificate is not None and key is not None:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password=_no_password)
+        elif certificate is not None or key is not None:
+            raise ValueError("set both or neither")
+    except ssl.SSLError as error:
         reason = getattr(error, "reason", "") or "not a certificate and a key without a password in PEM form"
-        raise ValueError(f"{certificate} and {key} cannot be used together: {reason}") from error
+        raise ValueError(f"{', '.join(names)}: {certificate} and {key} cannot be used together: {reason}") from error
+    except ValueError as error:
+        raise ValueError(f"{', '.join(names)}: {error}") from error
 
 
 def _no_password() -> str:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any
 
+from evenkeel.history.records import PlanRecord
 from evenkeel.layouts.rank_state import Ballot, RankState
 from evenkeel.services.scheduler.dispatch import protocol
 from evenkeel.trainer_sdk.control import standing
@@ -30,14 +31,14 @@ class SimulatedClient:
         self._waiting: set[asyncio.Future[RankState]] = set()
         self._is_closed = False
 
-    async def prepare(self, reshape: protocol.Reshape, timeout_seconds: float) -> RankState:
-        plan = _for_ranks(reshape)
+    async def prepare(self, plan: PlanRecord, timeout_seconds: float) -> RankState:
+        reshape = self._reshape(plan)
         self._require_leadership()
 
         def arrive(rank: SimulatedRank, reply: Reply) -> None:
             def look() -> None:
                 try:
-                    answer: RankState | Exception | None = rank.acceptor.answer(plan)
+                    answer: RankState | Exception | None = rank.acceptor.answer(reshape)
                 except (standing.StaleBallotError, standing.FinishedError) as error:
                     answer = error
                 if answer is not None:
@@ -45,7 +46,7 @@ class SimulatedClient:
                     rank.callers.remove(reply)
                     reply(answer)
 
-            rank.acceptor.prepare(plan)
+            rank.acceptor.prepare(reshape)
             rank.watchers.append(look)
             rank.callers.append(reply)
             rank.changed()
@@ -53,9 +54,9 @@ class SimulatedClient:
 
         return await self._call(arrive, timeout_seconds)
 
-    async def commit(self, reshape: protocol.Reshape, decision: protocol.Decision, timeout_seconds: float) -> RankState:
+    async def commit(self, plan: PlanRecord, decision: protocol.Decision, timeout_seconds: float) -> RankState:
         commit = Commit(
-            reshape=_for_ranks(reshape),
+            reshape=self._reshape(plan),
             from_epoch=decision.from_epoch,
             from_layout=decision.from_layout,
             sources=decision.sources,
@@ -65,8 +66,8 @@ class SimulatedClient:
         )
 
         def arrive(rank: SimulatedRank, reply: Reply) -> None:
-            if not self._world.history.is_decided(reshape.plan_id):
-                self._world.broken.append(f"decided_before_commit: {reshape.plan_id}")
+            if not self._world.history.is_decided(plan.plan_id):
+                self._world.broken.append(f"decided_before_commit: {plan.plan_id}")
             rank.acceptor.commit(commit)
             rank.changed()
             self._job.happened("committed", rank)
@@ -74,11 +75,11 @@ class SimulatedClient:
 
         return await self._call(arrive, timeout_seconds)
 
-    async def abort(self, reshape: protocol.Reshape, timeout_seconds: float) -> RankState:
+    async def abort(self, plan: PlanRecord, timeout_seconds: float) -> RankState:
         self._require_leadership()
 
         def arrive(rank: SimulatedRank, reply: Reply) -> None:
-            rank.acceptor.abort(reshape.plan_id, Ballot(reshape.term, reshape.epoch))
+            rank.acceptor.abort(plan.plan_id, Ballot(self._leadership.term, plan.epoch))
             rank.changed()
             reply(rank.acceptor.state)
 
@@ -112,6 +113,16 @@ class SimulatedClient:
         self._is_closed = True
         for waiting in self._waiting:
             _set(waiting, protocol.RankGoneError(f"rank {self.rank}.{self.incarnation}"))
+
+    def _reshape(self, plan: PlanRecord) -> Reshape:
+        return Reshape(
+            job_id=plan.job_id,
+            plan_id=plan.plan_id,
+            epoch=plan.epoch,
+            mode=ApplyMode(plan.mode.value),
+            to_layout=plan.layout,
+            term=self._leadership.term,
+        )
 
     def _require_leadership(self) -> None:
         if not self._leadership.holds:
@@ -179,14 +190,3 @@ def _as_told(error: Exception) -> Exception:
     if isinstance(error, standing.StaleBallotError):
         return protocol.StaleBallotError(error.promised, str(error))
     return protocol.RankRefusedError(str(error)) if isinstance(error, standing.FinishedError) else error
-
-
-def _for_ranks(reshape: protocol.Reshape) -> Reshape:
-    return Reshape(
-        job_id=reshape.job_id,
-        plan_id=reshape.plan_id,
-        epoch=reshape.epoch,
-        mode=ApplyMode(reshape.mode.value),
-        to_layout=reshape.to_layout,
-        term=reshape.term,
-    )

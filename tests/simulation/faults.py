@@ -146,6 +146,9 @@ def _at(event: str, nth: int, kind: str = "kill", **of: float) -> Fault:
     return Fault(kind=kind, event=event, nth=nth, **of)  # type: ignore[arg-type]
 
 
+NOT_WANTED = "a rank that is slow until the plan against it comes to nothing"
+"""It is well again before another one answers, which the scheduler cannot reach: no other plan follows."""
+
 HURTFUL: Mapping[str, tuple[Fault, ...]] = {
     "a rank of the first stage in its iteration": (_killed(0, 5.0),),
     "a rank that has voted": (_at("voted", 100),),
@@ -178,5 +181,17 @@ HURTFUL: Mapping[str, tuple[Fault, ...]] = {
         _FIRST_DEATH,
         Fault(kind="crash", seconds=8.0),
     ),
+    NOT_WANTED: (
+        Fault(kind="slow rank", rank=5, seconds=5.0),
+        Fault(kind="cut", rank=6, seconds=5.0),
+        Fault(kind="cut", rank=6, seconds=7.5),
+    ),
     "a rank while the history is slow": (Fault(kind="slow store", seconds=4.5), _FIRST_DEATH),
 }
+
+ALONE = Scenario(seed=14104, jobs=(Shape(pipeline=4, data=1, standbys=2, devices_per_node=1),))
+"""Each slice is trained by one rank: whoever dies is read from its copy."""
+
+HALF_WAY_BACK = (_killed(5, 11.676), _at("moved", 8), _at("taken", 14))
+"""A rank dies in a new epoch before its copies are there, and another one on the way back to those of the epoch before:
+some have gone back by then, others have not."""

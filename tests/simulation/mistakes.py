@@ -1,5 +1,6 @@
 """Mistakes that were made here before, or that one could make: each is put back, and the simulation finds it."""
 
+import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -10,12 +11,12 @@ from evenkeel.history.records import CulpritRecord
 from evenkeel.history.vocabulary import VerdictKind
 from evenkeel.layouts import copies
 from evenkeel.layouts.rank_state import RankState
-from evenkeel.services.scheduler.dispatch import question
-from evenkeel.services.scheduler.dispatch.plan_run import PlanRun, Stage, Verb
-from evenkeel.services.scheduler.dispatch.question import Question
-from evenkeel.services.scheduler.dispatch.two_phase import Flight
+from evenkeel.services.scheduler.dispatch import flight
+from evenkeel.services.scheduler.dispatch.flight import Flight
+from evenkeel.services.scheduler.dispatch.protocol import Decision
 from evenkeel.services.scheduler.domain import transitions
 from evenkeel.services.scheduler.domain.job_state import JobKnowledge
+from evenkeel.services.scheduler.serving import job_life
 from evenkeel.trainer_sdk.control.acceptor import Acceptor
 from evenkeel.trainer_sdk.control.standing import Committed, without_switch
 from evenkeel.trainer_sdk.control.state import ApplyMode, Commit, Reshape
@@ -43,17 +44,18 @@ def locked_out() -> Patches:
 
 
 def deaf_to_failures() -> Patches:
-    def told(self: PlanRun, state: RankState, real: Any = PlanRun.told) -> Any:
-        return real(self, replace(state, failed_epoch=0))
+    def told(self: Any, state: RankState, real: Any = flight._Landing.told) -> None:
+        real(self, replace(state, failed_epoch=0))
 
-    return [(PlanRun, "told", told)]
+    return [(flight._Landing, "told", told)]
 
 
 def only_who_is_concerned() -> Patches:
-    def made(**of: Any) -> Question:
-        return Question(**{**of, "others": frozenset()})
+    def made(**of: Any) -> Flight:
+        concerned = {*of["known"].layout.ranks, *of["plan"].layout.ranks}
+        return Flight(**{**of, "calls": {rank: calls for rank, calls in of["calls"].items() if rank in concerned}})
 
-    return [(question, "Question", made)]
+    return [(job_life, "Flight", made)]
 
 
 def without_copies() -> Patches:
@@ -66,11 +68,15 @@ def without_an_end() -> Patches:
 
 
 def commit_before_it_is_durable() -> Patches:
-    def answered(self: PlanRun, *answer: Any, real: Any = PlanRun.answered) -> Any:
-        asks = real(self, *answer)
-        return self._ask_all(Verb.COMMIT) if self.stage is Stage.DECIDING else asks
+    async def run(self: Flight, decided: Any, real: Any = Flight.run) -> int:
+        async def beside(decision: Decision) -> None:
+            finishing = asyncio.create_task(self.finish(decision))
+            await decided(decision)
+            finishing.cancel()
 
-    return [(PlanRun, "answered", answered)]
+        return await real(self, beside)
+
+    return [(Flight, "run", run)]
 
 
 def history_takes_from_anybody() -> Patches:
@@ -80,10 +86,10 @@ def history_takes_from_anybody() -> Patches:
 def not_told_that_it_is_off() -> Patches:
     """A plan comes to nothing, and those who were asked about it are left with it."""
 
-    async def tell_nobody(self: Flight, run: PlanRun) -> None:
+    async def tell_nobody(self: Flight) -> None:
         pass
 
-    return [(Flight, "_tell_that_it_is_off", tell_nobody)]
+    return [(Flight, "_call_off", tell_nobody)]
 
 
 def blames_the_successor() -> Patches:

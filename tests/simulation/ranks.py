@@ -294,7 +294,8 @@ class SimulatedRank:
             case Way.STEP:
                 self.step()
             case Way.BACK:
-                self.held[commit.from_epoch] = self.cycle.steps_applied = commit.steps_applied
+                self.held = {commit.from_epoch: commit.steps_applied}
+                self.cycle.steps_applied = commit.steps_applied
             case Way.UNFIT:
                 self.lose_peers()
                 return

@@ -46,16 +46,12 @@ class ControllerTls:
         Raises:
             ValueError: One without the other, or a file cannot be used; the message names the setting.
         """
-        if bool(certificate) != bool(key):
-            raise ValueError("EVENKEEL_RANK_CERTIFICATE and EVENKEEL_RANK_KEY: set both or neither")
+        names = "EVENKEEL_RANK_CERTIFICATE", "EVENKEEL_RANK_KEY"
+        check_key_pair(names, Path(certificate) if certificate else None, Path(key) if key else None)
         if not certificate:
             if scheduler_ca_file:
                 raise ValueError("EVENKEEL_SCHEDULER_CA_FILE has no effect without EVENKEEL_RANK_CERTIFICATE")
             return None
-        try:
-            check_key_pair(Path(certificate), Path(key))
-        except ValueError as error:
-            raise ValueError(f"EVENKEEL_RANK_CERTIFICATE, EVENKEEL_RANK_KEY: {error}") from error
         if scheduler_ca_file:
             _check_certificates("EVENKEEL_SCHEDULER_CA_FILE", scheduler_ca_file)
         return cls(

@@ -8,11 +8,14 @@ What nobody alive holds comes from a peer's copy, else everything comes from dis
 
 from collections.abc import Mapping
 
+from evenkeel.history.records import PlanRecord
+from evenkeel.history.vocabulary import PlanMode
 from evenkeel.layouts.layout import Layout
 from evenkeel.layouts.model import ModelSpec
 from evenkeel.layouts.rank_state import RankPhase, RankState
 from evenkeel.services.scheduler.dispatch.protocol import Decision
 from evenkeel.services.scheduler.dispatch.restore import find_meeting, newest_common_checkpoint
+from evenkeel.services.scheduler.domain.job_state import JobKnowledge
 
 
 class NoAgreementError(ValueError):
@@ -20,11 +23,27 @@ class NoAgreementError(ValueError):
 
 
 class NothingLeftError(NoAgreementError):
-    """A slice is held by nobody alive, kept by no peer and on no disk that the ranks see."""
+    """There is no epoch and no step to go on from: in no memory, and on no disk that the ranks see."""
 
 
 class RecoveryNeededError(NoAgreementError):
     """A boundary will never come: a rank waits for peers that left it behind, or all are in an epoch that is over."""
+
+
+def decision_on(job: JobKnowledge, plan: PlanRecord, states: Mapping[int, RankState]) -> Decision:
+    """The decision for a plan.
+
+    Args:
+        job: The job.
+        plan: The plan.
+        states: Answer of every live rank that it concerns.
+
+    Raises:
+        NoAgreementError: The answers do not allow it.
+    """
+    if plan.mode is PlanMode.BOUNDARY:
+        return boundary_decision(states, epoch=job.epoch, layout=job.layout, to_layout=plan.layout)
+    return recovery_decision(states, layouts=job.layouts, to_layout=plan.layout, model=job.model)
 
 
 def boundary_decision(states: Mapping[int, RankState], *, epoch: int, layout: Layout, to_layout: Layout) -> Decision:
@@ -95,13 +114,10 @@ def recovery_decision(
         model: To check that the survivors hold all of it.
 
     Raises:
-        NothingLeftError: No epoch is held by all its survivors, or part of it is lost; and there is no checkpoint.
-        NoAgreementError: Steps contradict.
+        NothingLeftError: Of each epoch a part is lost, or its survivors cannot meet at a step; and there is no
+            checkpoint.
     """
-    from_memory, problem = _from_memory(states, layouts, to_layout, model, strict=True)
-    if from_memory is None:
-        # An epoch that some survivor has left for a newer one, or never held, may still be whole with its copies.
-        from_memory, _ = _from_memory(states, layouts, to_layout, model, strict=False)
+    from_memory, problem = _from_memory(states, layouts, model)
     checkpoint = newest_common_checkpoint(states, to_layout.ranks)
     if checkpoint is None and _before_the_first_step(states):
         checkpoint = 0  # what the seed makes needs no copy
@@ -130,47 +146,44 @@ def _before_the_first_step(states: Mapping[int, RankState]) -> bool:
 
 
 def _from_memory(
-    states: Mapping[int, RankState],
-    layouts: Mapping[int, Layout],
-    to_layout: Layout,
-    model: ModelSpec,
-    *,
-    strict: bool,
+    states: Mapping[int, RankState], layouts: Mapping[int, Layout], model: ModelSpec
 ) -> tuple[Decision | None, str]:
-    """The decision for the newest epoch of which survivors and copies have everything, or what is missing.
+    """The decision for the newest epoch of which survivors and copies have everything, or what is missing of it.
+
+    An epoch that some survivor has left for a newer one, or never held, may still be whole with its copies: such are
+    looked at after those that all their survivors hold.
 
     Args:
         states: Answer of every survivor and joiner.
         layouts: Layout of every decided epoch.
-        to_layout: Layout of the plan.
         model: To see what is missing.
-        strict: Only epochs that all their survivors hold.
     """
-    problem = "no survivor holds any epoch"
-    for epoch in sorted(layouts, reverse=True):
-        layout = layouts[epoch]
-        survivors = [rank for rank in layout.ranks if rank in states]
-        holders = [rank for rank in survivors if epoch in states[rank].held_epochs]
-        # A replacement process of a rank of that epoch never held it: it is no survivor.
-        lacking = [rank for rank in survivors if rank not in holders and states[rank].phase is not RankPhase.JOINING]
-        if not holders or (strict and lacking):
-            continue
-        meeting = find_meeting(states, epoch=epoch, layout=layout, holders=holders, model=model)
-        if meeting is None:
-            raise NoAgreementError(_contradiction({rank: states[rank] for rank in holders}))
-        if meeting.lost:
-            gone = [rank for rank in layout.ranks if rank not in holders]
-            problem = f"blocks {list(meeting.lost)} of epoch {epoch} are held by nobody alive (gone: ranks {gone})"
-            continue
-        decision = Decision(
-            from_epoch=epoch,
-            from_layout=layout,
-            sources=tuple(holders),
-            steps_applied=meeting.steps_applied,
-            stand_ins=meeting.stand_ins,
-        )
-        return decision, ""
-    return None, problem
+    problems = list[str]()
+    for strict in (True, False):
+        for epoch, layout in sorted(layouts.items(), reverse=True):
+            survivors = [rank for rank in layout.ranks if rank in states]
+            holders = [rank for rank in survivors if epoch in states[rank].held_epochs]
+            # A replacement process of a rank of that epoch never held it: it is no survivor.
+            lacking = {rank for rank in survivors if states[rank].phase is not RankPhase.JOINING} - {*holders}
+            if not holders or (strict and lacking):
+                continue
+            meeting = find_meeting(states, epoch=epoch, layout=layout, holders=holders, model=model)
+            if meeting is None:
+                problems.append(_contradiction({rank: states[rank] for rank in holders}))
+            elif meeting.lost:
+                gone = [rank for rank in layout.ranks if rank not in holders]
+                blocks = list(meeting.lost)
+                problems.append(f"blocks {blocks} of epoch {epoch} are held by nobody alive (gone: ranks {gone})")
+            else:
+                decision = Decision(
+                    from_epoch=epoch,
+                    from_layout=layout,
+                    sources=tuple(holders),
+                    steps_applied=meeting.steps_applied,
+                    stand_ins=meeting.stand_ins,
+                )
+                return decision, ""
+    return None, problems[0] if problems else "no survivor holds any epoch"
 
 
 def _contradiction(states: Mapping[int, RankState]) -> str:

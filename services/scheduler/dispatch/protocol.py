@@ -3,21 +3,9 @@
 from dataclasses import dataclass
 from typing import Protocol
 
-from evenkeel.history.vocabulary import PlanMode
+from evenkeel.history.records import PlanRecord
 from evenkeel.layouts.layout import Layout
 from evenkeel.layouts.rank_state import Ballot, RankState, StandIn
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reshape:
-    """A plan as ranks need it."""
-
-    job_id: str
-    plan_id: str
-    epoch: int
-    mode: PlanMode
-    to_layout: Layout
-    term: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,33 +59,21 @@ class StaleBallotError(RankRefusedError):
         self.promised = promised
 
 
-class CannotReshapeError(RankRefusedError):
-    """A rank's training loop cannot apply plans, which its registration did not say: its SDK is from before it could.
-
-    Attributes:
-        rank: The rank.
-    """
-
-    def __init__(self, rank: int, text: str) -> None:
-        super().__init__(text)
-        self.rank = rank
-
-
 class RankCalls(Protocol):
     """Calls to one process of a rank. Every call has a deadline.
 
     Errors of all methods: :class:`RankAwayError`, :class:`RankRefusedError`.
     """
 
-    async def prepare(self, reshape: Reshape, timeout_seconds: float) -> RankState:
+    async def prepare(self, plan: PlanRecord, timeout_seconds: float) -> RankState:
         """Phase one; in mode RECOVER the answer comes once the rank is parked."""
         ...
 
-    async def commit(self, reshape: Reshape, decision: Decision, timeout_seconds: float) -> RankState:
+    async def commit(self, plan: PlanRecord, decision: Decision, timeout_seconds: float) -> RankState:
         """Phase two. The same commit twice is one commit."""
         ...
 
-    async def abort(self, reshape: Reshape, timeout_seconds: float) -> RankState:
+    async def abort(self, plan: PlanRecord, timeout_seconds: float) -> RankState:
         """Forget a prepared plan."""
         ...
 

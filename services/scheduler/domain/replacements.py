@@ -26,10 +26,10 @@ def unregistered(culprit: CulpritRecord, *, alive: bool, can_reshape: bool) -> R
     )
 
 
-def hanging(job: JobKnowledge) -> list[RankInfo]:
+def hanging(job: JobKnowledge) -> dict[tuple[int, int], RankInfo]:
     """Processes that must leave because they hang, and of which nobody knows whether they were told."""
     accused = {process for one in job.incidents if one.kind == VerdictKind.HANG for process in one.accused}
-    return [info for info in job.ranks.values() if job.can_reshape and info.process in accused]
+    return {info.process: info for info in job.ranks.values() if job.can_reshape and info.process in accused}
 
 
 def on_rank_registered(job: JobKnowledge, record: RankRecord) -> JobKnowledge:

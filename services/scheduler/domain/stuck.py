@@ -14,9 +14,6 @@ class StuckReason(StrEnum):
     NOTHING_HELD = "nothing_held"
     """A part of the model is held by nobody alive, kept by no peer and on no disk that is seen."""
 
-    NO_AGREEMENT = "no_agreement"
-    """The ranks' states contradict one another."""
-
     NOT_STARTED = "not_started"
     """None of its processes has ever registered."""
 
@@ -24,7 +21,6 @@ class StuckReason(StrEnum):
 _FREES_BY = {
     StuckReason.NO_LAYOUT: "start its ranks again, or others in their places",
     StuckReason.NOTHING_HELD: "bring back a rank that holds it, or a folder with a checkpoint that the ranks see",
-    StuckReason.NO_AGREEMENT: "start its ranks again: they go on from a checkpoint",
     StuckReason.NOT_STARTED: "start its processes; each must reach the fleet API with the job's token",
 }
 

@@ -19,9 +19,7 @@ from evenkeel.services.scheduler.jobs.job import Process, TimerKey
 
 @dataclass(frozen=True, slots=True)
 class Began:
-    """Somebody goes on with the job: as it has just been registered, or ``again``, as it was left."""
-
-    again: bool = False
+    """Somebody goes on with the job as it was left, or registered."""
 
 
 @dataclass(frozen=True, slots=True)

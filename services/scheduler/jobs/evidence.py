@@ -22,7 +22,7 @@ from evenkeel.services.scheduler.domain.exits import own_verdict
 from evenkeel.services.scheduler.domain.job_state import JobKnowledge
 from evenkeel.services.scheduler.jobs.events import Silence, StreamBroken
 from evenkeel.services.scheduler.jobs.job import Process, Timer, TimerKey
-from evenkeel.services.scheduler.jobs.steps import Ask, EndJob, Report, Step
+from evenkeel.services.scheduler.jobs.steps import Ask, Report, Step
 
 _AGAIN_SECONDS = 0.5
 _WITNESS_STATUS_SECONDS = 0.5
@@ -64,9 +64,7 @@ def waited(step: Step, key: TimerKey) -> None:
     """The time for a verdict, for a plan for parked ranks, or for somebody to go on with the job is over."""
     known = step.known
     if key is Timer.ENDED:
-        if known.all_ended:
-            step.then.append(EndJob())
-        elif step.job.seen_to_end and not known.lost:
+        if step.job.seen_to_end and not known.lost:
             step.then.append(Ask(key, _ENDED_STATUS_SECONDS))
     elif key is Timer.STANDSTILL:
         if not known.can_reshape or not _parked(step):

@@ -4,16 +4,16 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 
-from evenkeel.history.records import PlanEventRecord, PlanRecord
+from evenkeel.history.records import PlanRecord
 from evenkeel.history.vocabulary import PlanMode, PlanState
 from evenkeel.layouts.rank_state import RankState
 from evenkeel.services.scheduler.dispatch.agreement import (
     NoAgreementError,
     NothingLeftError,
     RecoveryNeededError,
-    recovery_decision,
+    decision_on,
 )
-from evenkeel.services.scheduler.dispatch.protocol import CannotReshapeError, Decision, StaleBallotError
+from evenkeel.services.scheduler.dispatch.protocol import Decision, StaleBallotError
 from evenkeel.services.scheduler.domain.job_state import JobKnowledge
 from evenkeel.services.scheduler.domain.parts import PlanInFlight
 from evenkeel.services.scheduler.domain.stuck import Stuck, StuckReason
@@ -41,18 +41,11 @@ def take_off(step: Step, plan: PlanRecord) -> None:
 
 
 def ground(step: Step, why: str) -> None:
-    """The plan on its way, if any, flies no more: undecided it is aborted, decided it stands until overtaken."""
+    """The plan on its way, if any, flies no more; what ranks have taken up of a decided one, the next one reads."""
     flight = step.known.flight
     if flight is not None:
         step.known = replace(step.known, flight=None)
-        _take_back(step, flight, why)
-
-
-def overtaken_ends(step: Step, detail: str) -> list[PlanEventRecord]:
-    """The ends of all overtaken plans, to be recorded with what has overtaken them."""
-    ids, step.job = step.job.overtaken, replace(step.job, overtaken=())
-    at = step.moment.at
-    return [PlanEventRecord(plan_id=one, state=PlanState.ABORTED, at=at, detail=detail) for one in ids]
+        step.enter(flight.record, PlanState.ABORTED, detail=why)
 
 
 def agreed(step: Step, flight: PlanInFlight, decision: Decision) -> None:
@@ -68,32 +61,26 @@ def applied(step: Step, flight: PlanInFlight, first_iteration: int) -> None:
     plan = flight.record
     outcome = on_applied(step.known, first_iteration=first_iteration, at=step.moment.at)
     step.enter(plan, PlanState.APPLIED, first_iteration=first_iteration)
-    step.save += [*outcome.records, *overtaken_ends(step, f"overtaken by {plan.plan_id}")]
+    step.save += outcome.records
     step.job = replace(step.job, known=outcome.job, num_failures=0, num_second_looks=0)
 
 
 def failed(step: Step, flight: PlanInFlight, error: Exception) -> None:
-    """Nobody changed: note it, and learn the ranks' epochs."""
+    """It is off, or nobody gets any further with it: note it, and learn the ranks' epochs."""
     plan, known, at = flight.record, step.known, step.moment.at
     step.note("plan failed", plan_id=plan.plan_id, error=str(error))
     promised = error.promised.epoch if isinstance(error, StaleBallotError) else 0
     heard = (state.newest_epoch for state in step.moment.states.values())
     highest = max([known.top_epoch, plan.epoch, promised, *heard])
     known = replace(known, flight=None, changed=True, top_epoch=highest)
-    if isinstance(error, CannotReshapeError):
-        known = known.with_rank(replace(known.ranks[error.rank], can_reshape=False))
     # A boundary that some ranks wait for and others refuse never comes: only a recovery gets past it.
-    recovers = plan.mode is PlanMode.RECOVER
-    must_recover = flight.decision is not None or recovers or isinstance(error, RecoveryNeededError)
-    step.job = replace(step.job, known=known, must_recover=must_recover)
-    if isinstance(error, NoAgreementError) and recovers:
-        nothing = isinstance(error, NothingLeftError)
-        get_stuck(step, StuckReason.NOTHING_HELD if nothing else StuckReason.NO_AGREEMENT, str(error))
-    _take_back(step, flight, str(error))
-    stuck = step.known.stuck
-    if flight.decision is None and plan.incident_id and stuck:
-        step.save.append(note_of(plan, str(error), at=at))
-    if stuck and isinstance(error, NothingLeftError):
+    recovers = plan.mode is PlanMode.RECOVER or isinstance(error, RecoveryNeededError)
+    step.job = replace(step.job, known=known, must_recover=recovers or flight.decision is not None)
+    step.enter(plan, PlanState.ABORTED, detail=str(error))
+    if isinstance(error, NothingLeftError):
+        get_stuck(step, StuckReason.NOTHING_HELD, str(error))
+        if plan.incident_id:
+            step.save.append(note_of(plan, str(error), at=at))
         step.job = replace(step.job, awaited=plan)
         look_for_what_is_missing(step)
 
@@ -114,7 +101,7 @@ def is_possible(step: Step, answers: Mapping[Process, RankState | Silence]) -> b
     states = {process[0]: one for process, one in answers.items() if isinstance(one, RankState) and process in counts}
     if states.keys() >= set(plan.layout.ranks):
         with suppress(NoAgreementError):
-            recovery_decision(states, layouts=known.layouts, to_layout=plan.layout, model=known.model)
+            decision_on(known, plan, states)
             step.known = replace(known, stuck=None, changed=True)
             return True
     waited_seconds = (step.moment.at - known.stuck.since).total_seconds()
@@ -131,10 +118,3 @@ def get_stuck(step: Step, reason: StuckReason, detail: str) -> None:
     known = step.known.stuck
     if known is None or (known.reason, known.detail) != (reason, detail):
         step.known = replace(step.known, stuck=Stuck(reason=reason, detail=detail, since=step.moment.at))
-
-
-def _take_back(step: Step, flight: PlanInFlight, why: str) -> None:
-    if flight.decision is not None:
-        step.job = replace(step.job, overtaken=(*step.job.overtaken, flight.record.plan_id))
-    else:
-        step.enter(flight.record, PlanState.ABORTED, detail=why)

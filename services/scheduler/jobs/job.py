@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from evenkeel.history.records import PlanRecord
-from evenkeel.history.vocabulary import JobState
 from evenkeel.services.scheduler.domain.job_state import JobKnowledge, PlanNeed
 from evenkeel.services.scheduler.domain.parts import RankInfo
 
@@ -55,8 +54,6 @@ class Job:
     Attributes:
         known: What is known of it.
         salt: A word of whoever goes on with it now: no other names a plan like this.
-        said: The state that the history knows.
-        overtaken: Ids of decided plans that no rank will be seen to run any more, and whose end is not recorded yet.
         must_recover: Some rank waits for a recovery, though nobody is gone.
         question: What the planner is asked.
         num_questions: How often it was asked.
@@ -73,8 +70,6 @@ class Job:
 
     known: JobKnowledge
     salt: str
-    said: JobState
-    overtaken: tuple[str, ...] = ()
     must_recover: bool = False
     question: Question | None = None
     num_questions: int = 0

@@ -21,14 +21,14 @@ from evenkeel.services.scheduler.domain.suspicion import Suspicion
 from evenkeel.services.scheduler.domain.transitions import on_verdict
 from evenkeel.services.scheduler.jobs import events, evidence, flights, planning
 from evenkeel.services.scheduler.jobs.job import Job, Timer, counted
-from evenkeel.services.scheduler.jobs.steps import EndJob, Evict, Moment, Probe, Step, Tell
+from evenkeel.services.scheduler.jobs.steps import Evict, Moment, Probe, Step, Tell
 
 _STALE_SUSPICION_SECONDS = 30.0
 
 
 def registered_job(record: JobRecord, salt: str) -> Job:
     """A job that was registered just now; to be told that it :class:`~events.Began`."""
-    return Job(known=new_job(record), salt=salt, said=JobState.RUNNING)
+    return Job(known=new_job(record), salt=salt)
 
 
 def on(job: Job, event: events.Event, moment: Moment) -> Step:
@@ -49,14 +49,14 @@ def on(job: Job, event: events.Event, moment: Moment) -> Step:
             raise FinishedJobError(job.known.job_id)
         return step
     _take(step, event)
-    _say_state(step)
+    _say_state(step, job.known)
     return step
 
 
 def _take(step: Step, event: events.Event) -> None:
     match event:
         case events.Began():
-            _begin(step, event.again)
+            _begin(step)
         case events.RanksRegistered():
             _register(step, event.records)
         case events.ExitsReported():
@@ -85,17 +85,15 @@ def _take(step: Step, event: events.Event) -> None:
             planning.on_run(step, event)
 
 
-def _begin(step: Step, again: bool) -> None:
+def _begin(step: Step) -> None:
     """Somebody goes on with the job: all that was under way and is not in its state begins anew."""
     known, rules, flight = step.known, step.moment.rules, step.known.flight
     left = known.registered_at.timestamp() + rules.start_deadline_seconds - step.moment.at.timestamp()
     step.set_timer(Timer.START, max(0.0, left))
-    if not again:
-        return
     step.known = replace(not_started(known, step.moment.at), changed=True)
     if step.job.seen_to_end:
         step.set_timer(Timer.ENDED, rules.ended_seconds)
-    step.then += [Evict(info, known.top_epoch) for info in hanging(known)]
+    step.then += [Evict(info, known.top_epoch) for info in hanging(known).values()]
     if flight is not None and flight.decision is None:
         flights.ground(step, "the scheduler began anew before it was decided")
     elif flight is not None:
@@ -179,7 +177,7 @@ def _answered(step: Step, event: events.Answered) -> None:
             planning.react(step)
     elif event.why is Timer.ENDED:
         if evidence.nobody_there(step, event.answers):
-            step.then.append(EndJob())
+            _all_have_ended(step)
     elif not isinstance(event.why, Timer):
         verdict = evidence.verdict_on(step, event.why, event.answers)
         if verdict is not None:
@@ -193,6 +191,8 @@ def _timer_fired(step: Step, event: events.TimerFired) -> None:
     if event.key is Timer.START:
         deadline_seconds = step.moment.rules.start_deadline_seconds
         step.known = not_started(step.known, step.moment.at, deadline_seconds=deadline_seconds)
+    elif event.key is Timer.ENDED and step.known.all_ended:
+        _all_have_ended(step)
     elif event.key is Timer.POSSIBLE:
         flights.look_for_what_is_missing(step)
     elif isinstance(event.key, Timer) and event.key not in (Timer.STANDSTILL, Timer.ENDED):
@@ -201,27 +201,28 @@ def _timer_fired(step: Step, event: events.TimerFired) -> None:
         evidence.waited(step, event.key)
 
 
+def _all_have_ended(step: Step) -> None:
+    step.note("all processes of the job have ended: it is finished")
+    _finish(step, "")
+
+
 def _finish(step: Step, failure: str) -> None:
     """The job has ended, perhaps because it failed; its plans, streams and watchers end too."""
     at = step.moment.at
     flights.ground(step, "the job finished")
     known = with_standstill(step.known, at) if step.known.need is PlanNeed.RECOVER else step.known
     step.save += [one.resolved(at, "the job finished") for one in known.incidents]
-    step.save += flights.overtaken_ends(step, "the job finished before every rank was seen to run it")
     detail = f"failed: {failure}" if failure else "finished"
     step.save.append(JobStateRecord(job_id=known.job_id, state=JobState.FINISHED, at=at, detail=detail))
-    step.job = replace(
-        step.job, known=replace(known, finished=True, incidents=()), said=JobState.FINISHED, question=None
-    )
+    step.job = replace(step.job, known=replace(known, finished=True, incidents=()), question=None)
 
 
-def _say_state(step: Step) -> None:
-    """The job's state, if it is another one than was last said: durable with what has led to it."""
+def _say_state(step: Step, before: JobKnowledge) -> None:
+    """The job's state, if it is another one now: durable with what has led to it."""
     known = step.known
-    if known.state is step.job.said:
+    if known.state in (before.state, JobState.FINISHED):
         return
     detail = f"ranks {list(known.lost)} are gone" if known.state is JobState.DEGRADED else ""
     if known.stuck and known.state is JobState.STUCK:
         detail = known.stuck.detail
     step.save.append(JobStateRecord(job_id=known.job_id, state=known.state, at=step.moment.at, detail=detail))
-    step.job = replace(step.job, said=known.state)

@@ -117,12 +117,7 @@ class Note:
     fields: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class EndJob:
-    """Finish the job, as if the fleet API had been told to."""
-
-
-Effect = SetTimer | Ask | Evict | Report | Probe | Tell | Weighed | Note | EndJob
+Effect = SetTimer | Ask | Evict | Report | Probe | Tell | Weighed | Note
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ import structlog
 
 from evenkeel.history import reads
 from evenkeel.history.errors import FinishedJobError, JobConflictError, JobIdUsedError, UnknownJobError
-from evenkeel.history.records import JobRecord, RankExitRecord, RankRecord
+from evenkeel.history.records import JobRecord, RankExitRecord, RankRecord, StoredJob
 from evenkeel.history.vocabulary import JobState
 from evenkeel.services.common.completion import completed
 from evenkeel.services.scheduler.jobs import events
@@ -73,9 +73,7 @@ class Coordinator:
             stored = {}  # one of them cannot be read: each alone finds out whether it is the one
 
         async def take_up(job_id: str) -> None:
-            job = self._new(job_id)
-            await job.resume(stored.get(job_id))
-            self._add(job_id, job)
+            await self._begin(job_id, stored.get(job_id)).begun()
 
         for failure in await asyncio.gather(*map(take_up, job_ids), return_exceptions=True):
             if failure is not None:
@@ -97,7 +95,9 @@ class Coordinator:
         if served is None:
             if await self._has_finished(job.job_id):
                 raise JobIdUsedError(job.job_id)
-            served = self._jobs.get(job.job_id) or self._begin(job)
+            _log.info("job registered", job_id=job.job_id, ranks=len(job.layout.ranks))
+            served = self._jobs.get(job.job_id) or self._begin(job.job_id)
+        await served.begun()
         view = served.view()
         if view is None:
             raise JobAwayError(job.job_id)
@@ -132,8 +132,6 @@ class Coordinator:
                 raise UnknownJobError(job_id)
             return
         await completed(job.finish(failure))
-        self._jobs.pop(job_id, None)
-        self._parts.metrics.jobs.set(len(self._jobs))
 
     def job(self, job_id: str) -> JobView | None:
         """A job that is served here, or None for one that is unknown or finished. Never blocks."""
@@ -176,16 +174,12 @@ class Coordinator:
             raise UnknownJobError(job_id)
         return job
 
-    def _new(self, job_id: str) -> ServedJob:
-        return ServedJob(job_id, self._parts, partial(self._reports, job_id), self.finish_job)
-
-    def _begin(self, record: JobRecord) -> ServedJob:
-        job = self._new(record.job_id)
-        job.begin(record)
-        self._add(record.job_id, job)
-        _log.info("job registered", job_id=record.job_id, ranks=len(record.layout.ranks))
+    def _begin(self, job_id: str, stored: StoredJob | None = None) -> ServedJob:
+        job = self._jobs[job_id] = ServedJob(job_id, self._parts, partial(self._reports, job_id), self._over)
+        self._parts.metrics.jobs.set(len(self._jobs))
+        job.begin(stored)
         return job
 
-    def _add(self, job_id: str, job: ServedJob) -> None:
-        self._jobs[job_id] = job
+    def _over(self, job_id: str) -> None:
+        del self._jobs[job_id]
         self._parts.metrics.jobs.set(len(self._jobs))

@@ -1,4 +1,4 @@
-"""One job at work: carries out its steps, saves what they change, then does what follows.
+"""One job at work: carries out its steps, saves what they change, then does what they ask for.
 
 Clients of ranks, the plan on its way and the job's watchers follow its state. It ends with the job, or when something
 of it fails; then the job begins another one (:mod:`evenkeel.services.scheduler.serving.served_job`).
@@ -13,16 +13,22 @@ from evenkeel.history.records import JobStateRecord, VerdictRecord
 from evenkeel.history.vocabulary import JobState
 from evenkeel.layouts.rank_state import RankPhase, RankState
 from evenkeel.services.scheduler.adapters.store.job_document import restored_job, saved_state
+from evenkeel.services.scheduler.dispatch.agreement import NoAgreementError
+from evenkeel.services.scheduler.dispatch.flight import Flight
+from evenkeel.services.scheduler.dispatch.protocol import Decision, RankAwayError, RankRefusedError
+from evenkeel.services.scheduler.domain.parts import PlanInFlight
+from evenkeel.services.scheduler.domain.replacements import hanging
 from evenkeel.services.scheduler.domain.standing import Standing
 from evenkeel.services.scheduler.jobs import events, steps
-from evenkeel.services.scheduler.jobs.job import Job, counted
+from evenkeel.services.scheduler.jobs.job import Job, Process, TimerKey, counted
 from evenkeel.services.scheduler.jobs.machine import on
 from evenkeel.services.scheduler.serving.faults import is_fault
-from evenkeel.services.scheduler.serving.job_effects import JobEffects
 from evenkeel.services.scheduler.serving.job_tasks import JobTasks
 from evenkeel.services.scheduler.serving.news import JobNews, JobView, Newsroom, job_view
 from evenkeel.services.scheduler.serving.parts import JobReports, Parts
+from evenkeel.services.scheduler.serving.probing import Prober
 from evenkeel.services.scheduler.serving.processes import Processes
+from evenkeel.services.scheduler.serving.solving import solved
 
 _log = structlog.get_logger(__name__)
 
@@ -31,7 +37,7 @@ _PAUSE_SECONDS = 0.2
 
 
 class JobLife:
-    """Belongs to the event loop's thread; one step at a time.
+    """Belongs to the event loop's thread; one step at a time. Whatever comes of what it does is an event again.
 
     Attributes:
         job: The job as it is.
@@ -50,7 +56,6 @@ class JobLife:
         put: Callable[[events.Event], None],
         take: Callable[[events.Event], Awaitable[None]],
         failed: Callable[[str, Exception], None],
-        end: Callable[[], None],
     ) -> None:
         """Follows the job's processes; does no other I/O.
 
@@ -64,15 +69,18 @@ class JobLife:
             put: Takes in what its tasks and its processes tell.
             take: Likewise; what it leads to is durable on return.
             failed: Told what one of its tasks was doing, and what it raised.
-            end: Finishes the job, as the fleet API would.
         """
         self.job = self._saved = job
-        self._version, self._parts, self._news, self._put = version, parts, news, put
+        self._version, self._parts, self._news, self._reports = version, parts, news, reports
+        self._put, self._take = put, take
         self._tasks = JobTasks(parts.spawn, failed)
         self.processes = Processes(
             job.known.job_id, token, self._broken, self._tasks.spawn, parts.rank_tls, leadership=parts.leadership
         )
-        self._effects = JobEffects(self.processes, parts, reports, spawn=self._tasks.spawn, put=put, take=take, end=end)
+        self._prober = Prober(reports.probed, parts.metrics)
+        self._timers: dict[TimerKey, asyncio.Task[None]] = {}
+        self._reporting: dict[Process, asyncio.Task[None]] = {}
+        self._flying: tuple[str, asyncio.Task[None]] | None = None
         self._telling: asyncio.Task[None] | None = None
         self._told: Standing | None = None
         self.processes.board.listeners.append(self._said)
@@ -92,7 +100,7 @@ class JobLife:
         before, parts = self.job, self._parts
         step = on(before, event, steps.Moment(at=parts.now(), states=self.processes.board.states, rules=parts))
         for question in step.meanwhile:
-            self._effects.solve(question)
+            self._tasks.spawn(self._solve(question))
         if step.save or step.keep:
             # Who registers tries again by itself; everything else waits for the history.
             is_patient = not isinstance(event, events.RanksRegistered)
@@ -105,11 +113,8 @@ class JobLife:
         if job.known.ranks is not before.known.ranks or job.known.newcomers is not before.known.newcomers:
             self.processes.follow(counted(job.known).values())
         for effect in step.then:
-            if isinstance(effect, steps.Tell):
-                self._tell(effect.news)
-            else:
-                self._effects.do(job.known, effect)
-        self._effects.fly(job)
+            self._do(effect)
+        self._fly()
         if job.known is not before.known:
             self._news.publish(self.view())
         if job.known.finished:
@@ -119,6 +124,47 @@ class JobLife:
         """On return nothing of it is under way."""
         await self._tasks.end()
         self.processes.close()
+
+    # ---- what its steps ask for
+
+    def _do(self, effect: steps.Effect) -> None:
+        """Do it, or begin to; never waits."""
+        known, spawn, metrics = self.job.known, self._tasks.spawn, self._parts.metrics
+        match effect:
+            case steps.SetTimer(key, seconds):
+                if (earlier := self._timers.get(key)) is not None:
+                    earlier.cancel()
+                self._timers[key] = spawn(self._fire(key, seconds))
+            case steps.Ask():
+                spawn(self._ask(effect))
+            case steps.Evict(info, epoch):
+                self.processes.evict(info, epoch, lambda: info.process in hanging(self.job.known))
+            case steps.Report(process, detail):
+                # A report may wait long for Kafka: one at a time of each process.
+                last = self._reporting.get(process)
+                if last is None or last.done():
+                    self._reporting[process] = spawn(self._reports.stream_broken(*process, detail))
+            case steps.Probe(suspicion):
+                asked = [info for info in known.ranks.values() if info.alive and info.process in suspicion.processes]
+                spawn(self._prober.answer(suspicion, self.processes.calls(asked)))
+            case steps.Tell(news):
+                self._tell(news)
+            case steps.Weighed(choice, solve_seconds, reason):
+                metrics.solve_seconds.observe(solve_seconds)
+                metrics.decisions.labels(choice).inc()
+                _log.info("weighed a plan", job_id=known.job_id, choice=choice, reason=reason)
+            case steps.Note(text, fields):
+                _log.info(text, job_id=known.job_id, **fields)
+
+    async def _fire(self, key: TimerKey, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+        self._put(events.TimerFired(key))
+
+    async def _solve(self, question: steps.Solve) -> None:
+        self._put(await solved(question, self._parts))
+
+    async def _ask(self, ask: steps.Ask) -> None:
+        self._put(events.Answered(ask.why, await self.processes.ask(ask.seconds, ask.processes)))
 
     def _tell(self, news: JobNews) -> None:
         if isinstance(news, VerdictRecord):
@@ -139,6 +185,40 @@ class JobLife:
                 detail=news.detail,
             )
         self._news.publish(news)
+
+    # ---- its plan
+
+    def _fly(self) -> None:
+        """Have the job's plan on its way to the ranks, and no other."""
+        known, plan = self.job.known, self.job.known.flight
+        if self._flying is not None:
+            plan_id, task = self._flying
+            if plan is not None and plan.record.plan_id == plan_id:
+                return
+            task.cancel()
+            self._flying = None
+        if plan is not None:
+            flight = Flight(
+                known=known,
+                plan=plan.record,
+                calls=self.processes.calls(info for info in known.ranks.values() if info.alive),
+                board=self.processes.board,
+                spawn=self._tasks.spawn,
+                times=self._parts.times,
+            )
+            self._flying = plan.record.plan_id, self._tasks.spawn(self._flown(plan, flight))
+
+    async def _flown(self, plan: PlanInFlight, flight: Flight) -> None:
+        plan_id = plan.record.plan_id
+
+        async def decided(decision: Decision) -> None:
+            await self._take(events.Agreed(plan_id, decision))
+
+        try:
+            going = flight.run(decided) if plan.decision is None else flight.finish(plan.decision)
+            self._put(events.Applied(plan_id, await going))
+        except (NoAgreementError, RankAwayError, RankRefusedError) as error:
+            self._put(events.Failed(plan_id, error))
 
     # ---- what ranks say
 

@@ -23,7 +23,7 @@ class JobTasks:
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_over = False
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[None]:
         """Start a task; one that fails ends as cancelled, for whoever waits for it."""
         task = self._spawn(self._guarded(work))
         self._tasks.add(task)
@@ -41,7 +41,7 @@ class JobTasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
+    async def _guarded(self, work: Coroutine[Any, Any, Any]) -> None:
         try:
             await work
         except JobAwayError as error:  # told already, by whoever failed first

@@ -10,7 +10,7 @@ from evenkeel.planning.situation import Situation
 from evenkeel.planning.solution import Solution
 from evenkeel.services.scheduler.adapters.ranks.tls import RankTls
 from evenkeel.services.scheduler.adapters.store.store import Store
-from evenkeel.services.scheduler.dispatch.two_phase import FlightTimes
+from evenkeel.services.scheduler.dispatch.flight import FlightTimes
 from evenkeel.services.scheduler.domain.suspicion import ProbeOutcome
 from evenkeel.services.scheduler.jobs.rules import Rules
 from evenkeel.services.scheduler.leadership import Alone, Leadership

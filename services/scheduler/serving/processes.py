@@ -1,12 +1,13 @@
 """The processes of one job's ranks: a client and a Watch stream for each, and the eviction of those that hang."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from itertools import count
 from typing import Any
 
 import structlog
 
+from evenkeel.layouts.rank_state import RankState
 from evenkeel.services.common.backoff import Backoff
 from evenkeel.services.scheduler.adapters.ranks.client import RankClient
 from evenkeel.services.scheduler.adapters.ranks.tls import RankTls
@@ -14,6 +15,8 @@ from evenkeel.services.scheduler.adapters.ranks.watch import StreamBroken, watch
 from evenkeel.services.scheduler.dispatch.board import StateBoard
 from evenkeel.services.scheduler.dispatch.protocol import RankAwayError, RankRefusedError
 from evenkeel.services.scheduler.domain.parts import RankInfo
+from evenkeel.services.scheduler.jobs.events import Silence
+from evenkeel.services.scheduler.jobs.job import Process
 from evenkeel.services.scheduler.leadership import Leadership
 
 _log = structlog.get_logger(__name__)
@@ -21,8 +24,8 @@ _log = structlog.get_logger(__name__)
 _EVICTION_ATTEMPTS = 20
 _CALL_SECONDS = 2.0
 
-Spawn = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
-"""Starts a task that the service owns."""
+Spawn = Callable[[Coroutine[Any, Any, Any]], asyncio.Task[None]]
+"""Starts a task that the service owns; nobody asks what it returns."""
 
 
 class Processes:
@@ -59,13 +62,8 @@ class Processes:
         self._broken = broken
         self._spawn = spawn
         self._tls = tls
-        self._clients: dict[tuple[int, int], RankClient] = {}
-        self._watches: dict[tuple[int, int], asyncio.Task[None]] = {}
-
-    @property
-    def clients(self) -> Mapping[tuple[int, int], RankClient]:
-        """Those of all processes (rank, incarnation) that are followed."""
-        return self._clients
+        self._clients: dict[Process, RankClient] = {}
+        self._watches: dict[Process, asyncio.Task[None]] = {}
 
     def follow(self, infos: Iterable[RankInfo]) -> None:
         """Have a client and a stream of each of these processes that has registered, and of no other."""
@@ -82,6 +80,19 @@ class Processes:
         """Clients of those of the processes that are followed, by rank."""
         found = {info.rank: self._clients.get(info.process) for info in infos}
         return {rank: client for rank, client in sorted(found.items()) if client is not None}
+
+    async def ask(
+        self, seconds: float, processes: Collection[Process] | None = None
+    ) -> Mapping[Process, RankState | Silence]:
+        """What processes say of themselves when they are asked, or all that are followed; others are left out.
+
+        Args:
+            seconds: How long each may take.
+            processes: Whom; None = all.
+        """
+        clients = {key: one for key, one in self._clients.items() if processes is None or key in processes}
+        answers = await asyncio.gather(*(_state_of(client, seconds) for client in clients.values()))
+        return dict(zip(clients, answers, strict=True))
 
     def evict(self, info: RankInfo, epoch: int, hangs: Callable[[], bool]) -> None:
         """Tell a process to leave, in the background: for a while, and as long as it hangs and holds its rank's place.
@@ -106,7 +117,7 @@ class Processes:
             tls=self._tls,
         )
 
-    def _forget(self, key: tuple[int, int]) -> None:
+    def _forget(self, key: Process) -> None:
         self._watches.pop(key).cancel()
         self._spawn(self._clients.pop(key).close())
 
@@ -128,3 +139,12 @@ class Processes:
                     return
         finally:
             await client.close()
+
+
+async def _state_of(client: RankClient, seconds: float) -> RankState | Silence:
+    try:
+        return await client.status(seconds)
+    except RankAwayError:
+        return Silence.AWAY
+    except RankRefusedError:
+        return Silence.REFUSED

@@ -10,18 +10,16 @@ What the detector says waits for that. That at which the job failed is offered o
 import asyncio
 import contextlib
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 
 import structlog
 
 from evenkeel.history.errors import FinishedJobError, UnknownRankError
-from evenkeel.history.records import JobRecord, StoredJob
+from evenkeel.history.records import StoredJob
 from evenkeel.history.vocabulary import JobState
 from evenkeel.services.common.backoff import Backoff
 from evenkeel.services.scheduler.adapters.store.job_document import restored_job
 from evenkeel.services.scheduler.jobs import events
-from evenkeel.services.scheduler.jobs.job import Job
-from evenkeel.services.scheduler.jobs.machine import registered_job
 from evenkeel.services.scheduler.serving.faults import JobAwayError, JobFailedError, is_fault, where_of
 from evenkeel.services.scheduler.serving.job_life import JobLife, end_on_record
 from evenkeel.services.scheduler.serving.letters import Letter, Letters, joined
@@ -44,7 +42,7 @@ class ServedJob:
     """
 
     def __init__(
-        self, job_id: str, parts: Parts, reports: Callable[[str], JobReports], finish: Callable[[str], Awaitable[None]]
+        self, job_id: str, parts: Parts, reports: Callable[[str], JobReports], over: Callable[[str], None]
     ) -> None:
         """Keeps what it is given; does no I/O.
 
@@ -52,10 +50,10 @@ class ServedJob:
             job_id: The job.
             parts: What all jobs share.
             reports: Makes, for its token, what is told of the job's broken streams and probes.
-            finish: Finishes a job by its id.
+            over: Told its id once it has ended.
         """
         self.is_ready = False
-        self._job_id, self._parts, self._new_reports, self._finish = job_id, parts, reports, finish
+        self._job_id, self._parts, self._new_reports, self._over = job_id, parts, reports, over
         # One for all that begins anew: it numbers what it tells.
         self._reports: JobReports | None = None
         self._news = Newsroom()
@@ -94,18 +92,12 @@ class ServedJob:
             raise JobAwayError(self._job_id)
         return self._news.subscribe(view)
 
-    def begin(self, job: JobRecord) -> None:
-        """Begin with a job that has just been registered."""
-        try:
-            self._take_up(registered_job(job, _salt()), 0, job.job_token)
-            self.put(events.Began())
-        except Exception as error:
-            self._failed("beginning as registered", error, "begin")
-        self._writer = self._parts.spawn(self._work(None))
-
-    async def resume(self, stored: StoredJob | None = None) -> None:
-        """Begin with what the history says, as at a start of the service; ``stored`` where it was read already."""
+    def begin(self, stored: StoredJob | None = None) -> None:
+        """Begin with what the history says: ``stored`` where it was read already."""
         self._writer = self._parts.spawn(self._work(stored))
+
+    async def begun(self) -> None:
+        """Returns once it has begun, or failed at that."""
         await self._begun.wait()
 
     def put(self, event: events.Event) -> None:
@@ -154,6 +146,8 @@ class ServedJob:
                 stored = None
         finally:
             late = None if self._is_over else self._away()
+            if self._is_over:
+                self._over(self._job_id)
             self.is_ready, self._is_over = False, True
             self._begun.set()
             self._letters.settle(lambda one: one.waits, late)
@@ -161,28 +155,25 @@ class ServedJob:
 
     async def _live(self, stored: StoredJob | None) -> None:
         """Take the job up, then what happens to it, until it has ended or something of it has failed."""
-        if self._life is None or not self.is_ready:
-            try:
-                stored = stored or await self._parts.store.load_job(self._job_id)
-                if stored is None:
-                    self._is_over = True
-                    return
-                version = 0 if stored.state is None else stored.state.version
-                life = self._take_up(restored_job(stored, _salt()), version, stored.record.job_token)
-            except Exception as error:
-                if not is_fault(error):
-                    raise
-                self._failed("going on from the history", error, "begin")
+        try:
+            stored = stored or await self._parts.store.load_job(self._job_id)
+            if stored is None:
+                self._is_over = True
                 return
-            await self._step(life, [Letter(events.Began(again=True))])
-            if not self._has_failed and self._begun.is_set():
-                _log.info("the job began anew", job_id=self._job_id)
+            life = self._take_up(stored)
+        except Exception as error:
+            if not is_fault(error):
+                raise
+            self._failed("going on from the history", error, "begin")
+            return
+        await self._step(life, [Letter(events.Began())])
+        if not self._has_failed and self._begun.is_set():
+            _log.info("the job began anew", job_id=self._job_id)
         self._begun.set()
-        assert self._life is not None, "it has been taken up"
         while not self._has_failed and not self._is_over:
             if batch := self._letters.next():
-                await self._step(self._life, batch)
-                self._is_over = self._life.job.known.finished
+                await self._step(life, batch)
+                self._is_over = life.job.known.finished
             else:
                 await self._letters.changed()
 
@@ -252,11 +243,12 @@ class ServedJob:
 
     # ---- a life
 
-    def _take_up(self, job: Job, version: int, token: str) -> JobLife:
+    def _take_up(self, stored: StoredJob) -> JobLife:
+        token = stored.record.job_token
         self._reports = self._reports or self._new_reports(token)
         self._life = JobLife(
-            job,
-            version,
+            restored_job(stored, _salt()),
+            0 if stored.state is None else stored.state.version,
             token,
             self._parts,
             self._news,
@@ -264,7 +256,6 @@ class ServedJob:
             put=self.put,
             take=self.take,
             failed=self._failed,
-            end=self._end,
         )
         self.is_ready = True
         return self._life
@@ -277,13 +268,6 @@ class ServedJob:
     def _away(self) -> Exception:
         finished = self._life is not None and self._life.job.known.finished
         return FinishedJobError(self._job_id) if finished else JobAwayError(self._job_id)
-
-    def _end(self) -> None:
-        # A task of the service's: finishing the job ends the job's own.
-        async def finish() -> None:
-            await self._finish(self._job_id)
-
-        self._parts.spawn(finish())
 
 
 def _salt() -> str:

@@ -22,7 +22,7 @@ from evenkeel.services.common.completion import TASK_NAME
 from evenkeel.services.common.metrics import create_registry
 from evenkeel.services.common.postgres.database import create_engine
 from evenkeel.services.scheduler.adapters.store.store import Store
-from evenkeel.services.scheduler.dispatch.two_phase import FlightTimes
+from evenkeel.services.scheduler.dispatch.flight import FlightTimes
 from evenkeel.services.scheduler.domain.profiles import JobProfile
 from evenkeel.services.scheduler.domain.suspicion import ProbeOutcome
 from evenkeel.services.scheduler.jobs import events

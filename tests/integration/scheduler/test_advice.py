@@ -128,22 +128,3 @@ async def test_a_job_one_of_whose_processes_is_gone_is_not_finished_by_the_ends_
             toy.say_done()
     await world.until(lambda: not any(rank.alive for rank in world.job.ranks), "the ends")
     assert world.job.state is JobState.DEGRADED
-
-
-@pytest.mark.asyncio
-async def test_a_loop_whose_sdk_did_not_say_that_it_cannot_be_reshaped_is_asked_once_and_then_advised(
-    world: World,
-) -> None:
-    world.toys.can_reshape = True  # what they register; their controllers go on refusing
-    for toy in world.toys.ranks.values():
-        await world.register(toy)
-    assert world.job.can_reshape
-    await world.say_and_plan(VerdictKind.COMPUTE_SLOW, 3, throughput=0.5)
-    await world.until(lambda: not world.job.can_reshape, "the refusal")
-    await world.until(lambda: world.job.state is JobState.RUNNING, "a job that runs")
-    world.toys.ranks[6].kill()
-    await world.say_and_plan(VerdictKind.FAIL_STOP, 6)
-    refused, *advised = await world.plans()
-    assert (refused.state, "cannot be reshaped" in refused.detail) == (PlanState.ABORTED, True)
-    assert {plan.state for plan in advised} == {PlanState.ADVISED}
-    assert world.job.state is JobState.DEGRADED

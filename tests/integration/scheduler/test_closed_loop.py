@@ -6,7 +6,7 @@ import time
 import pytest
 
 from evenkeel.history.vocabulary import JobState, PlanMode, PlanState, VerdictKind
-from evenkeel.services.scheduler.dispatch.two_phase import FlightTimes
+from evenkeel.services.scheduler.dispatch.flight import FlightTimes
 from evenkeel.services.scheduler.jobs import events
 from evenkeel.services.scheduler.plans.flips import FLIP_MEMORY_SECONDS
 from tests.integration.scheduler.conftest import DEADLINE_SECONDS, World

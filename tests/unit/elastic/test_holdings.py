@@ -71,6 +71,19 @@ def test_what_was_read_from_stays_until_a_step_of_the_newer_epoch_is_voted(
     assert not holdings.settle(1)
 
 
+def test_who_goes_back_in_one_epoch_lets_go_of_the_others(
+    holdings: Holdings, small_config: TrainingConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says one step of all that it holds: those of a newer epoch would count as a step that nobody else is at."""
+    holdings.follow(plan(small_config, 1, 0, 3, (0, 1)), state_of(small_config, 1, 3))
+    earlier = state_of(small_config, 0, 2)
+    monkeypatch.setattr(PeerCopies, "own_state", lambda *_: earlier)
+    back = plan(small_config, 2, 0, 2, (0, 1))
+    holdings.go_back(back)
+    assert holdings.epochs == (0,)
+    assert holdings.readable(back)[0] is earlier
+
+
 def test_a_rank_that_is_no_source_is_not_read_and_sums_of_another_iteration_are_dropped(
     holdings: Holdings, small_config: TrainingConfig
 ) -> None:

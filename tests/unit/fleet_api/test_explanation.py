@@ -78,6 +78,7 @@ def test_a_measured_plan_tells_cause_decision_promise_rivals_outcome_and_loss() 
         ({"state": PlanState.APPLIED}, "Every rank runs it since iteration 3604; its effect is not measured yet."),
         ({"state": PlanState.ABORTED, "detail": "rank 3 died."}, "given up before any rank changed: rank 3 died."),
         ({"state": PlanState.ABORTED}, "It was given up before any rank changed."),
+        ({"state": PlanState.ABORTED, "decision": {}}, "It was given up after it was decided."),
         ({"measured_seconds": 1.25}, "1.250 s per iteration, as predicted."),
         ({"measured_seconds": 1.0}, "20.0% faster than predicted."),
     ],

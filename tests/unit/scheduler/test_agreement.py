@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from benchmarks.planning.solver.small_jobs import gpt
 from evenkeel.layouts.layout import uniform_layout
-from evenkeel.layouts.rank_state import RankPhase, RankState
+from evenkeel.layouts.rank_state import EarlierState, KeptCopy, RankPhase, RankState
 from evenkeel.planning.repair import repaired
 from evenkeel.services.scheduler.dispatch.agreement import (
     NoAgreementError,
@@ -76,6 +76,35 @@ def test_the_newest_epoch_that_all_its_survivors_hold_is_read():
     assert recovery(everywhere, {0: HOME, 1: first}, without(3, 6)).from_epoch == 1
     halfway = [parked(r, held=(0, 1) if r < 2 else (0,), epoch=0) for r in first.ranks if r != 6]
     assert recovery(halfway, {0: HOME, 1: first}, without(3, 6)).from_epoch == 0
+
+
+@pytest.mark.parametrize("lets_go", [True, False])
+def test_a_plan_that_went_back_and_failed_half_way_leaves_a_step_at_which_all_can_meet(lets_go: bool):
+    """Epoch 1 was entered at step 10, and the only ranks with blocks 4 to 7 died before its copies were there. Some
+    ranks have gone back to step 9 of epoch 0, where there are copies, as the plan after that said; others have not."""
+    first = without(3)
+    copies = {0: KeptCopy(owner=6, epoch=0, steps_applied=9), 1: KeptCopy(owner=7, epoch=0, steps_applied=9)}
+    copies |= {4: KeptCopy(owner=2, epoch=0, steps_applied=9), 5: KeptCopy(owner=3, epoch=0, steps_applied=9)}
+    states = [
+        replace(
+            parked(r, 10, held=(0, 1), epoch=1),
+            copies=(copies[r],),
+            earlier=(EarlierState(epoch=0, steps_applied=9),),
+        )
+        for r in (0, 1, 4, 5)
+    ]
+    joiners = [RankState(rank=r, incarnation=1, phase=RankPhase.JOINING) for r in (2, 3, 6, 7)]
+    layouts = {0: HOME, 1: first}
+    before = recovery([*states, *joiners], layouts, HOME)
+    assert (before.from_epoch, before.steps_applied, before.sources) == (0, 9, (0, 1, 4, 5))
+    went_back = replace(states[0], steps_applied=9, held_epochs=(0,) if lets_go else (0, 1))
+    assert recovery([went_back, *states[1:], *joiners], layouts, HOME) == before
+
+
+def test_where_the_newest_epoch_contradicts_itself_what_is_on_disk_is_read():
+    states = [replace(parked(r, 11 if r else 10), checkpoint_steps=(5,)) for r in HOME.ranks if r != 3]
+    decision = recovery(states)
+    assert (decision.from_checkpoint, decision.steps_applied, decision.sources) == (True, 5, ())
 
 
 def test_a_joiner_is_no_source_and_holds_nobody_up():

@@ -1,20 +1,29 @@
 """What a rank is asked, on the wire: every word of a plan and of its decision gets there."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from evenkeel.control.v1 import control_pb2 as pb
+from evenkeel.history.records import PlanRecord
 from evenkeel.history.vocabulary import PlanMode
 from evenkeel.layouts.codec import layout_from_proto
 from evenkeel.layouts.layout import uniform_layout
 from evenkeel.layouts.rank_state import StandIn
 from evenkeel.services.scheduler.adapters.ranks.client import RankClient
-from evenkeel.services.scheduler.dispatch.protocol import Decision, LinkProbe, Reshape
+from evenkeel.services.scheduler.dispatch.protocol import Decision, LinkProbe
 from evenkeel.services.scheduler.leadership import Alone
 
 LAYOUT = uniform_layout(num_blocks=4, tensor=1, pipeline=2, data=1, num_micro_batches=2)
-PLAN = Reshape(job_id="job", plan_id="plan", epoch=3, mode=PlanMode.RECOVER, to_layout=LAYOUT, term=4)
+PLAN = PlanRecord(
+    plan_id="plan",
+    job_id="job",
+    mode=PlanMode.RECOVER,
+    epoch=3,
+    layout=LAYOUT,
+    proposed_at=datetime(2026, 1, 1, tzinfo=UTC),
+)
 DECISION = Decision(
     from_epoch=1,
     from_layout=LAYOUT,

@@ -66,12 +66,16 @@ class Holdings:
         return True
 
     def go_back(self, commit: Commit) -> None:
-        """Go back to this rank's own slices of the plan's step, which are there."""
+        """Go back to this rank's own slices of the plan's step, which are there.
+
+        Whatever is held of other epochs goes: a rank says one step of all that it holds.
+        """
         device = self._states[commit.from_epoch].buffer.device
         earlier = self._copies.own_state(commit.from_epoch, commit.steps_applied, device)
         assert earlier is not None, "a rank goes back to what it has"
         _log.warning("rank %d goes back to step %d", self._rank, commit.steps_applied)
-        self._states[commit.from_epoch] = earlier
+        self._states = {commit.from_epoch: earlier}
+        self._sums = {epoch: sums for epoch, sums in self._sums.items() if epoch == commit.from_epoch}
 
     def forget(self) -> None:
         """An epoch without this rank has voted: nobody needs what it holds."""

@@ -101,7 +101,8 @@ def _outcome(status: PlanStatus) -> str:
             return f"Every rank runs it{since}; its effect is not measured yet."
         case PlanState.ABORTED:
             detail = status.detail.strip().rstrip(".")
-            return "It was given up before any rank changed" + (f": {detail}." if detail else ".")
+            when = "before any rank changed" if status.decision is None else "after it was decided"
+            return f"It was given up {when}" + (f": {detail}." if detail else ".")
         case PlanState.ADVISED:
             return f"No rank was told of it, it is advice: {status.detail.strip().rstrip('.')}."
         case PlanState.MEASURED:

@@ -1,28 +1,17 @@
 """Pages that a gRPC message holds: they end by bytes, wherever the history's own page ends by items."""
 
-from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
-
-from google.protobuf.message import Message
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 from evenkeel.history.reads.paging import Page, limit_of
+from evenkeel.services.scheduler.adapters.wire import M
 
 MOST_BYTES = 2 * 1024 * 1024
 """Of a page; gRPC takes 4 MiB, and no single item has half of that."""
 
-M = TypeVar("M", bound=Message)
-
-
-class ReadPage(Protocol):
-    """One of the history's lists."""
-
-    async def __call__(self, *, page_size: int, page_token: str) -> Page[Any]:
-        """A page of it."""
-        ...
-
 
 async def page_of_messages(
-    read: ReadPage,
+    read: Callable[..., Awaitable[Page[Any]]],
     page_size: int,
     page_token: str,
     to_message: Callable[[Any], M],
@@ -33,7 +22,7 @@ async def page_of_messages(
     """The next items of a list as messages: at least one if there is one, and no more than fit.
 
     Args:
-        read: The list.
+        read: A page of the list, by ``page_size`` and ``page_token``.
         page_size: At most so many; 0 = as many as the history's lists have.
         page_token: From the previous page; empty = first page.
         to_message: Makes a message of an item.

@@ -6,7 +6,7 @@ from typing import Self
 from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from evenkeel.contracts.pem_files import check_key_pair, checked_file
+from evenkeel.contracts.pem_files import check_key_pair
 from evenkeel.services.common.settings import PREFIX
 from evenkeel.services.scheduler.adapters.api.requests import MIN_TOKEN_CHARACTERS
 
@@ -43,18 +43,7 @@ class FleetApiSettings(BaseSettings):
             raise ValueError(f"needs at least {MIN_TOKEN_CHARACTERS} printable ASCII characters without blanks")
         return value
 
-    @field_validator("tls_certificate", "tls_key")
-    @classmethod
-    def _check_file(cls, value: Path | None) -> Path | None:
-        return checked_file(value)
-
     @model_validator(mode="after")
     def _check_pair(self) -> Self:
-        if (self.tls_certificate is None) != (self.tls_key is None):
-            raise ValueError("EVENKEEL_TLS_CERTIFICATE and EVENKEEL_TLS_KEY: set both or neither")
-        if self.tls_certificate is not None and self.tls_key is not None:
-            try:
-                check_key_pair(self.tls_certificate, self.tls_key)
-            except ValueError as error:
-                raise ValueError(f"EVENKEEL_TLS_CERTIFICATE, EVENKEEL_TLS_KEY: {error}") from error
+        check_key_pair(("EVENKEEL_TLS_CERTIFICATE", "EVENKEEL_TLS_KEY"), self.tls_certificate, self.tls_key)
         return self

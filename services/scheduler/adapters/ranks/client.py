@@ -8,19 +8,19 @@ import grpc
 
 from evenkeel.control.v1 import control_pb2 as pb
 from evenkeel.control.v1 import control_pb2_grpc
+from evenkeel.history.records import PlanRecord
+from evenkeel.layouts.codec import layout_to_proto
 from evenkeel.layouts.rank_codec import ballot_from_proto, rank_state_from_proto
 from evenkeel.layouts.rank_state import RankState
 from evenkeel.services.scheduler.adapters.ranks.tls import RankTls, tls_advice
 from evenkeel.services.scheduler.adapters.wire import to_proto
 from evenkeel.services.scheduler.dispatch.protocol import (
-    CannotReshapeError,
     Decision,
     LinkProbe,
     RankAwayError,
     RankGoneError,
     RankRefusedError,
     RankTimeoutError,
-    Reshape,
     StaleBallotError,
 )
 from evenkeel.services.scheduler.leadership import Leadership
@@ -89,21 +89,21 @@ class RankClient:
         self._open_stub = control_pb2_grpc.RankControlServiceStub(self._channel)
         self._is_closed = False
 
-    async def prepare(self, reshape: Reshape, timeout_seconds: float) -> RankState:
+    async def prepare(self, plan: PlanRecord, timeout_seconds: float) -> RankState:
         """See :class:`~evenkeel.services.scheduler.dispatch.protocol.RankCalls`."""
         self._require_leadership()
-        request = pb.PrepareRequest(reshape=to_proto(pb.Reshape, reshape))
+        request = pb.PrepareRequest(reshape=self._reshape(plan))
         return self._checked((await self._answer(self._stub.Prepare, request, timeout_seconds)).state)
 
-    async def commit(self, reshape: Reshape, decision: Decision, timeout_seconds: float) -> RankState:
+    async def commit(self, plan: PlanRecord, decision: Decision, timeout_seconds: float) -> RankState:
         """See :class:`~evenkeel.services.scheduler.dispatch.protocol.RankCalls`."""
-        request = to_proto(pb.CommitRequest, decision, reshape=to_proto(pb.Reshape, reshape), group_handles=())
+        request = to_proto(pb.CommitRequest, decision, reshape=self._reshape(plan), group_handles=())
         return self._checked((await self._answer(self._stub.Commit, request, timeout_seconds)).state)
 
-    async def abort(self, reshape: Reshape, timeout_seconds: float) -> RankState:
+    async def abort(self, plan: PlanRecord, timeout_seconds: float) -> RankState:
         """See :class:`~evenkeel.services.scheduler.dispatch.protocol.RankCalls`."""
         self._require_leadership()
-        request = to_proto(pb.AbortRequest, reshape)
+        request = pb.AbortRequest(plan_id=plan.plan_id, epoch=plan.epoch, **self._about)
         return self._checked((await self._answer(self._stub.Abort, request, timeout_seconds)).state)
 
     async def interrupt(self, epoch: int, *, leave: bool, timeout_seconds: float) -> None:
@@ -158,6 +158,9 @@ class RankClient:
     def _about(self) -> dict[str, Any]:
         return {"job_id": self._job_id, "term": self._leadership.term}
 
+    def _reshape(self, plan: PlanRecord) -> pb.Reshape:
+        return to_proto(pb.Reshape, plan, to_layout=layout_to_proto(plan.layout), term=self._leadership.term)
+
     @property
     def _stub(self) -> "control_pb2_grpc.RankControlServiceAsyncStub":
         if self._is_closed:
@@ -191,15 +194,11 @@ class RankClient:
             return RankTimeoutError(text)
         for key, value in error.trailing_metadata() or ():
             if key == _REFUSAL_KEY and isinstance(value, bytes):
-                return self._refusal(pb.Refusal.FromString(value), text)
+                refusal = pb.Refusal.FromString(value)
+                if refusal.reason == pb.REFUSAL_REASON_STALE_BALLOT:
+                    return StaleBallotError(ballot_from_proto(refusal.promised), text)
+                return RankRefusedError(text)
         return RankAwayError(text) if error.code() in _AWAY else RankRefusedError(text)
-
-    def _refusal(self, refusal: pb.Refusal, text: str) -> RankRefusedError:
-        if refusal.reason == pb.REFUSAL_REASON_CANNOT_RESHAPE:
-            return CannotReshapeError(self.rank, text)
-        if refusal.reason == pb.REFUSAL_REASON_STALE_BALLOT:
-            return StaleBallotError(ballot_from_proto(refusal.promised), text)
-        return RankRefusedError(text)
 
     async def _answer(self, ask: Callable[..., Awaitable[Answer]], request: object, timeout_seconds: float) -> Answer:
         try:

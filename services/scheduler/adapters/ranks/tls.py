@@ -8,7 +8,7 @@ import grpc
 from pydantic import Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from evenkeel.contracts.pem_files import check_certificates, check_key_pair, checked_file
+from evenkeel.contracts.pem_files import check_certificates, check_key_pair
 from evenkeel.scheduler.v1 import scheduler_pb2 as pb
 from evenkeel.services.common.settings import PREFIX
 from evenkeel.services.scheduler.adapters.api.errors import SecurityMismatchError
@@ -48,24 +48,14 @@ class RankTlsSettings(BaseSettings):
             check_certificates(value)
         return value
 
-    @field_validator("scheduler_certificate", "scheduler_key")
-    @classmethod
-    def _check_file(cls, value: Path | None) -> Path | None:
-        return checked_file(value)
-
     @model_validator(mode="after")
     def _check_together(self) -> Self:
-        if (self.scheduler_certificate is None) != (self.scheduler_key is None):
-            raise ValueError("EVENKEEL_SCHEDULER_CERTIFICATE and EVENKEEL_SCHEDULER_KEY: set both or neither")
+        names = "EVENKEEL_SCHEDULER_CERTIFICATE", "EVENKEEL_SCHEDULER_KEY"
+        check_key_pair(names, self.scheduler_certificate, self.scheduler_key)
         if self.rank_ca_file is None and (self.scheduler_certificate is not None or self.rank_tls_name):
             raise ValueError(
                 "EVENKEEL_SCHEDULER_CERTIFICATE and EVENKEEL_RANK_TLS_NAME have no effect without EVENKEEL_RANK_CA_FILE"
             )
-        if self.scheduler_certificate is not None and self.scheduler_key is not None:
-            try:
-                check_key_pair(self.scheduler_certificate, self.scheduler_key)
-            except ValueError as error:
-                raise ValueError(f"EVENKEEL_SCHEDULER_CERTIFICATE, EVENKEEL_SCHEDULER_KEY: {error}") from error
         return self
 
 

@@ -22,7 +22,7 @@ from evenkeel.services.scheduler.jobs.job import Job, Process
 from evenkeel.services.scheduler.jobs.machine import registered_job
 from evenkeel.services.scheduler.plans.records import decision_from_document
 
-_OF_JOB = ("said", "overtaken", "must_recover", "seen_to_end", "advised")
+_OF_JOB = ("must_recover", "seen_to_end", "advised")
 _AS_REGISTERED = ("job_id", "tenant", "name", "model", "registered_at", "home", "finished")
 _IN_OWN_ROWS = ("layout", "layouts", "ranks", "newcomers", "exits", "seen", "flight", "unmeasured")
 
@@ -87,7 +87,7 @@ def saved_state(job: Job, before: Job, version: int) -> WorkingStateRecord:
 
 
 def restored_job(stored: StoredJob, salt: str) -> Job:
-    """A job as it was left; to be told that it :class:`~evenkeel.services.scheduler.jobs.events.Began` again.
+    """A job as it was left; to be told that it :class:`~evenkeel.services.scheduler.jobs.events.Began`.
 
     Args:
         stored: What the history has of it.

@@ -3,8 +3,16 @@
 from datetime import UTC, datetime, timedelta
 
 from benchmarks.planning.solver.small_jobs import WORKLOAD, gpt
-from evenkeel.history.records import CulpritRecord, JobRecord, PlanEventRecord, PlanRecord, RankRecord, VerdictRecord
-from evenkeel.history.vocabulary import PlanState
+from evenkeel.history.records import (
+    CulpritRecord,
+    JobRecord,
+    JobStateRecord,
+    PlanEventRecord,
+    PlanRecord,
+    RankRecord,
+    VerdictRecord,
+)
+from evenkeel.history.vocabulary import JobState, PlanState
 from evenkeel.layouts.layout import uniform_layout
 from evenkeel.layouts.rank_state import RankPhase, RankState
 from evenkeel.planning.costs.price import TransitionCosts
@@ -60,6 +68,12 @@ class Play:
             if isinstance(one, PlanEventRecord):
                 found[one.plan_id].append(one.state)
         return found
+
+    @property
+    def said(self) -> JobState:
+        """The state that the history knows."""
+        told = [one.state for one in self.saved if isinstance(one, JobStateRecord)]
+        return told[-1] if told else JobState.RUNNING
 
     def on(self, event: events.Event) -> steps.Step:
         self.at += timedelta(milliseconds=10)

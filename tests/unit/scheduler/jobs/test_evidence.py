@@ -122,9 +122,8 @@ def test_a_job_is_over_when_the_detector_says_so_and_nobody_answers(answer: Sile
     play = Play()
     play.on(JobEnded(job_id="job"))
     assert play.fire(Timer.ENDED).then == [steps.Ask(Timer.ENDED, 2.0)]
-    step = play.on(events.Answered(Timer.ENDED, {**dict.fromkeys(all_training(), Silence.AWAY), _SUSPECT: answer}))
-    assert (steps.EndJob() in step.then) is ends
-    assert play.job.said is JobState.RUNNING
+    play.on(events.Answered(Timer.ENDED, {**dict.fromkeys(all_training(), Silence.AWAY), _SUSPECT: answer}))
+    assert (play.known.finished, play.said is JobState.FINISHED) == (ends, ends)
 
 
 def test_a_job_of_which_somebody_is_gone_is_not_over() -> None:
@@ -139,12 +138,13 @@ def test_processes_of_a_loop_that_cannot_be_reshaped_say_themselves_that_they_ar
     for rank in HOME.ranks:
         assert Timer.ENDED not in play.job.timers
         play.on(state_of(rank, RankPhase.FINISHED))
-    assert play.fire(Timer.ENDED).then == [steps.EndJob()]
+    play.fire(Timer.ENDED)
+    assert (play.known.finished, play.said) == (True, JobState.FINISHED)
 
 
 def test_a_job_none_of_whose_processes_comes_is_stuck_until_one_does() -> None:
     play = Play(registered=False, profiled=False)
     play.fire(Timer.START)
     assert play.known.stuck is not None
-    assert (play.known.stuck.reason, play.job.said) == (StuckReason.NOT_STARTED, JobState.STUCK)
+    assert (play.known.stuck.reason, play.said) == (StuckReason.NOT_STARTED, JobState.STUCK)
     assert Play().fire(Timer.START).save == []

@@ -88,7 +88,7 @@ class Kept(Play):
 
 def as_kept(job: Job) -> Job:
     new = {each.name: each for each in fields(Job)}
-    fresh = Job(known=job.known, salt=job.salt, said=job.said)
+    fresh = Job(known=job.known, salt=job.salt)
     assert new.keys() >= set(COMES_AGAIN)
     return replace(job, **{name: getattr(fresh, name) for name in COMES_AGAIN})
 
@@ -168,7 +168,7 @@ def test_a_decided_plan_is_finished_and_an_undecided_one_ends_when_somebody_else
         if is_decided:
             job.decided()
         job.job = job.restored()
-        job.on(events.Began(again=True))
+        job.on(events.Began())
         if is_decided:
             assert job.plan.record.plan_id == plan_id
             assert job.plan.decision is not None
@@ -178,7 +178,7 @@ def test_a_decided_plan_is_finished_and_an_undecided_one_ends_when_somebody_else
             assert job.step.meanwhile, "what the state needs is asked for anew"
 
 
-def test_a_decided_plan_that_reads_from_a_process_which_died_is_overtaken() -> None:
+def test_a_decided_plan_that_reads_from_a_process_which_died_is_over() -> None:
     job = Kept()
     job.say(VerdictKind.FAIL_STOP, 6)
     job.solved()
@@ -186,9 +186,9 @@ def test_a_decided_plan_that_reads_from_a_process_which_died_is_overtaken() -> N
     plan_id = job.plan.record.plan_id
     job.say(VerdictKind.FAIL_STOP, 3)
     job.job = job.restored()
-    job.on(events.Began(again=True))
+    job.on(events.Began())
     assert job.job.known.flight is None
-    assert job.job.overtaken == (plan_id,)
+    assert job.plan_states[plan_id][-1] is PlanState.ABORTED
     assert job.step.meanwhile, "a recovery is asked for"
 
 
@@ -196,7 +196,7 @@ def test_processes_that_hang_are_told_to_leave_by_whoever_goes_on() -> None:
     job = Kept()
     job.say(VerdictKind.HANG, 3)
     job.job = job.restored()
-    step = job.on(events.Began(again=True))
+    step = job.on(events.Began())
     assert [one.info.rank for one in step.then if isinstance(one, steps.Evict)] == [3]
 
 
@@ -206,7 +206,7 @@ def test_the_first_profile_and_the_end_of_all_processes_are_kept_though_the_hist
     assert job.restored().known.workload == WORKLOAD
     job.on(JobEnded(job_id="job"))
     job.job = job.restored()
-    job.on(events.Began(again=True))
+    job.on(events.Began())
     assert Timer.ENDED in job.timers_set()
 
 

@@ -15,7 +15,7 @@ from evenkeel.planning.costs.price import TransitionCosts
 from evenkeel.planning.search.solver import solve_at_once
 from evenkeel.planning.solution import NoPlanError
 from evenkeel.services.scheduler.dispatch.agreement import NothingLeftError, RecoveryNeededError
-from evenkeel.services.scheduler.dispatch.protocol import CannotReshapeError, RankAwayError, StaleBallotError
+from evenkeel.services.scheduler.dispatch.protocol import RankAwayError, StaleBallotError
 from evenkeel.services.scheduler.domain.stuck import StuckReason
 from evenkeel.services.scheduler.jobs import events, steps
 from evenkeel.services.scheduler.jobs.job import Timer
@@ -28,7 +28,7 @@ def test_a_death_is_saved_with_what_it_leads_to_and_the_planner_works_meanwhile(
     play = Play()
     step = play.say(VerdictKind.FAIL_STOP, 3)
     assert [type(one) for one in step.save] == [VerdictRecord, IncidentRecord, JobStateRecord]
-    assert play.job.said is JobState.RESHAPING
+    assert play.said is JobState.RESHAPING
     assert len(step.meanwhile) == 1
     step = play.solved()
     assert [type(one) for one in step.save] == [PlanRecord]
@@ -37,7 +37,7 @@ def test_a_death_is_saved_with_what_it_leads_to_and_the_planner_works_meanwhile(
     play.agreed()
     assert play.known.layouts.keys() == {0, 1}
     play.applied()
-    assert (play.known.flight, play.known.epoch, play.job.said) == (None, 1, JobState.RUNNING)
+    assert (play.known.flight, play.known.epoch, play.said) == (None, 1, JobState.RUNNING)
     assert list(play.plan_states.values()) == [[PlanState.PROPOSED, PlanState.COMMITTED, PlanState.APPLIED]]
 
 
@@ -95,7 +95,7 @@ def test_a_question_that_is_asked_already_is_not_asked_again() -> None:
 
 
 @pytest.mark.parametrize("is_decided", [False, True])
-def test_a_plan_that_counts_on_one_who_died_is_aborted_or_overtaken_and_is_told_once(is_decided: bool) -> None:
+def test_a_plan_that_counts_on_one_who_died_is_aborted_and_is_told_once(is_decided: bool) -> None:
     play = Play()
     play.say(VerdictKind.FAIL_STOP, 3)
     play.solved()
@@ -103,8 +103,8 @@ def test_a_plan_that_counts_on_one_who_died_is_aborted_or_overtaken_and_is_told_
         play.agreed()
     late = play.plan
     play.say(VerdictKind.FAIL_STOP, 6)
-    ended = [*play.plan_states[late.record.plan_id]]
-    assert (PlanState.ABORTED in ended, play.job.overtaken == (late.record.plan_id,)) == (not is_decided, is_decided)
+    assert (PlanState.COMMITTED in play.plan_states[late.record.plan_id]) is is_decided
+    assert play.plan_states[late.record.plan_id][-1] is PlanState.ABORTED
     play.solved()
     assert play.plan.record.epoch == late.record.epoch + 1
     for event in (events.Applied(late.record.plan_id, 7), events.Failed(late.record.plan_id, RankAwayError("away"))):
@@ -158,17 +158,6 @@ def test_after_a_failure_it_is_tried_again_beyond_all_epochs_that_were_heard_of(
     assert (play.plan.record.epoch, play.plan.record.mode) == (epoch, mode)
 
 
-def test_a_loop_that_turns_out_not_to_be_reshaped_gets_advice_from_then_on() -> None:
-    play = Play()
-    play.say(VerdictKind.COMPUTE_SLOW, 1, throughput=0.4)
-    play.solved()
-    play.failed(CannotReshapeError(1, "no"))
-    play.fire(Timer.AGAIN)
-    play.solved()
-    assert play.known.flight is None
-    assert [states[-1] for states in play.plan_states.values()] == [PlanState.ABORTED, PlanState.ADVISED]
-
-
 def test_a_slice_that_nobody_holds_is_waited_for() -> None:
     play = Play()
     play.say(VerdictKind.FAIL_STOP, 3)
@@ -176,7 +165,7 @@ def test_a_slice_that_nobody_holds_is_waited_for() -> None:
     play.failed(NothingLeftError("blocks 1"))
     stuck = play.known.stuck
     assert stuck is not None
-    assert (stuck.reason, play.job.said) == (StuckReason.NOTHING_HELD, JobState.STUCK)
+    assert (stuck.reason, play.said) == (StuckReason.NOTHING_HELD, JobState.STUCK)
     asks, left = steps.Ask(Timer.POSSIBLE, 1.0), [rank for rank in HOME.ranks if rank != 3]
     assert asks in play.step.then
     parked = {(rank, 0): state_of(rank, RankPhase.PARKED) for rank in left}
@@ -282,8 +271,7 @@ class AnyStory(RuleBasedStateMachine):
 
     @invariant()
     def its_parts_agree(self) -> None:
-        job = self.play.job
-        assert job.said is job.known.state
+        assert self.play.said is self.play.job.known.state
 
     @invariant()
     def whoever_is_lost_is_seen_to(self) -> None:

@@ -35,7 +35,7 @@ class _StuckReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_StuckReas
     STUCK_REASON_NOTHING_HELD: _StuckReason.ValueType  # 2
     """A part of the model is held by nobody alive, kept by no peer and on no disk that is seen."""
     STUCK_REASON_NO_AGREEMENT: _StuckReason.ValueType  # 3
-    """The ranks' states contradict one another."""
+    """The ranks' states contradict one another. Said no more: an older epoch is read then, or a checkpoint."""
     STUCK_REASON_NOT_STARTED: _StuckReason.ValueType  # 4
     """None of its processes has ever registered."""
 
@@ -49,7 +49,7 @@ STUCK_REASON_NO_LAYOUT: StuckReason.ValueType  # 1
 STUCK_REASON_NOTHING_HELD: StuckReason.ValueType  # 2
 """A part of the model is held by nobody alive, kept by no peer and on no disk that is seen."""
 STUCK_REASON_NO_AGREEMENT: StuckReason.ValueType  # 3
-"""The ranks' states contradict one another."""
+"""The ranks' states contradict one another. Said no more: an older epoch is read then, or a checkpoint."""
 STUCK_REASON_NOT_STARTED: StuckReason.ValueType  # 4
 """None of its processes has ever registered."""
 Global___StuckReason: _TypeAlias = StuckReason  # noqa: Y015
