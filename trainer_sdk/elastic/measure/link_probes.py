@@ -19,7 +19,7 @@ from evenkeel.trainer_sdk.control.probe import LinkProbe, ProbeDesk
 from evenkeel.trainer_sdk.devices.links import Links
 from evenkeel.trainer_sdk.devices.matrix_probe import LONGEST_SECONDS
 from evenkeel.trainer_sdk.elastic.gradients.step_vote import Armed
-from evenkeel.trainer_sdk.elastic.measure.clock import BETWEEN_OPERATIONS
+from evenkeel.trainer_sdk.elastic.measure.wait_kind import BETWEEN_OPERATIONS
 from evenkeel.trainer_sdk.elastic.program.topology import is_idle_between_iterations
 from evenkeel.trainer_sdk.emit.progress import ProgressMark
 from evenkeel.trainer_sdk.groups.building.builder import GroupBuilder, GroupSpec
@@ -144,23 +144,20 @@ class LinkProbes:
         """Run the probe that everybody is ready for, if there is one; at the start of an iteration.
 
         Raises:
-            Interrupted: The rank should park.
-            PeerLost: The partner is gone.
+            WaitBroken: The rank should park.
         """
         task = self._task
         if task is None or not task.is_due:
             return
         task.is_due = False
-        if task.side is None:
-            assert task.group is not None, "a probe has a group of its own, or one is built for it"
-            self._desk.end_link(task.link, seconds=self._transfer(task, task.group))
-            return
-        group = task.side.group
+        group = task.group if task.side is None else task.side.group
         assert group is not None, "a probe is armed only over a group that is there"
         task.until = time.monotonic() + SIDE_LIMIT_SECONDS
         try:
             self._desk.end_link(task.link, seconds=self._transfer(task, group))
         except (Interrupted, PeerLost) as error:
+            if task.side is None:
+                raise
             # Nobody needs this group: whoever should park, or has lost a peer, hears it in the iteration.
             self._desk.end_link(task.link, error=f"given up: {error or 'interrupted, or the partner took too long'}")
 
