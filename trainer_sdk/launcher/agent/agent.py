@@ -32,7 +32,7 @@ from evenkeel.trainer_sdk.launcher.processes.children import Child
 from evenkeel.trainer_sdk.launcher.processes.host import HELPER, STORE, Host
 from evenkeel.trainer_sdk.launcher.processes.process_reports import exit_words
 from evenkeel.trainer_sdk.launcher.processes.unit import Unit
-from evenkeel.trainer_sdk.replicas.membership.log_director import LOG
+from evenkeel.trainer_sdk.replicas.membership.director import LOG
 from evenkeel.trainer_sdk.replicas.membership.roster import Gone, entry_from_text
 
 _OUTCAST_GRACE_SECONDS = 5.0
