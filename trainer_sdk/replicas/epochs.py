@@ -5,8 +5,8 @@ from contextlib import contextmanager
 
 from evenkeel.trainer_sdk.emit.farewell import is_of_a_peer
 from evenkeel.trainer_sdk.groups.building.builder import GroupBuilder, GroupSpec
-from evenkeel.trainer_sdk.groups.building.side_group import SideGroup
-from evenkeel.trainer_sdk.groups.errors import Interrupted, PeerLost
+from evenkeel.trainer_sdk.groups.building.building import Building
+from evenkeel.trainer_sdk.groups.errors import Interrupted, WaitBroken
 from evenkeel.trainer_sdk.groups.group import Group
 from evenkeel.trainer_sdk.replicas.membership.director import EXIT_EVICTED, Director, Evicted
 from evenkeel.trainer_sdk.replicas.membership.passage import Passage
@@ -163,7 +163,7 @@ class Epochs:
             try:
                 with self.waiting("meeting"):
                     said = go_on(self._meet(self._epoch, mine))
-            except (Interrupted, PeerLost) as error:
+            except WaitBroken as error:
                 self._passage.fail(str(error))
             except StateLostError as error:
                 if mine.synced:
@@ -175,7 +175,7 @@ class Epochs:
                 return bool(said)
             self.abandon()
 
-    def side(self, one: int, other: int) -> SideGroup:
+    def side(self, one: int, other: int) -> Building:
         """A group of this rank's like in two replicas, built beside the work."""
         ranks = tuple(sorted(each * self.place.size + self.place.index for each in (one, other)))
         spec = GroupSpec(name=f"state/{ranks[0]}-{ranks[1]}", ranks=ranks)

@@ -23,8 +23,8 @@ from evenkeel.trainer_sdk.elastic.measure.wait_kind import BETWEEN_OPERATIONS
 from evenkeel.trainer_sdk.elastic.program.topology import is_idle_between_iterations
 from evenkeel.trainer_sdk.emit.progress import ProgressMark
 from evenkeel.trainer_sdk.groups.building.builder import GroupBuilder, GroupSpec
-from evenkeel.trainer_sdk.groups.building.side_group import SideGroup
-from evenkeel.trainer_sdk.groups.errors import Interrupted, PeerLost
+from evenkeel.trainer_sdk.groups.building.building import Building
+from evenkeel.trainer_sdk.groups.errors import WaitBroken
 from evenkeel.trainer_sdk.groups.group import Group
 
 PATIENCE_VOTES = 4
@@ -58,7 +58,7 @@ class _Task:
     link: LinkProbe
     ball: Tensor
     group: Group | None
-    side: SideGroup | None = None
+    side: Building | None = None
     num_votes: int = 0
     ready_since: float = 0.0
     is_due: bool = False
@@ -67,7 +67,7 @@ class _Task:
     def look(self) -> str:
         """Before a vote: whether this rank is ready; returns why there will be no probe, empty as long as there may."""
         if self.side is not None and self.side.group is None:
-            return self.side.error
+            return str(self.side.error or "")
         now = time.monotonic()
         self.ready_since = self.ready_since or now
         self.num_votes += 1
@@ -155,7 +155,7 @@ class LinkProbes:
         task.until = time.monotonic() + SIDE_LIMIT_SECONDS
         try:
             self._desk.end_link(task.link, seconds=self._transfer(task, group))
-        except (Interrupted, PeerLost) as error:
+        except WaitBroken as error:
             if task.side is None:
                 raise
             # Nobody needs this group: whoever should park, or has lost a peer, hears it in the iteration.
