@@ -2,7 +2,7 @@
 
 ``python -m benchmarks.speed.sdk_cost`` starts a Kafka of its own and prints a table and JSON. Callers: a plain
 loop (``run.iteration`` with three compute segments and a rank controller), and the elastic engine (every segment and
-wait that its clock is told of, and its sample). Only the SDK's calls are timed; in between the thread computes, as a
+wait that its phases are told of, and its sample). Only the SDK's calls are timed; in between the thread computes, as a
 trainer does.
 """
 
@@ -24,14 +24,15 @@ from evenkeel.trainer_sdk.control.mailbox import Mailbox
 from evenkeel.trainer_sdk.control.server import ControlServer
 from evenkeel.trainer_sdk.devices.device import ComputeKind
 from evenkeel.trainer_sdk.devices.real_device import CpuDevice
-from evenkeel.trainer_sdk.elastic.measure.clock import Clock, WaitKind
 from evenkeel.trainer_sdk.elastic.measure.report import iteration_measured
 from evenkeel.trainer_sdk.elastic.measure.traffic import Traffic
+from evenkeel.trainer_sdk.elastic.measure.wait_kind import BETWEEN_OPERATIONS, WaitKind
 from evenkeel.trainer_sdk.elastic.model.data import Dataset
 from evenkeel.trainer_sdk.elastic.program.runtime import EpochRuntime
 from evenkeel.trainer_sdk.elastic.state.shard_state import initial_state
 from evenkeel.trainer_sdk.emit.batch import Source
 from evenkeel.trainer_sdk.emit.kafka_emitter import KafkaEmitter
+from evenkeel.trainer_sdk.emit.phases import Phases
 from evenkeel.trainer_sdk.watch.run import Run
 
 _JOB_TOKEN = "a-token-for-loopback-only"  # noqa: S105 - guards nothing
@@ -107,7 +108,7 @@ def plain_loop(emitter: KafkaEmitter, num_iterations: int) -> list[float]:
 
 
 def engine(emitter: KafkaEmitter, num_iterations: int) -> list[float]:
-    """Seconds per iteration spent in the SDK by the elastic engine: all that its clock does, and its sample.
+    """Seconds per iteration spent in the SDK by the elastic engine: all that its phases do, and its sample.
 
     The calls are those of a rank of the demo's last stage: 14 segments, 36 waits inside segments and 12 between them.
     Each computes for a while, and so does each wait: a border that comes right behind another one costs less.
@@ -116,10 +117,8 @@ def engine(emitter: KafkaEmitter, num_iterations: int) -> list[float]:
     layout = uniform_layout(
         num_blocks=len(job.model.blocks), tensor=1, pipeline=1, data=1, num_micro_batches=NUM_MICRO_BATCHES
     )
-    cpu, watch = torch.device("cpu"), Clock(CpuDevice(), emitter.progress)
-    runtime = EpochRuntime(
-        job.config, Dataset(job.config, cpu), layout, 0, initial_state(job.config, layout, 0), {}, watch
-    )
+    cpu, phases = torch.device("cpu"), Phases(CpuDevice(), emitter.progress, in_none=BETWEEN_OPERATIONS)
+    runtime = EpochRuntime(job.config, Dataset(job.config, cpu), 0, initial_state(job.config, layout, 0), {}, phases)
     traffic = Traffic(0, None)
     runtime.run_iteration(0)
     clock, peer = time.perf_counter, (1,)
@@ -135,36 +134,34 @@ def engine(emitter: KafkaEmitter, num_iterations: int) -> list[float]:
         nonlocal computed
         computed = 0.0
         started = clock()
-        emitter.progress.begin_iteration(0, 0)
-        watch.begin_iteration()
-        with watch.computing(ComputeKind.DATA):
+        phases.begin_iteration(0)
+        with phases.segments[ComputeKind.DATA]:
             work()
         for _ in range(_NUM_OWN_MICRO_BATCHES):
-            with watch.computing(ComputeKind.DATA):
+            with phases.segments[ComputeKind.DATA]:
                 work()
-            watch.wait(WaitKind.PIPELINE, peer, work)
-            with watch.computing(ComputeKind.FORWARD):
+            phases.waits(WaitKind.PIPELINE, peer, work)
+            with phases.segments[ComputeKind.FORWARD]:
                 for _ in range(_NUM_TENSOR_WAITS // 2):
                     work()
-                    watch.wait(WaitKind.TENSOR, peer, work)
+                    phases.waits(WaitKind.TENSOR, peer, work)
                 work()
-            with watch.computing(ComputeKind.BACKWARD):
+            with phases.segments[ComputeKind.BACKWARD]:
                 for _ in range(_NUM_TENSOR_WAITS - _NUM_TENSOR_WAITS // 2):
                     work()
-                    watch.wait(WaitKind.TENSOR, peer, work)
+                    phases.waits(WaitKind.TENSOR, peer, work)
                 work()
-            watch.wait(WaitKind.PIPELINE, peer, work)
+            phases.waits(WaitKind.PIPELINE, peer, work)
         for kind in (WaitKind.GRADIENT, WaitKind.GRADIENT, WaitKind.VOTE, WaitKind.VOTE):
-            watch.wait(kind, peer, work)
-        with watch.computing(ComputeKind.OPTIMIZER):
+            phases.waits(kind, peer, work)
+        with phases.segments[ComputeKind.OPTIMIZER]:
             work()
         emitter.emit_later(
             iteration_measured(
                 runtime,
-                watch,
-                traffic,
+                phases.end_iteration(),
+                traffic.take(),
                 iteration=0,
-                epoch=0,
                 loss=2.5,
                 gradient_norm=1.0,
                 after_reshape=False,

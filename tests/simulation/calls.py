@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from evenkeel.history.records import PlanRecord
 from evenkeel.layouts.rank_state import Ballot, RankState
 from evenkeel.services.scheduler.dispatch import protocol
-from evenkeel.trainer_sdk.control import standing
+from evenkeel.trainer_sdk.control import refusals
 from evenkeel.trainer_sdk.control.state import ApplyMode, Commit, Reshape
 from tests.simulation.ranks import SimulatedRank
 from tests.simulation.virtual_loop import PROCESS
@@ -39,7 +39,7 @@ class SimulatedClient:
             def look() -> None:
                 try:
                     answer: RankState | Exception | None = rank.acceptor.answer(reshape)
-                except (standing.StaleBallotError, standing.FinishedError) as error:
+                except (refusals.StaleBallotError, refusals.FinishedError) as error:
                     answer = error
                 if answer is not None:
                     rank.watchers.remove(look)
@@ -170,7 +170,7 @@ class SimulatedClient:
                 try:
                     rank.acceptor.follow(term)
                     arrive(rank, reply)
-                except (standing.StaleBallotError, standing.FinishedError) as error:
+                except (refusals.StaleBallotError, refusals.FinishedError) as error:
                     reply(error)
 
         world.after(world.random.uniform(0.0, 0.02), there)
@@ -187,6 +187,6 @@ def _set(answer: "asyncio.Future[RankState]", said: RankState | Exception) -> No
 
 
 def _as_told(error: Exception) -> Exception:
-    if isinstance(error, standing.StaleBallotError):
+    if isinstance(error, refusals.StaleBallotError):
         return protocol.StaleBallotError(error.promised, str(error))
-    return protocol.RankRefusedError(str(error)) if isinstance(error, standing.FinishedError) else error
+    return protocol.RankRefusedError(str(error)) if isinstance(error, refusals.FinishedError) else error

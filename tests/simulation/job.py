@@ -170,7 +170,7 @@ class SimulatedJob:
         """A message of a scheduler has got there; that of an earlier one changes nothing."""
         if term >= rank.acceptor.promised.term:
             return
-        before = rank.acceptor.standing
+        before = rank.acceptor.state
         self.world.after(
             0.0, lambda: None if rank.acceptor.promised.term > term else self.breaks(f"fenced: {before} by term {term}")
         )

@@ -18,7 +18,6 @@ from evenkeel.services.scheduler.domain import transitions
 from evenkeel.services.scheduler.domain.job_state import JobKnowledge
 from evenkeel.services.scheduler.serving import job_life
 from evenkeel.trainer_sdk.control.acceptor import Acceptor
-from evenkeel.trainer_sdk.control.standing import Committed, without_switch
 from evenkeel.trainer_sdk.control.state import ApplyMode, Commit, Reshape
 from tests.simulation.leases import Leases
 
@@ -35,7 +34,7 @@ def locked_out() -> Patches:
         return commit
 
     def prepare(self: Acceptor, plan: Reshape, real: Any = Acceptor.prepare) -> None:
-        waits = isinstance(without_switch(self.standing), Committed) or handed.get(self, 0) > self.state.epoch
+        waits = self.waiting is not None or handed.get(self, 0) > self.state.epoch
         if plan.mode is ApplyMode.BOUNDARY and waits:
             raise self._stale("another plan waits")
         real(self, plan)

@@ -11,7 +11,6 @@ from evenkeel.services.scheduler.dispatch.protocol import RankAwayError
 from evenkeel.services.scheduler.dispatch.restore import uncovered_blocks
 from evenkeel.trainer_sdk.control.acceptor import Acceptor
 from evenkeel.trainer_sdk.control.cycle import RankCycle, Way, agreed_epoch
-from evenkeel.trainer_sdk.control.standing import asked_plan
 from evenkeel.trainer_sdk.control.state import ApplyMode, Commit
 
 if TYPE_CHECKING:
@@ -155,7 +154,7 @@ class SimulatedRank:
     @property
     def owes(self) -> str:
         """What it was asked and has heard no end of; empty when there is nothing."""
-        asked, pending = asked_plan(self.acceptor.standing), self.acceptor.state.pending_epoch
+        asked, pending = self.acceptor.asked, self.acceptor.state.pending_epoch
         return f"epoch {pending} pending" if pending else f"plan {asked.plan_id} prepared" if asked else ""
 
     def earlier(self, epoch: int) -> set[int]:

@@ -11,24 +11,10 @@ reports, and no rank can keep a later plan from being made:
   PARKED in an epoch that others have left. A prepared RECOVER hides it until its Abort, or a later scheduler.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from evenkeel.layouts.rank_state import NO_BALLOT, Ballot, RankPhase, RankState
-from evenkeel.trainer_sdk.control.standing import (
-    Committed,
-    FinishedError,
-    Idle,
-    Prepared,
-    StaleBallotError,
-    Standing,
-    Switching,
-    asked_plan,
-    moving_to,
-    pending_epoch,
-    visible_commit,
-    without_asked,
-    without_switch,
-)
+from evenkeel.trainer_sdk.control.refusals import FinishedError, StaleBallotError
 from evenkeel.trainer_sdk.control.state import ApplyMode, Commit, Reshape
 
 MOST_EPOCHS_AHEAD = 1_000_000
@@ -43,6 +29,21 @@ _TAKEN_IN = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Switching:
+    """The training thread moves to an epoch.
+
+    Attributes:
+        epoch: To which.
+        plan_id: By which plan; empty for the job's first epoch.
+        failure: Why it cannot; empty while it tries. The rank has not said yet where that leaves it.
+    """
+
+    epoch: int
+    plan_id: str
+    failure: str = ""
+
+
 class Acceptor:
     """One rank's. No clock, no lock, no wait: :class:`~evenkeel.trainer_sdk.control.mailbox.Mailbox` has these.
 
@@ -51,13 +52,17 @@ class Acceptor:
         incarnation: Which process of the rank this is.
 
     Attributes:
-        standing: Between which plan and which this rank is.
+        asked: The plan that it was asked about last, while that is not decided.
+        waiting: The decision that waits to be handed over.
+        switching: Where the training thread moves to.
         promised: Greatest ballot that it was asked about.
         leaving: It is evicted: the process should end.
     """
 
     def __init__(self, rank: int, incarnation: int = 0) -> None:
-        self.standing: Standing = Idle()
+        self.asked: Reshape | None = None
+        self.waiting: Commit | None = None
+        self.switching: Switching | None = None
         self.promised = NO_BALLOT
         self.leaving = False
         self._said = RankState(rank=rank, incarnation=incarnation, phase=RankPhase.JOINING)
@@ -69,13 +74,13 @@ class Acceptor:
 
     @property
     def state(self) -> RankState:
-        """All that the rank has; its phase follows from its standing."""
-        switches, (epoch, reason) = isinstance(self.standing, Switching), self._failed
+        """All that the rank has; it is RESHAPING while its training thread moves."""
+        epoch, reason = self._failed
         return replace(
             self._said,
-            phase=RankPhase.RESHAPING if switches else self._said.phase,
+            phase=RankPhase.RESHAPING if self.switching else self._said.phase,
             promised=self.promised,
-            pending_epoch=pending_epoch(self.standing),
+            pending_epoch=self.waiting.reshape.epoch if self.waiting else self._moving_to,
             failed_epoch=epoch,
             failed_reason=reason,
         )
@@ -83,17 +88,15 @@ class Acceptor:
     @property
     def committed_epoch(self) -> int:
         """The epoch of the newest commit that may be handed over, or the one in force: what a step vote carries."""
-        visible = visible_commit(self.standing)
+        visible = self._visible
         return self._position if visible is None else visible.reshape.epoch
 
     @property
     def interrupted(self) -> bool:
         """Whether the training thread should stop waiting for peers, and park."""
-        asked = asked_plan(self.standing)
-        recovers = asked is not None and asked.mode is ApplyMode.RECOVER
-        visible = visible_commit(self.standing)
+        visible = self._visible
         decided = visible is not None and visible.reshape.mode is ApplyMode.RECOVER
-        return recovers or decided or self._interrupt_epoch >= self._position or self.leaving
+        return self._is_asked_to_recover or decided or self._interrupt_epoch >= self._position or self.leaving
 
     # ---- the scheduler
 
@@ -114,10 +117,7 @@ class Acceptor:
             raise self._stale(f"plan {plan.plan_id} leads to epoch {plan.epoch} of term {plan.term}")
         self._refuse_finished()
         self._promise(ballot)
-        if isinstance(self._rest, Committed):
-            self._rest = replace(self._rest, newer=plan)
-        else:
-            self._rest = Prepared(plan)
+        self.asked = plan
 
     def answer(self, plan: Reshape) -> RankState | None:
         """The answer to a plan that was prepared; None while the rank has yet to park for it.
@@ -127,7 +127,7 @@ class Acceptor:
             FinishedError: The rank is done.
         """
         self._refuse_finished()
-        if self._is(plan, asked_plan(self.standing)):
+        if self._is(plan, self.asked):
             waits = plan.mode is ApplyMode.RECOVER and self.state.phase not in SAFE_PHASES
             return None if waits else self.state
         if _key(plan) == self._decided:
@@ -145,14 +145,14 @@ class Acceptor:
         self._refuse_far(plan.epoch)
         if _key(plan) == self._decided:
             return
-        ballot, asked = Ballot(plan.term, plan.epoch), asked_plan(self.standing)
+        ballot, asked = Ballot(plan.term, plan.epoch), self.asked
         other = asked is not None and ballot == (asked.term, asked.epoch) and not self._is(plan, asked)
         if ballot < self.promised or plan.epoch <= self._top or other:
             raise self._stale(f"plan {plan.plan_id} for epoch {plan.epoch} of term {plan.term} comes too late")
         self._refuse_finished()
         self._decided = _key(plan)
         self._promise(ballot)
-        self._rest = Committed(commit)
+        self.waiting, self.asked = commit, None
 
     def abort(self, plan_id: str, ballot: Ballot) -> None:
         """Forget a plan that is not committed; its Prepare, should it come after this, is stale.
@@ -162,8 +162,8 @@ class Acceptor:
         """
         self._refuse_far(ballot.epoch)
         self._promise(ballot)
-        if (asked := asked_plan(self.standing)) is not None and _key(asked) == (ballot.epoch, plan_id):
-            self._rest = without_asked(self._rest)
+        if self.asked is not None and _key(self.asked) == (ballot.epoch, plan_id):
+            self.asked = None
 
     def follow(self, term: int) -> None:
         """A scheduler of this term is heard: of a lower one only what it decided counts, what it asked is off.
@@ -174,8 +174,8 @@ class Acceptor:
         if term < self.promised.term:
             raise self._stale(f"the scheduler of term {term} is not in charge any more")
         self._promise(Ballot(term, 0))
-        if (asked := asked_plan(self.standing)) is not None and asked.term < term:
-            self._rest = without_asked(self._rest)
+        if self.asked is not None and self.asked.term < term:
+            self.asked = None
 
     def interrupt(self, epoch: int, *, leave: bool) -> None:
         """Stop waiting and park, or end the process.
@@ -199,8 +199,8 @@ class Acceptor:
         Args:
             epoch: The one that a step vote agreed on; another commit stays. None = whichever there is.
         """
-        visible, rest = visible_commit(self.standing), self._rest
-        assert not isinstance(self.standing, Switching), "a hand-over ends before the next one"
+        visible = self._visible
+        assert self.switching is None, "a hand-over ends before the next one"
         if visible is None:
             return None
         left_behind = self._said.phase is RankPhase.PARKED and visible.from_epoch != self._said.epoch
@@ -208,21 +208,19 @@ class Acceptor:
             return None
         if epoch is not None and visible.reshape.epoch != epoch:
             return None
-        assert isinstance(rest, Committed), "only a commit is visible"
-        newer = Idle() if rest.newer is None else Prepared(rest.newer)
-        self.standing = Switching(visible.reshape.epoch, visible.reshape.plan_id, newer)
+        self.switching, self.waiting = Switching(visible.reshape.epoch, visible.reshape.plan_id), None
         return visible
 
     def begin(self, epoch: int) -> None:
         """The training thread moves to the job's first epoch, which no plan leads to."""
-        assert not isinstance(self.standing, Switching), "a hand-over ends before the next one"
-        self.standing = Switching(epoch, "", self._rest)
+        assert self.switching is None, "a hand-over ends before the next one"
+        self.switching = Switching(epoch, "")
 
     def fail(self, reason: str) -> None:
         """The training thread cannot go over; what it says next tells where that leaves it."""
-        if isinstance(self.standing, Switching):
-            self.standing = replace(self.standing, failure=reason)
-            self._failed = (self.standing.epoch, reason) if self.standing.plan_id else self._failed
+        if self.switching is not None:
+            self.switching = replace(self.switching, failure=reason)
+            self._failed = (self.switching.epoch, reason) if self.switching.plan_id else self._failed
 
     def publish(self, said: RankState) -> None:
         """The training thread says where it is. An epoch in it that is new is applied, and what led there is over.
@@ -234,33 +232,37 @@ class Acceptor:
             raise ValueError(f"epoch {said.epoch} cannot follow epoch {self._said.epoch}")
         if said.phase is RankPhase.RESHAPING:
             raise ValueError("a rank is RESHAPING while it carries out a commit: that follows, it is not published")
-        if isinstance(self.standing, Switching) and (self.standing.failure or said.epoch >= self.standing.epoch):
-            self.standing = self.standing.newer
+        if self.switching is not None and (self.switching.failure or said.epoch >= self.switching.epoch):
+            self.switching = None
         self._said = said
         self._promise(Ballot(self.promised.term, said.epoch))
         if self._failed[0] < said.epoch:
             self._failed = (0, "")
-        rest = self._rest
-        if isinstance(rest, Committed) and rest.commit.reshape.epoch <= said.epoch:
-            rest = Idle() if rest.newer is None else Prepared(rest.newer)
-        if isinstance(rest, Prepared) and rest.plan.epoch <= said.epoch:
-            rest = Idle()
-        self._rest = rest
+        if self.waiting is not None and self.waiting.reshape.epoch <= said.epoch:
+            self.waiting = None
+        if self.asked is not None and self.asked.epoch <= said.epoch:
+            self.asked = None
 
     # ---- inside
 
     @property
-    def _rest(self) -> Idle | Prepared | Committed:
-        return without_switch(self.standing)
+    def _is_asked_to_recover(self) -> bool:
+        return self.asked is not None and self.asked.mode is ApplyMode.RECOVER
 
-    @_rest.setter
-    def _rest(self, rest: Idle | Prepared | Committed) -> None:
-        self.standing = replace(self.standing, newer=rest) if isinstance(self.standing, Switching) else rest
+    @property
+    def _visible(self) -> Commit | None:
+        """The commit that waits, unless a recovery that is being prepared hides it."""
+        return None if self._is_asked_to_recover else self.waiting
+
+    @property
+    def _moving_to(self) -> int:
+        """The epoch that the training thread tries to reach; 0 = none."""
+        return self.switching.epoch if self.switching is not None and not self.switching.failure else 0
 
     @property
     def _position(self) -> int:
         """The epoch in force, or the one that the training thread is moving to."""
-        return max(self._said.epoch, moving_to(self.standing))
+        return max(self._said.epoch, self._moving_to)
 
     @property
     def _top(self) -> int:
@@ -271,9 +273,7 @@ class Acceptor:
         self.promised = max(self.promised, Ballot(ballot.term, max(ballot.epoch, self._top)))
 
     def _knows(self, plan: Reshape) -> bool:
-        return self._is(plan, asked_plan(self.standing)) or (
-            _key(plan) == self._decided and self._said.epoch <= plan.epoch
-        )
+        return self._is(plan, self.asked) or (_key(plan) == self._decided and self._said.epoch <= plan.epoch)
 
     @staticmethod
     def _is(plan: Reshape, other: Reshape | None) -> bool:

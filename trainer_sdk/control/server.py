@@ -22,7 +22,7 @@ from evenkeel.trainer_sdk.control import GRPC_CAME_FIRST
 from evenkeel.trainer_sdk.control.daemon_threads import DaemonThreads
 from evenkeel.trainer_sdk.control.mailbox import Mailbox
 from evenkeel.trainer_sdk.control.probe import LinkProbe
-from evenkeel.trainer_sdk.control.standing import FinishedError, StaleBallotError
+from evenkeel.trainer_sdk.control.refusals import FinishedError, StaleBallotError
 from evenkeel.trainer_sdk.control.state import Reshape, commit_from_proto, reshape_from_proto
 from evenkeel.trainer_sdk.control.tls import ControllerTls, security_of
 

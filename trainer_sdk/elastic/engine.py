@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from evenkeel.layouts.layout import Layout
 from evenkeel.layouts.rank_state import RankPhase
 from evenkeel.telemetry.v2 import process_pb2 as pb
 from evenkeel.trainer_sdk.control.cycle import Action, RankCycle, Way
@@ -69,7 +68,6 @@ class Engine:
         self._copies = self._safekeeping.peers
         self._transition = Transition(config, self._rank, self._work.builder, self._safekeeping, self._emitter.progress)
         self._cycle = RankCycle(self._rank, context.incarnation, config.num_iterations)
-        self._layout: Layout | None = None
         self._holdings = Holdings(self._rank, self._copies)
         self._last_step_at = 0.0
         self._after_reshape = False
@@ -102,13 +100,13 @@ class Engine:
 
     def _iterate(self) -> None:
         work, iteration, epoch = self._work, self._cycle.steps_applied, self._cycle.epoch
-        work.compute(iteration, epoch)
+        work.compute(iteration)
         work.wait_before_vote(self._copies.partners, self._copies.finish)
         self._cycle.vote()
         outcome = work.vote(self._mailbox.committed_epoch())
         self._apply_step()
         checkpoint = self._safekeeping.checkpoint(self._holdings[epoch])
-        work.emit(iteration, epoch, outcome, after_reshape=self._after_reshape, checkpoint=checkpoint)
+        work.emit(iteration, outcome, after_reshape=self._after_reshape, checkpoint=checkpoint)
         self._after_reshape = False
         if self._on_step is not None:
             self._on_step(Step(iteration=iteration, epoch=epoch, loss=outcome.loss))
@@ -117,7 +115,6 @@ class Engine:
             if not self._follow_plan(following):
                 raise Interrupted  # a recovery is being prepared: it comes first, on every rank
         else:
-            work.go_on(outcome)
             self._safekeeping.send(self._holdings[epoch])
             self._publish()
 
@@ -171,7 +168,7 @@ class Engine:
         """Whether there was a plan to follow; see :meth:`Mailbox.switching`.
 
         Raises:
-            Interrupted, PeerLost: It cannot be carried out now.
+            WaitBroken: It cannot be carried out now.
         """
         try:
             with self._mailbox.switching(epoch, timeout_seconds) as commit:
@@ -191,20 +188,18 @@ class Engine:
         steps = self._config.resume_steps
         state = self._safekeeping.read(layout, epoch=0, steps_applied=steps)
         self._holdings.begin(state)
-        self._layout = layout
         self._cycle.enter(0, steps)
         with self._mailbox.beginning():
             self._work.groups = self._transition.begin(layout)
-            self._enter(0, Arrival(groups=self._work.groups, state=state), state)
+            self._enter(Arrival(groups=self._work.groups, state=state), state)
 
     def _switch(self, commit: Commit) -> None:
         """Go over to the epoch of a committed plan.
 
         Raises:
             MissingSliceError: A slice that it needs is nowhere where the plan says; nothing has changed.
-            Interrupted, PeerLost: It cannot be carried out now.
+            WaitBroken: It cannot be carried out now.
         """
-        epoch, layout = commit.reshape.epoch, commit.reshape.to_layout
         self._after_reshape = True
         self._emitter.progress.enter(RESHAPING)
         self._catch_up(commit)
@@ -212,11 +207,10 @@ class Engine:
         arrival = self._transition.follow(commit, *self._holdings.readable(commit))
         self._work.groups = arrival.groups
         if arrival.state is None:
-            self._stand_by(epoch, layout)
+            self._stand_by(commit.reshape.epoch)
             return
         self._holdings.follow(commit, arrival.state)
-        self._layout = layout
-        self._enter(epoch, arrival, arrival.state)
+        self._enter(arrival, arrival.state)
 
     def _catch_up(self, commit: Commit) -> None:
         """Get to the step at which the plan goes on.
@@ -230,7 +224,7 @@ class Engine:
             case Way.STEP:
                 self._apply_step()
                 # The vote's outcome was lost with a peer: nobody knows loss and norm of the whole iteration here.
-                self._work.emit(iteration, cycle.epoch, None, after_reshape=self._after_reshape, checkpoint=False)
+                self._work.emit(iteration, None, after_reshape=self._after_reshape, checkpoint=False)
             case Way.BACK:
                 self._holdings.go_back(commit)
                 cycle.steps_applied = commit.steps_applied
@@ -240,26 +234,23 @@ class Engine:
                     f"{self._rank} is at {iteration} and holds no voted gradients: its state does not fit the plan"
                 )
 
-    def _enter(self, epoch: int, arrival: Arrival, state: ShardState) -> None:
-        """Everything is in place: train under ``epoch``."""
-        assert self._layout is not None, "an entered epoch has a layout"
-        self._cycle.enter(epoch, state.steps_applied)
-        self._holdings.take_sums(epoch, self._work.enter(epoch, self._layout, arrival, state))
-        self._safekeeping.enter(self._layout, epoch, self._work.groups, state)
+    def _enter(self, arrival: Arrival, state: ShardState) -> None:
+        """Everything is in place: train under the epoch of the state."""
+        self._cycle.enter(state.epoch, state.steps_applied)
+        self._holdings.take_sums(state.epoch, self._work.enter(arrival, state))
+        self._safekeeping.enter(self._work.groups, state)
         self._publish()
 
-    def _stand_by(self, epoch: int, layout: Layout) -> None:
+    def _stand_by(self, epoch: int) -> None:
         """This rank has no position any more. Its slices stay until the new epoch has voted once, in case it fails."""
         self._abandon_groups()
-        self._layout = layout
         self._cycle.stand_by(epoch)
         self._emitter.progress.enter("standby")
         self._publish()
 
     def _finish(self) -> None:
         """The last step is applied here; leave only when it is applied everywhere."""
-        assert self._layout is not None, "a training rank has a layout"
-        self._work.finish(self._cycle.epoch, self._layout, self._cycle.steps_applied)
+        self._work.finish(self._holdings[self._cycle.epoch])
         self._leave()
 
     def _leave(self) -> None:

@@ -1,16 +1,14 @@
 """One iteration of a plain training loop, measured: what ``with run.iteration(...)`` gives."""
 
-import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from evenkeel.telemetry.v2 import batch_pb2 as pb
-from evenkeel.trainer_sdk.devices.device import ComputeKind
 from evenkeel.trainer_sdk.emit.left_value import left
 from evenkeel.trainer_sdk.emit.measured import NOWHERE, Measured
-from evenkeel.trainer_sdk.emit.phases import Phased, Phases
+from evenkeel.trainer_sdk.emit.phases import Phased, Phases, Segment
 from evenkeel.trainer_sdk.watch.guard import say_once
 
 _MARKS = {"": pb.MARK_UNSPECIFIED, "evaluation": pb.MARK_EVALUATION, "checkpoint": pb.MARK_CHECKPOINT}
@@ -24,10 +22,6 @@ def known_mark(mark: str) -> str:
     return ""
 
 
-class _Finished(Protocol):
-    def __call__(self, iteration: "Iteration", /) -> None: ...
-
-
 class Iteration:
     """Measures from entering to leaving; a body that raises is no finished iteration and is not reported.
 
@@ -39,7 +33,6 @@ class Iteration:
         sum_of_squares: Sum of squared document lengths; 0 when not known.
         mark: ``evaluation`` or ``checkpoint`` when such a pause falls into the iteration, else empty.
         phases: The run's; told when this iteration begins and ends.
-        segments: Made once per run by :func:`make_segments`.
         finished: Called on leaving, on the training thread.
 
     Attributes:
@@ -56,9 +49,6 @@ class Iteration:
         "_mark",
         "_phased",
         "_phases",
-        "_segments",
-        "_started_seconds",
-        "_started_unix_seconds",
         "_sum_of_squares",
         "gradient_norm",
         "index",
@@ -76,8 +66,7 @@ class Iteration:
         sum_of_squares: float,
         mark: str,
         phases: Phases,
-        segments: "Segments",
-        finished: _Finished,
+        finished: "Callable[[Iteration], None]",
     ) -> None:
         self.index = index
         self.loss: Any = None
@@ -88,13 +77,11 @@ class Iteration:
         self._sum_of_squares = sum_of_squares
         self._mark = mark and known_mark(mark)
         self._phases = phases
-        self._segments = segments
         self._finished = finished
         self._phased: Phased | None = None
 
     def __enter__(self) -> Self:
-        self._started_unix_seconds = time.time()
-        self._started_seconds = self._phases.begin_iteration(self.index, mark=self._mark)
+        self._phases.begin_iteration(self.index, mark=self._mark)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -108,15 +95,16 @@ class Iteration:
         except Exception as error:
             self._phases.guard.note("the end of an iteration", error)
 
-    def compute(self, kind: str) -> "Segment | nullcontext[None]":
+    def compute(self, kind: str) -> Segment | nullcontext[None]:
         """A context for one compute segment: ``forward``, ``backward``, ``optimizer`` or ``data``."""
-        segment = self._segments.get(kind)
+        segments: dict[Any, Segment] = self._phases.segments  # kinds are texts too
+        segment = segments.get(kind)
         if segment is None:
-            say_once("kind", "compute kind %r is not measured: use one of %s", kind, ", ".join(self._segments))
+            say_once("kind", "compute kind %r is not measured: use one of %s", kind, ", ".join(segments))
             return nullcontext()
         return segment
 
-    def waiting(self, *ranks: int) -> "Segment":
+    def waiting(self, *ranks: int) -> Segment:
         """A context around what waits for others, for example an all-reduce.
 
         A rank that hangs is told from those that wait for it by that; an adapter marks it by itself.
@@ -129,12 +117,12 @@ class Iteration:
     def measured(self) -> Measured:
         """What was measured; values that were left on a device are still there."""
         assert self._phased is not None, "it has ended"
-        ended_seconds, computed, waited_seconds, usage = self._phased
+        phased = self._phased
         measured = Measured(
             iteration=self.index,
-            started_at_unix_seconds=self._started_unix_seconds,
-            wall_seconds=ended_seconds - self._started_seconds,
-            wait_gradient_seconds=waited_seconds,
+            started_at_unix_seconds=phased.began_at_unix_seconds,
+            wall_seconds=phased.wall_seconds,
+            wait_gradient_seconds=sum(phased.waited_seconds.values()),
             tokens=self.tokens,
             num_micro_batches=self.num_micro_batches,
             place=self.place,
@@ -143,35 +131,5 @@ class Iteration:
             gradient_norm=self.gradient_norm,
             mark=_MARKS[self._mark],
         )
-        measured.add(computed, usage)
+        measured.add(phased.computed, phased.usage)
         return measured
-
-
-class Segment:
-    """A context around one phase; the same object may serve every iteration, one segment at a time.
-
-    Args:
-        begin: Switches to the phase.
-        phases: The run's.
-    """
-
-    __slots__ = ("_begin", "_phases")
-
-    def __init__(self, begin: Callable[[], None], phases: Phases) -> None:
-        self._begin = begin
-        self._phases = phases
-
-    def __enter__(self) -> None:
-        self._begin()
-
-    def __exit__(self, *_: object) -> None:
-        self._phases.rest()
-
-
-Segments = dict[str, Segment]
-
-
-def make_segments(phases: Phases) -> Segments:
-    """The segments of a run, by kind."""
-    kinds = (ComputeKind.FORWARD, ComputeKind.BACKWARD, ComputeKind.OPTIMIZER, ComputeKind.DATA)
-    return {kind.value: Segment(partial(phases.compute, kind), phases) for kind in kinds}

@@ -13,7 +13,7 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from aiokafka import AIOKafkaProducer
@@ -87,7 +87,6 @@ class KafkaEmitter(Emitter):
         self._reports = ProgressReports(self.progress, progress_interval_seconds) if reports_progress else None
         self._readings = HostReadings() if reports_progress else None
         self._warned = False
-        self._scope: asyncio.Timeout | None = None
         self._close_at_seconds: float | None = None
         self._wake_reader, self._wake_writer = socket.socketpair()
         self._wake_reader.setblocking(False)
@@ -109,6 +108,7 @@ class KafkaEmitter(Emitter):
 
     def emit_later(self, build: Callable[[], Measured]) -> None:
         """Queue one finished iteration."""
+        self.newest = build
         self._append(build)
 
     def emit_event(self, event: pb.ProcessEvent) -> None:
@@ -147,24 +147,29 @@ class KafkaEmitter(Emitter):
     async def _main(self) -> None:
         woken = asyncio.Event()
         loop = asyncio.get_running_loop()
-        loop.add_reader(self._wake_reader, self._on_wake, woken)
-        back_off_seconds = _FIRST_BACK_OFF_SECONDS
-        try:
-            while not self._is_over():
-                producer = create_producer(self._bootstrap_servers, f"evenkeel-{self._source.job_id}", self._security)
-                num_sent = self._num_sent
+        with contextlib.suppress(TimeoutError):  # the time to close is over: what is not sent stays unsaid
+            async with asyncio.timeout(None) as scope:
+                loop.add_reader(self._wake_reader, self._on_wake, woken, scope)
                 try:
-                    async with self._limit(START_TIMEOUT_SECONDS):
-                        await producer.start()
-                    await self._pump(producer, woken)
-                except (KafkaError, OSError, TimeoutError) as error:
-                    self._warn(error)
+                    await self._send_until_over(woken)
                 finally:
-                    await _stop(producer)
-                back_off_seconds = _FIRST_BACK_OFF_SECONDS if self._num_sent > num_sent else back_off_seconds * 2
-                await self._pause(min(back_off_seconds, _LONGEST_BACK_OFF_SECONDS), woken)
-        finally:
-            loop.remove_reader(self._wake_reader)
+                    loop.remove_reader(self._wake_reader)
+
+    async def _send_until_over(self, woken: asyncio.Event) -> None:
+        back_off_seconds = _FIRST_BACK_OFF_SECONDS
+        while not self._is_over():
+            producer = create_producer(self._bootstrap_servers, f"evenkeel-{self._source.job_id}", self._security)
+            num_sent = self._num_sent
+            try:
+                async with asyncio.timeout(START_TIMEOUT_SECONDS):
+                    await producer.start()
+                await self._pump(producer, woken)
+            except (KafkaError, OSError, TimeoutError) as error:
+                self._warn(error)
+            finally:
+                await _stop(producer)
+            back_off_seconds = _FIRST_BACK_OFF_SECONDS if self._num_sent > num_sent else back_off_seconds * 2
+            await self._pause(min(back_off_seconds, _LONGEST_BACK_OFF_SECONDS), woken)
 
     async def _pump(self, producer: AIOKafkaProducer, woken: asyncio.Event) -> None:
         """Send until closed; returns once everything is sent, raises when Kafka does not answer."""
@@ -176,7 +181,7 @@ class KafkaEmitter(Emitter):
             woken.clear()
             batches = self._next_batches()
             for batch in batches:
-                async with self._limit(SEND_TIMEOUT_SECONDS):
+                async with asyncio.timeout(SEND_TIMEOUT_SECONDS):
                     await producer.send_and_wait(
                         BATCHES.name,
                         signed(batch.SerializeToString(), self._key),
@@ -225,46 +230,23 @@ class KafkaEmitter(Emitter):
             _logger.exception("a sample could not be built and is dropped")
             return None
 
-    def _on_wake(self, woken: asyncio.Event) -> None:
+    def _on_wake(self, woken: asyncio.Event, scope: asyncio.Timeout) -> None:
         with contextlib.suppress(BlockingIOError):
             self._wake_reader.recv(4096)
         woken.set()
-        if self._close_at_seconds is not None:
-            self._shorten_scope()
+        if self._close_at_seconds is not None and scope.when() is None:
+            remaining = self._close_at_seconds - time.monotonic()
+            scope.reschedule(asyncio.get_running_loop().time() + remaining)
 
     def _is_over(self) -> bool:
-        """Closed, and either everything is sent or the time for it is over."""
-        if self._close_at_seconds is None:
-            return False
-        return time.monotonic() >= self._close_at_seconds or not (self._queue or self._pending)
-
-    @contextlib.asynccontextmanager
-    async def _limit(self, seconds: float) -> AsyncIterator[None]:
-        """End what is inside with TimeoutError after ``seconds``, or when the time to close is over."""
-        async with asyncio.timeout(seconds) as scope:
-            self._scope = scope
-            self._shorten_scope()
-            try:
-                yield
-            finally:
-                self._scope = None
-
-    def _shorten_scope(self) -> None:
-        when = None if self._scope is None else self._scope.when()
-        if self._scope is not None and when is not None and self._close_at_seconds is not None:
-            remaining = self._close_at_seconds - time.monotonic()
-            self._scope.reschedule(min(when, asyncio.get_running_loop().time() + remaining))
+        """Closed, and everything is sent."""
+        return self._close_at_seconds is not None and not (self._queue or self._pending)
 
     async def _pause(self, seconds: float, woken: asyncio.Event) -> None:
-        until = time.monotonic() + seconds
-        while not self._is_over():
-            now = time.monotonic()
-            remaining = min(until, self._close_at_seconds or until) - now
-            if remaining <= 0:
-                return
-            woken.clear()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(remaining):
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while not self._is_over():
+                    woken.clear()
                     await woken.wait()
 
     def _warn(self, error: Exception) -> None:

@@ -70,8 +70,7 @@ class Delivery:
             like: Has the type and the device of all tensors.
 
         Raises:
-            Interrupted: The rank should park; what was read is untouched.
-            PeerLost: A participant is gone; likewise.
+            WaitBroken: The rank should park; what was read is untouched.
         """
         outgoing: dict[int, list[Tensor]] = defaultdict(list)
         expected: Counter[int] = Counter()
@@ -102,8 +101,7 @@ class Delivery:
             What each of ``expected`` sent, in one flat tensor.
 
         Raises:
-            Interrupted: The rank should park.
-            PeerLost: A participant is gone.
+            WaitBroken: The rank should park.
         """
         if self._whole is not None:
             return self._all_to_all(self._whole, outgoing, expected, like)

@@ -45,8 +45,7 @@ class Pending:
         """Wait for the result.
 
         Raises:
-            Interrupted: The rank should park.
-            PeerLost: A peer of the group is gone.
+            WaitBroken: The rank should park.
         """
         group = self.group
         group.wait(self.work)
@@ -111,8 +110,7 @@ class Group:
         """As :meth:`start_all_reduce`, and wait.
 
         Raises:
-            Interrupted: The rank should park.
-            PeerLost: A peer of the group is gone.
+            WaitBroken: The rank should park.
         """
         self.start_all_reduce(tensor, op).wait()
 
@@ -128,8 +126,7 @@ class Group:
         """Everybody's ``tensor``, stacked in the order of the group.
 
         Raises:
-            Interrupted: The rank should park.
-            PeerLost: A peer of the group is gone.
+            WaitBroken: The rank should park.
         """
         gathered = [torch.empty_like(tensor) for _ in self.ranks]
         self.wait(self._start(lambda backend: backend.allgather([gathered], [tensor])))
@@ -144,8 +141,7 @@ class Group:
             received: Elements from each place of the group.
 
         Raises:
-            Interrupted: The rank should park.
-            PeerLost: A peer of the group is gone.
+            WaitBroken: The rank should park.
         """
         incoming = outgoing.new_empty(sum(received))
         self.wait(self._start(lambda backend: backend.alltoall_base(incoming, outgoing, list(received), list(sent))))

@@ -13,6 +13,7 @@ from evenkeel.trainer_sdk.devices.links import LinkTable
 from evenkeel.trainer_sdk.devices.speeds import SpeedTable
 from evenkeel.trainer_sdk.launcher.description.job_spec import JobSpec
 from evenkeel.trainer_sdk.launcher.fleet.fleet_side import FleetSide
+from evenkeel.trainer_sdk.launcher.fleet.rank_notes import RankNotes
 from evenkeel.trainer_sdk.launcher.processes.children import END_GRACE_SECONDS
 from evenkeel.trainer_sdk.launcher.processes.process_reports import ProcessReports, exit_words
 from evenkeel.trainer_sdk.launcher.processes.zygote_link import ZygoteLink
@@ -48,7 +49,9 @@ class Launcher:
         self._speeds: SpeedTable | None = None
         self._progress: ProgressBoard | None = None
         self._reports = ProcessReports(spec)
-        self._fleet = FleetSide(spec, model)
+        self._fleet = FleetSide(
+            spec.access, job=spec.registration(model), fleet_token=spec.fleet_token, notes=RankNotes(spec.run_dir)
+        )
         self._ranks = Ranks(spec, self._fleet, self._reports, on_exit)
         self._thread = threading.Thread(target=self._read_events, name="evenkeel-launcher", daemon=True)
         self._zygote_ready = False

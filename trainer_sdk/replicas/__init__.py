@@ -6,14 +6,12 @@ from typing import TYPE_CHECKING
 from torch import nn
 
 from evenkeel.trainer_sdk.groups.building.builder import GroupBuilder
-from evenkeel.trainer_sdk.groups.store.rendezvous import Rendezvous
 from evenkeel.trainer_sdk.groups.waiting import Waiter
 from evenkeel.trainer_sdk.replicas.buckets import local
 from evenkeel.trainer_sdk.replicas.epochs import Epochs
 from evenkeel.trainer_sdk.replicas.fitness import check_model
 from evenkeel.trainer_sdk.replicas.loop import Replicas
 from evenkeel.trainer_sdk.replicas.membership.director import Director
-from evenkeel.trainer_sdk.replicas.membership.log_director import LogDirector, new_token
 from evenkeel.trainer_sdk.replicas.membership.patience import Patience
 from evenkeel.trainer_sdk.replicas.membership.plans import Plans
 from evenkeel.trainer_sdk.replicas.place import Mates, Place
@@ -50,38 +48,17 @@ def join_replicas(
     check_model(model)
     parameters = [each for each in model.parameters() if each.requires_grad]
     num_micro_batches = num_micro_batches or place.num_replicas
-    mates = Mates(place, place.token or new_token())
-    director = Director()
-    builder: GroupBuilder | None = None
-    patience: Patience | None = None
-    line = ""
-    if place.store_address:
-        rendezvous = Rendezvous(place.store_address, place.job_id)
-        mates.connect(place, rendezvous)
-        director = log = LogDirector(
-            rendezvous,
-            replica=place.replica,
-            index=place.index,
-            token=mates.token,
-            num_replicas=place.num_replicas,
-        )
-        line = log.lines.address
-        device = local(parameters[0]).device
-        patience = Patience(rendezvous, log, seconds=place.hang_seconds, replica=place.replica, index=place.index)
-        builder = GroupBuilder(place.rank, rendezvous, device=device, waiter=Waiter(patience.interrupted))
+    mates = Mates(place)
+    director = Director(mates.rendezvous, place, mates.token)
+    patience = Patience(mates.rendezvous, director, place)
+    device = local(parameters[0]).device
+    builder = GroupBuilder(place.rank, mates.rendezvous, device=device, waiter=Waiter(patience.interrupted))
+    plans = None if mailbox is None else Plans(mailbox, num_micro_batches)
     return Replicas(
         model,
         parameters,
         TrainingState(model, kept),
-        Epochs(
-            place,
-            director,
-            builder,
-            mates,
-            line,
-            patience,
-            None if mailbox is None else Plans(mailbox, num_micro_batches),
-        ),
+        Epochs(place, director, builder, mates, patience, plans),
         num_micro_batches=num_micro_batches,
         seed=seed,
     )

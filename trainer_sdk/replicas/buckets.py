@@ -126,8 +126,7 @@ class Buckets:
         """Wait for all sums.
 
         Raises:
-            Interrupted: The rank should leave the epoch.
-            PeerLost: A peer is gone.
+            WaitBroken: The rank should leave the epoch.
         """
         for pending in self._pending:
             pending.wait()

@@ -5,8 +5,8 @@ from contextlib import contextmanager
 
 from evenkeel.trainer_sdk.emit.farewell import is_of_a_peer
 from evenkeel.trainer_sdk.groups.building.builder import GroupBuilder, GroupSpec
-from evenkeel.trainer_sdk.groups.building.side_group import SideGroup
-from evenkeel.trainer_sdk.groups.errors import Interrupted, PeerLost
+from evenkeel.trainer_sdk.groups.building.building import Building
+from evenkeel.trainer_sdk.groups.errors import Interrupted, WaitBroken
 from evenkeel.trainer_sdk.groups.group import Group
 from evenkeel.trainer_sdk.replicas.membership.director import EXIT_EVICTED, Director, Evicted
 from evenkeel.trainer_sdk.replicas.membership.passage import Passage
@@ -33,10 +33,9 @@ class Epochs:
     Args:
         place: This rank.
         director: Decides them.
-        builder: Builds their groups; None where there is nobody else.
+        builder: Builds their groups.
         mates: The replica's ranks.
-        line: ``host:port`` where others notice this process's end.
-        patience: Notices who hangs; None where nobody does.
+        patience: Notices who hangs.
         plans: What the scheduler asks for; None where there is none.
 
     Attributes:
@@ -48,10 +47,9 @@ class Epochs:
         self,
         place: Place,
         director: Director,
-        builder: GroupBuilder | None,
+        builder: GroupBuilder,
         mates: Mates,
-        line: str = "",
-        patience: Patience | None = None,
+        patience: Patience,
         plans: Plans | None = None,
     ) -> None:
         self.place = place
@@ -59,7 +57,6 @@ class Epochs:
         self._director = director
         self._builder = builder
         self._mates = mates
-        self._line = line
         self._patience = patience
         self._plans = plans
         self._epoch: Epoch | None = None
@@ -90,7 +87,7 @@ class Epochs:
 
     def join(self) -> None:
         """Say that this replica is ready; it gets into an epoch when the others say so."""
-        lines = self._mates.gather(self._line)
+        lines = self._mates.gather(self._director.line)
         if self.place.index == 0:
             self._director.join(lines)
 
@@ -119,9 +116,6 @@ class Epochs:
     @contextmanager
     def waiting(self, what: str) -> Iterator[None]:
         """This rank waits for all members of the epoch; ``what`` is the same on all of them."""
-        if self._patience is None:
-            yield
-            return
         self._patience.begin(self.epoch, what)
         try:
             yield
@@ -169,7 +163,7 @@ class Epochs:
             try:
                 with self.waiting("meeting"):
                     said = go_on(self._meet(self._epoch, mine))
-            except (Interrupted, PeerLost) as error:
+            except WaitBroken as error:
                 self._passage.fail(str(error))
             except StateLostError as error:
                 if mine.synced:
@@ -181,9 +175,8 @@ class Epochs:
                 return bool(said)
             self.abandon()
 
-    def side(self, one: int, other: int) -> SideGroup:
+    def side(self, one: int, other: int) -> Building:
         """A group of this rank's like in two replicas, built beside the work."""
-        assert self._builder is not None, "there is another replica"
         ranks = tuple(sorted(each * self.place.size + self.place.index for each in (one, other)))
         spec = GroupSpec(name=f"state/{ranks[0]}-{ranks[1]}", ranks=ranks)
         return self._builder.begin(self.epoch.number, spec, is_over=lambda: False)
@@ -191,7 +184,7 @@ class Epochs:
     def abandon(self) -> None:
         """Leave the epoch's groups, pending operations and all."""
         group, self.group = self.group, None
-        if group is not None and self._builder is not None:
+        if group is not None:
             self._builder.abandon({group.name: group})
 
     def leave(self, standing: str, error: BaseException | None, *, in_order: bool) -> None:
@@ -227,8 +220,6 @@ class Epochs:
 
     def _meet(self, epoch: Epoch, standing: Standing) -> list[Standing]:
         """Build the epoch's groups and hear how far everybody is."""
-        if self._builder is None:
-            return [standing]
         size = self.place.size
         specs = [
             GroupSpec(name=f"exchange/{index}", ranks=tuple(each.replica * size + index for each in epoch.members))

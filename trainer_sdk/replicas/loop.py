@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from evenkeel.trainer_sdk.emit.farewell import ending_error
-from evenkeel.trainer_sdk.groups.errors import Interrupted, PeerLost
+from evenkeel.trainer_sdk.groups.errors import WaitBroken
 from evenkeel.trainer_sdk.replicas.buckets import Buckets, local
 from evenkeel.trainer_sdk.replicas.epochs import Epochs
 from evenkeel.trainer_sdk.replicas.samples import noise_seed
@@ -191,7 +191,7 @@ class Replicas:
         heard: Outcome | None = None
         try:
             heard = self._exchange()
-        except (Interrupted, PeerLost) as error:
+        except WaitBroken as error:
             self._epochs.broke(error)
         if self._epochs.agree(heard):
             assert heard is not None, "mates agree on what each of them has heard"
@@ -266,8 +266,7 @@ class Replicas:
         """Whether the step that this replica is in has been voted.
 
         Raises:
-            Interrupted: The epoch is over before all is in place.
-            PeerLost: A peer is gone; likewise.
+            WaitBroken: The epoch is over before all is in place.
         """
         settlement = settle(standings, self.num_micro_batches, map(standing_from_text, self._epochs.epoch.left))
         self._complete = settlement.complete

@@ -1,6 +1,8 @@
 """Where a process stands: which replica, which rank of it, and whom else there is in it."""
 
 import os
+import secrets
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -9,6 +11,7 @@ from typing import TYPE_CHECKING, Self
 import torch
 from torch import distributed
 
+from evenkeel.trainer_sdk.groups.c10d import Store, c10d
 from evenkeel.trainer_sdk.groups.errors import PeerLost
 from evenkeel.trainer_sdk.groups.group import Group, Reduction, make_backend
 from evenkeel.trainer_sdk.groups.store.rendezvous import Rendezvous
@@ -109,37 +112,41 @@ class Mates:
 
     Others' deaths do not interrupt a wait in here; a mate's death ends the process.
 
+    A replica that has no others has a store of its own, in its first rank. Blocks until all mates are there.
+
     Args:
         place: This process.
-        token: Of this replica's processes, from its first rank; of no use on the others.
 
     Attributes:
-        token: The replica's, the same on all its ranks.
+        token: Tells the replica's processes from those that it had before; the same on all its ranks.
+        rendezvous: The job's stores.
     """
 
-    def __init__(self, place: Place, token: str) -> None:
-        self.token = token
+    def __init__(self, place: Place) -> None:
         self._group: Group | None = None
-        if place.size == 1:
-            return
-        _begin_torch()
-        told = [token]
-        distributed.broadcast_object_list(told, src=0)
-        self.token = told[0]
-
-    def connect(self, place: Place, rendezvous: Rendezvous) -> None:
-        """Build the group that mates agree in; blocks until all are there."""
-        if place.size == 1:
-            return
-        backend = make_backend(
-            rendezvous.prefix(f"replicas/mates/{self.token}"),
-            place.index,
-            place.size,
-            device=torch.device("cpu"),
-            timeout=_INNER_TIMEOUT,
-            host=rendezvous.host,
-        )
-        self._group = Group("mates", tuple(range(place.size)), place.index, backend, Waiter(lambda: False))
+        self._store: Store | None = None
+        told = [place.token or secrets.token_hex(8), place.store_address]
+        if not place.store_address and place.index == 0:
+            host = (place.size > 1 and os.environ.get("MASTER_ADDR")) or "127.0.0.1"
+            with socket.create_server((host, 0)) as listener:
+                port, taken = listener.getsockname()[1], listener.detach()
+            self._store = c10d.TCPStore(host, port, is_master=True, wait_for_workers=False, master_listen_fd=taken)
+            told[1] = f"{host}:{port}"
+        if place.size > 1:
+            _begin_torch()
+            distributed.broadcast_object_list(told, src=0)
+        self.token, store_address = told
+        self.rendezvous = Rendezvous(store_address, place.job_id)
+        if place.size > 1:
+            backend = make_backend(
+                self.rendezvous.prefix(f"replicas/mates/{self.token}"),
+                place.index,
+                place.size,
+                device=torch.device("cpu"),
+                timeout=_INNER_TIMEOUT,
+                host=self.rendezvous.host,
+            )
+            self._group = Group("mates", tuple(range(place.size)), place.index, backend, Waiter(lambda: False))
 
     def highest(self, *numbers: float) -> tuple[float, ...]:
         """For each number the highest that a mate has.

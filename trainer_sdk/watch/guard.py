@@ -9,11 +9,11 @@ _logger = logging.getLogger("evenkeel")
 _said: set[str] = set()
 
 
-def say_once(kind: str, message: str, *arguments: object) -> None:
+def say_once(kind: str, message: str, *arguments: object, error: Exception | None = None) -> None:
     """Warn of one kind of trouble, the first time that this process meets it."""
     if kind not in _said:
         _said.add(kind)
-        _logger.warning(message, *arguments)
+        _logger.warning(message, *arguments, exc_info=error)
 
 
 class Guard:
@@ -30,9 +30,7 @@ class Guard:
         """An error was met where a training loop would have ended by it."""
         self.num_errors += 1
         kind = f"{where}: {type(error).__name__}"
-        if kind not in _said:
-            _said.add(kind)
-            _logger.warning("%s: %s; training goes on, measured in part", kind, error, exc_info=error)
+        say_once(kind, "%s: %s; training goes on, measured in part", kind, error, error=error)
 
     def hook(self, function: Callable[..., None]) -> Callable[..., None]:
         """The function, to be registered with a library that lets errors of its hooks through."""

@@ -12,7 +12,7 @@ from evenkeel.trainer_sdk.devices.device import ComputeKind, Device
 from evenkeel.trainer_sdk.devices.matrix_probe import MatrixProbe
 from evenkeel.trainer_sdk.devices.real_device import CpuDevice
 from evenkeel.trainer_sdk.emit.emitter import Emitter
-from evenkeel.trainer_sdk.emit.iteration import Iteration, known_mark, make_segments
+from evenkeel.trainer_sdk.emit.iteration import Iteration, known_mark
 from evenkeel.trainer_sdk.emit.measured import Place
 from evenkeel.trainer_sdk.emit.phases import Phases
 from evenkeel.trainer_sdk.watch.guard import say_once
@@ -57,7 +57,6 @@ class Run:
         self._device = device or CpuDevice()
         self._probe = MatrixProbe(self._device, torch_device)
         self._phases = Phases(self._device, emitter.progress)
-        self._segments = make_segments(self._phases)
         self._published_at_seconds = float("-inf")
         self._close = close
         self._next_iteration = 0
@@ -93,7 +92,6 @@ class Run:
             sum_of_squares=sum_of_squares,
             mark=mark,
             phases=self._phases,
-            segments=self._segments,
             finished=self._finished,
         )
 

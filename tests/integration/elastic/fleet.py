@@ -20,9 +20,9 @@ from evenkeel.trainer_sdk.control.mailbox import Mailbox
 from evenkeel.trainer_sdk.control.state import ApplyMode, Commit, Reshape
 from evenkeel.trainer_sdk.devices.device import Device
 from evenkeel.trainer_sdk.devices.links import Links
+from evenkeel.trainer_sdk.devices.real_device import CpuDevice
 from evenkeel.trainer_sdk.elastic.config import TrainingConfig, config_to_json
 from evenkeel.trainer_sdk.elastic.engine import Engine
-from evenkeel.trainer_sdk.elastic.model.reference import UnpacedDevice
 from evenkeel.trainer_sdk.elastic.preload import preload
 from evenkeel.trainer_sdk.emit.measured import Listed, Measured
 from evenkeel.trainer_sdk.launcher.processes.context import RankContext
@@ -56,7 +56,7 @@ class Fleet:
         layout: Layout,
         *,
         others: Sequence[int] = (),
-        make_device: Callable[[int], Device] = lambda rank: UnpacedDevice(),
+        make_device: Callable[[int], Device] = lambda rank: CpuDevice(),
         make_links: Callable[[], Links | None] = lambda: None,
         fates: Mapping[int, Mapping[str, Any]] | None = None,
         ahead: int = AHEAD,

@@ -17,7 +17,7 @@ from typing import Any
 
 from evenkeel.telemetry.v2 import process_pb2
 from evenkeel.trainer_sdk.control.mailbox import Mailbox
-from evenkeel.trainer_sdk.control.standing import StaleBallotError
+from evenkeel.trainer_sdk.control.refusals import StaleBallotError
 from evenkeel.trainer_sdk.elastic.engine import Step
 from evenkeel.trainer_sdk.emit.left_value import number
 from evenkeel.trainer_sdk.emit.measured import Measured

@@ -20,16 +20,17 @@ from evenkeel.pipelines.layout import layout_of
 from evenkeel.pipelines.search.budget import Budget
 from evenkeel.pipelines.search.generate import generate
 from evenkeel.trainer_sdk.control.mailbox import Mailbox
+from evenkeel.trainer_sdk.devices.real_device import CpuDevice
 from evenkeel.trainer_sdk.elastic.config import ModelConfig, TrainingConfig, WorkloadConfig
 from evenkeel.trainer_sdk.elastic.gradients.exchange import plan_exchange
-from evenkeel.trainer_sdk.elastic.measure.clock import Clock
 from evenkeel.trainer_sdk.elastic.model.data import Dataset
 from evenkeel.trainer_sdk.elastic.model.model import parameter_specs
-from evenkeel.trainer_sdk.elastic.model.reference import UnpacedDevice, reference_runtime
+from evenkeel.trainer_sdk.elastic.model.reference import reference_runtime
 from evenkeel.trainer_sdk.elastic.program.runtime import EpochRuntime
 from evenkeel.trainer_sdk.elastic.program.topology import WORLD, groups_of
 from evenkeel.trainer_sdk.elastic.state.ownership import OwnershipMap
 from evenkeel.trainer_sdk.elastic.state.shard_state import initial_state
+from evenkeel.trainer_sdk.emit.phases import Phases
 from evenkeel.trainer_sdk.emit.progress import ProgressMark
 from evenkeel.trainer_sdk.groups.building.builder import GroupBuilder
 from evenkeel.trainer_sdk.groups.store.rendezvous import Rendezvous
@@ -151,9 +152,9 @@ def _train(config: TrainingConfig, layout: Layout, rank: int, store_address: str
     builder = GroupBuilder(rank, Rendezvous(store_address, config.job_id), device=torch.device("cpu"), waiter=waiter)
     specs = parameter_specs(config.model)
     groups = builder.build(0, layout.ranks, groups_of(layout, plan_exchange(specs, layout), ()), 0).groups
-    clock = Clock(UnpacedDevice(), ProgressMark())
+    phases = Phases(CpuDevice(), ProgressMark())
     state = initial_state(config, layout, rank)
-    runtime = EpochRuntime(config, Dataset(config), layout, rank, state, groups, clock)
+    runtime = EpochRuntime(config, Dataset(config), rank, state, groups, phases)
     losses, first = [], {}
     for iteration in range(NUM_ITERATIONS):
         part = runtime.run_iteration(iteration)

@@ -7,7 +7,8 @@ import pytest
 
 from evenkeel.trainer_sdk.groups.store.rendezvous import Rendezvous
 from evenkeel.trainer_sdk.groups.waiting import Waiter
-from evenkeel.trainer_sdk.replicas.membership.log_director import LogDirector
+from evenkeel.trainer_sdk.replicas.membership.director import Director
+from evenkeel.trainer_sdk.replicas.place import Place
 from tests.integration.elastic.kept_store import KeptStore
 from tests.integration.elastic.rank_process import ended, fork
 
@@ -29,7 +30,7 @@ def test_whoever_is_first_stays_until_the_last_has_finished(stores: list[KeptSto
 def _finish_together(stores: list[KeptStore]) -> None:
     addresses = ",".join(each.address for each in stores)
     directors = [
-        LogDirector(Rendezvous(addresses, "job"), replica=each, index=0, token=f"token-{each}", num_replicas=2)
+        Director(Rendezvous(addresses, "job"), Place(replica=each, num_replicas=2), f"token-{each}")
         for each in range(2)
     ]
     for each in directors:

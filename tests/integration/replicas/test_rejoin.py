@@ -9,7 +9,7 @@ import pytest
 from torch import nn
 
 from evenkeel.trainer_sdk.replicas import Replicas
-from evenkeel.trainer_sdk.replicas.membership import log_director
+from evenkeel.trainer_sdk.replicas.membership import director
 from evenkeel.trainer_sdk.replicas.state.training_state import TrainingState
 from tests.integration.replicas.crew import NUM_STEPS, Crew, Fate, Report, make_deep_model, train
 
@@ -125,7 +125,7 @@ def test_a_newcomer_with_a_forgotten_schedule_ends_with_a_line(
 def test_a_newcomer_of_a_finished_job_ends_with_it(
     start_crew: Callable[..., Crew], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_director, "_BEGIN_ANEW_SECONDS", 0.5)
+    monkeypatch.setattr(director, "_BEGIN_ANEW_SECONDS", 0.5)
     crew = start_crew(2, {1: Fate(moment="backward", step=1)})
     crew.until(lambda: crew.reports[0].status is not None, "the end of the one that lives")
     crew.until(lambda: crew.reports[1].status is not None, "the death")

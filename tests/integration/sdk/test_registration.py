@@ -16,7 +16,8 @@ from evenkeel.scheduler.v1 import scheduler_pb2_grpc
 from evenkeel.trainer_sdk.control.fleet.access import FleetAccess
 from evenkeel.trainer_sdk.control.fleet.registration import Registration
 from evenkeel.trainer_sdk.emit.batch import Source
-from evenkeel.trainer_sdk.launcher.fleet.rank_registrations import RankRegistrations, leave_note
+from evenkeel.trainer_sdk.launcher.fleet.fleet_side import FleetSide
+from evenkeel.trainer_sdk.launcher.fleet.rank_notes import RankNotes
 
 pytestmark = pytest.mark.integration
 
@@ -112,18 +113,19 @@ def test_a_launcher_registers_its_ranks_together_and_again_until_the_job_is_know
 ) -> None:
     fleet = Fleet(grpc.StatusCode.NOT_FOUND)
     (tmp_path / "registers-1-0").write_bytes(note(1, address="of an earlier run").SerializeToString())
-    ranks = RankRegistrations(
-        FleetAccess(address=f"127.0.0.1:{serve(fleet, 0)}", job_id="job", job_token="a-token-of-this-job"), tmp_path
+    notes = RankNotes(tmp_path)
+    ranks = FleetSide(
+        FleetAccess(address=f"127.0.0.1:{serve(fleet, 0)}", job_id="job", job_token="a-token-of-this-job"), notes=notes
     )
     ranks.start()
     try:
         for rank in (0, 2):
-            assert leave_note(note(rank), tmp_path)
-            ranks.expect(rank, 0)
-        ranks.expect(1, 1)  # its process does not come up
+            notes.leave(note(rank))
+            ranks.began(rank, 0)
+        ranks.began(1, 1)  # its process does not come up
         eventually(lambda: not list(tmp_path.glob("registers-*")))
     finally:
-        ranks.stop()
+        ranks.stop(is_over=False)
     registered = [one for request in fleet.requests[1:] for one in request.processes]
     assert {(one.rank, one.incarnation, one.address) for one in registered} == {(0, 0, "host:5"), (2, 0, "host:5")}
     assert set(fleet.tokens) == {"Bearer a-token-of-this-job"}

@@ -27,9 +27,7 @@ def test_every_held_element_is_in_one_piece_with_all_its_holders_and_one_contrib
         assert elements == bucket.num_elements
     for spec in specs:
         for index in range(spec.cut_size):
-            holders = [
-                held.rank for held in ownership.holdings(spec.name) if held.slice.start <= index < held.slice.stop
-            ]
+            holders = [rank for rank, held in ownership.holders(spec.name).items() if held.start <= index < held.stop]
             ranks, contributors = pieces[spec.name, index]
             assert ranks == tuple(sorted(holders))
             assert contributors <= set(holders)

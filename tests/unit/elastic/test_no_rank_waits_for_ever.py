@@ -9,19 +9,19 @@ from hypothesis import strategies as st
 
 from evenkeel.layouts.layout import Layout
 from evenkeel.layouts.programs.schedules import SCHEDULES
+from evenkeel.trainer_sdk.devices.real_device import CpuDevice
 from evenkeel.trainer_sdk.elastic.config import TrainingConfig
 from evenkeel.trainer_sdk.elastic.copies.peer_copies import PeerCopies
 from evenkeel.trainer_sdk.elastic.gradients.exchange import plan_exchange
 from evenkeel.trainer_sdk.elastic.gradients.salvage import SalvagePlan
 from evenkeel.trainer_sdk.elastic.gradients.step_vote import StepVote
-from evenkeel.trainer_sdk.elastic.measure.clock import Clock
 from evenkeel.trainer_sdk.elastic.model.data import Dataset
 from evenkeel.trainer_sdk.elastic.model.model import parameter_specs
-from evenkeel.trainer_sdk.elastic.model.reference import UnpacedDevice
 from evenkeel.trainer_sdk.elastic.program.runtime import EpochRuntime
 from evenkeel.trainer_sdk.elastic.program.topology import groups_of
 from evenkeel.trainer_sdk.elastic.state.ownership import OwnershipMap
 from evenkeel.trainer_sdk.elastic.state.shard_state import empty_state
+from evenkeel.trainer_sdk.emit.phases import Phases
 from evenkeel.trainer_sdk.emit.progress import ProgressMark
 from evenkeel.trainer_sdk.groups.building.builder import GroupSpec
 from evenkeel.trainer_sdk.groups.waiting import Waiter
@@ -73,11 +73,11 @@ def record(
     for parameter in state.parameters.values():
         for tensor in parameter.tensors():
             tensor.zero_()
-    clock = Clock(UnpacedDevice(), ProgressMark())
-    runtime = EpochRuntime(config, dataset_of(config), layout, rank, state, groups, clock, None, salvaged)
-    vote = StepVote(config, layout, rank, groups, clock)
+    phases = Phases(CpuDevice(), ProgressMark())
+    runtime = EpochRuntime(config, dataset_of(config), rank, state, groups, phases, None, salvaged)
+    vote = StepVote(config, layout, rank, groups, phases)
     copies = copies_of(config, rank)
-    copies.enter(layout, groups, state)
+    copies.enter(groups, state)
     if salvaged is not None:
         runtime.sums.begin(salvaged.iteration)
     for iteration in range(2):

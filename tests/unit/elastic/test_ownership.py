@@ -1,6 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evenkeel.layouts.layout import Replica, Stage
 from evenkeel.trainer_sdk.elastic.config import TrainingConfig
 from evenkeel.trainer_sdk.elastic.model.model import parameter_specs
 from evenkeel.trainer_sdk.elastic.state.ownership import OwnershipMap
@@ -14,17 +15,24 @@ def test_every_replica_holds_every_element_once_or_whole(
     specs = parameter_specs(small_config.model)
     ownership = OwnershipMap(specs, layout)
     for spec in specs:
-        for d in range(len(layout.replicas)):
-            holdings = [held for held in ownership.holdings(spec.name) if held.replica == d]
+        held, stretches = ownership.holders(spec.name), ownership.stretches(spec.name)
+        for stage in (_stage_with(spec.block, replica) for replica in layout.replicas):
+            slices = [held[rank] for rank in stage.ranks]
             counted = [0] * spec.cut_size
-            for held in holdings:
-                assert held.slice.start % spec.granule == held.slice.stop % spec.granule == 0
-                if held.contributes:
-                    for index in range(held.slice.start, held.slice.stop):
-                        counted[index] += 1
-            assert counted == [1] * spec.cut_size, f"{spec.name} in replica {d}"
+            for each in stretches:
+                assert each.ranks == tuple(
+                    sorted(rank for rank, one in held.items() if one.start <= each.start and each.stop <= one.stop)
+                )
+                for index in range(each.start, each.stop):
+                    counted[index] += len(each.contributors.intersection(stage.ranks))
+            assert counted == [1] * spec.cut_size, f"{spec.name} of {stage}"
+            assert all(one.start % spec.granule == one.stop % spec.granule == 0 for one in slices)
             if spec.axis is None:
-                assert all(len(held.slice) == spec.cut_size for held in holdings)
+                assert all(len(one) == spec.cut_size for one in slices)
+
+
+def _stage_with(block: int, replica: Replica) -> Stage:
+    return next(stage for stage in replica.stages if stage.first_block <= block < stage.stop_block)
 
 
 @given(data=st.data())

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from evenkeel.layouts.layout import uniform_layout
-from evenkeel.trainer_sdk.elastic.measure.clock import Clock
-from evenkeel.trainer_sdk.elastic.model.reference import UnpacedDevice
+from evenkeel.trainer_sdk.devices.real_device import CpuDevice
 from evenkeel.trainer_sdk.elastic.program.pipeline import Crossing, Pipeline
 from evenkeel.trainer_sdk.elastic.program.topology import borders_of
+from evenkeel.trainer_sdk.emit.phases import Phases
 from evenkeel.trainer_sdk.emit.progress import ProgressMark
 
 WIDTH = 2
@@ -39,8 +39,8 @@ def middle_stage(log: list[str], **options: object) -> Pipeline:
     groups: Mapping[str, object] = {
         border.group_name: Wire(border.group_name, log, **options) for border in borders_of(layout)
     }
-    clock = Clock(UnpacedDevice(), ProgressMark())
-    return Pipeline(layout, 1, groups, clock, width=WIDTH, dtype=torch.float32, device=torch.device("cpu"))
+    phases = Phases(CpuDevice(), ProgressMark())
+    return Pipeline(layout, 1, groups, phases, width=WIDTH, dtype=torch.float32, device=torch.device("cpu"))
 
 
 def arrival(num_tokens: int, place: int = 0, *, is_gradient: bool = False) -> Crossing:

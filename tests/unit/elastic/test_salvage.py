@@ -72,10 +72,9 @@ class Epoch:
         """The sum over replicas of what contributors hold."""
         spec = self.ownership.specs[name]
         whole = torch.zeros(spec.shape, dtype=torch.float64)
-        for held in self.ownership.holdings(name):
-            if held.contributes and len(held.slice):
-                start, stop = held.slice.start, held.slice.stop
-                whole.narrow(spec.cut_axis, start, stop - start).add_(self.sums[held.rank].local(name, start, stop))
+        for start, stop, _, contributors in self.ownership.stretches(name):
+            for rank in contributors:
+                whole.narrow(spec.cut_axis, start, stop - start).add_(self.sums[rank].local(name, start, stop))
         return whole
 
     def settle(self, rank: int) -> None:
@@ -198,11 +197,11 @@ def test_a_sum_goes_to_one_contributor_and_stays_where_its_holder_is_one(
     sources = data.draw(st.sets(st.sampled_from(old.layout.ranks)), label="survivors")
     new, plans = salvage(old, sources, with_quotas(data, data.draw(any_layout), old.layout.num_micro_batches))
     for move in {move for plan in plans.values() for move in plan.moves}:
-        contributors = {
-            held.rank
-            for held in new.ownership.holdings(move.name)
-            if held.contributes and held.slice.start <= move.start and move.stop <= held.slice.stop
-        }
+        contributors = next(
+            each.contributors
+            for each in new.ownership.stretches(move.name)
+            if each.start <= move.start and move.stop <= each.stop
+        )
         assert move.destination in contributors
         assert move.destination == move.source or move.source not in contributors, "moved without need"
 

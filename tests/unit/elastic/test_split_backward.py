@@ -7,11 +7,11 @@ import torch
 
 from evenkeel.layouts.programs.instructions import Instruction, Op
 from evenkeel.trainer_sdk.devices.device import ComputeKind
+from evenkeel.trainer_sdk.devices.real_device import CpuDevice
 from evenkeel.trainer_sdk.elastic.config import TrainingConfig
-from evenkeel.trainer_sdk.elastic.measure.clock import Clock
 from evenkeel.trainer_sdk.elastic.model.data import Dataset
 from evenkeel.trainer_sdk.elastic.model.model import backward_flops, parameter_specs
-from evenkeel.trainer_sdk.elastic.model.reference import UnpacedDevice, reference_runtime, single_layout
+from evenkeel.trainer_sdk.elastic.model.reference import reference_runtime, single_layout
 from evenkeel.trainer_sdk.elastic.model.stage_model import StageModel
 from evenkeel.trainer_sdk.elastic.model.tensor_parallel import TensorRegion
 from evenkeel.trainer_sdk.elastic.model.weight_tape import WeightTape
@@ -19,17 +19,20 @@ from evenkeel.trainer_sdk.elastic.model.weights import Weights
 from evenkeel.trainer_sdk.elastic.program.runtime import EpochRuntime
 from evenkeel.trainer_sdk.elastic.state.ownership import Slice
 from evenkeel.trainer_sdk.elastic.state.shard_state import initial_state
+from evenkeel.trainer_sdk.emit.phases import Phases
 from evenkeel.trainer_sdk.emit.progress import ProgressMark
 
 
-class CountingDevice(UnpacedDevice):
+class CountingDevice(CpuDevice):
     """Adds up the operations that it is told of, segment by segment."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.segments: list[tuple[ComputeKind, float]] = []
 
-    def end(self, flops: float, kind: ComputeKind) -> None:
+    def end(self, flops: float, kind: ComputeKind) -> float:
         self.segments.append((kind, flops))
+        return super().end(flops, kind)
 
     def total(self, kind: ComputeKind) -> float:
         return sum(flops for each, flops in self.segments if each is kind)
@@ -38,9 +41,9 @@ class CountingDevice(UnpacedDevice):
 def runtime_of(config: TrainingConfig, schedule: str) -> tuple[EpochRuntime, CountingDevice]:
     device = CountingDevice()
     layout = replace(single_layout(config), schedule=schedule)
-    clock = Clock(device, ProgressMark())
+    phases = Phases(device, ProgressMark())
     state = initial_state(config, layout, 0)
-    return EpochRuntime(config, Dataset(config), layout, 0, state, {}, clock), device
+    return EpochRuntime(config, Dataset(config), 0, state, {}, phases), device
 
 
 def test_both_parts_together_give_the_gradients_of_the_whole(small_config: TrainingConfig) -> None:
@@ -74,7 +77,7 @@ def test_a_stage_gives_the_inputs_gradient_before_any_of_its_weights_has_one(
         if spec.block in blocks
     }
     batch = Dataset(small_config).micro_batch(0, 1)
-    region = TensorRegion(None, Clock(UnpacedDevice(), ProgressMark()))
+    region = TensorRegion(None, Phases(CpuDevice(), ProgressMark()))
     model = StageModel(small_config.model, blocks, held, region)
     width = small_config.model.width
     given = None if 0 in blocks else torch.randn(batch.documents.num_tokens, width, dtype=torch.float64)

@@ -117,14 +117,13 @@ def _the_long_way(
     before, after = OwnershipMap(specs, old), OwnershipMap(specs, new)
     sent, copies = dict.fromkeys(old.ranks, 0), []
     for spec in specs:
-        held = {one.rank: one.slice for one in before.holdings(spec.name) if one.rank in sources and len(one.slice)}
+        held = {rank: one for rank, one in sorted(before.holders(spec.name).items()) if rank in sources and len(one)}
         borders = {border for one in held.values() for border in (one.start, one.stop)}
-        for wanted in after.holdings(spec.name):
-            need = wanted.slice
+        for wanted, need in after.holders(spec.name).items():
             cuts = sorted({need.start, need.stop, *(b for b in borders if need.start < b < need.stop)})
             for start, stop in pairwise(cuts):
                 able = [rank for rank, one in held.items() if one.start <= start and stop <= one.stop]
-                if wanted.rank in able:
+                if wanted in able:
                     continue
                 if not able:
                     raise MissingSliceError(spec.name)
@@ -135,7 +134,7 @@ def _the_long_way(
                     first = start + (stop - start) * number // parts
                     last = start + (stop - start) * (number + 1) // parts
                     sent[source] += (last - first) * spec.row_elements
-                    copies.append((spec.name, first, last, source, wanted.rank))
+                    copies.append((spec.name, first, last, source, wanted))
     return copies
 
 

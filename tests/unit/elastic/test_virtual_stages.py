@@ -8,19 +8,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evenkeel.layouts.layout import Layout
+from evenkeel.trainer_sdk.devices.real_device import CpuDevice
 from evenkeel.trainer_sdk.elastic.config import TrainingConfig
-from evenkeel.trainer_sdk.elastic.measure.clock import Clock
 from evenkeel.trainer_sdk.elastic.model.data import Dataset
-from evenkeel.trainer_sdk.elastic.model.reference import UnpacedDevice, reference_runtime
+from evenkeel.trainer_sdk.elastic.model.reference import reference_runtime
 from evenkeel.trainer_sdk.elastic.program.runtime import EpochRuntime
 from evenkeel.trainer_sdk.elastic.state.shard_state import initial_state
+from evenkeel.trainer_sdk.emit.phases import Phases
 from evenkeel.trainer_sdk.emit.progress import ProgressMark
 from tests.unit.layouts.strategies import ordered_replicas
 
 
 def _runtime(config: TrainingConfig, layout: Layout) -> EpochRuntime:
-    state, clock = initial_state(config, layout, 0), Clock(UnpacedDevice(), ProgressMark())
-    return EpochRuntime(config, Dataset(config), layout, 0, state, {}, clock)
+    state, phases = initial_state(config, layout, 0), Phases(CpuDevice(), ProgressMark())
+    return EpochRuntime(config, Dataset(config), 0, state, {}, phases)
 
 
 @settings(max_examples=12, deadline=None)

@@ -1,6 +1,6 @@
 import threading
 
-from evenkeel.trainer_sdk.groups.building.graveyard import Graveyard
+from evenkeel.trainer_sdk.groups.building.graveyard import bury
 
 
 class SlowGrave:
@@ -18,10 +18,9 @@ class SlowGrave:
 
 
 def test_a_group_that_blocks_holds_up_neither_the_caller_nor_the_groups_behind_it() -> None:
-    graveyard = Graveyard()
     stuck, quick = SlowGrave(), SlowGrave()
     quick.let_go.set()
-    graveyard.abandon([stuck, quick])
+    bury([stuck, quick])
     assert stuck.begun.wait(60)
     assert quick.begun.wait(60)
     assert stuck.buried_on is None

@@ -14,7 +14,7 @@ from evenkeel.layouts.rank_state import Ballot, RankPhase, RankState
 from evenkeel.trainer_sdk.control.acceptor import Acceptor
 from evenkeel.trainer_sdk.control.mailbox import Mailbox
 from evenkeel.trainer_sdk.control.probe import LinkProbe
-from evenkeel.trainer_sdk.control.standing import FinishedError, StaleBallotError
+from evenkeel.trainer_sdk.control.refusals import FinishedError, StaleBallotError
 from evenkeel.trainer_sdk.control.state import ApplyMode, Commit, Reshape
 
 LAYOUT = uniform_layout(num_blocks=2, tensor=1, pipeline=2, data=1, num_micro_batches=2)

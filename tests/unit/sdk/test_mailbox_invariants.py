@@ -8,8 +8,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from evenkeel.layouts.layout import uniform_layout
 from evenkeel.layouts.rank_state import Ballot, RankPhase, RankState
-from evenkeel.trainer_sdk.control.acceptor import SAFE_PHASES, Acceptor
-from evenkeel.trainer_sdk.control.standing import StaleBallotError, Switching, asked_plan
+from evenkeel.trainer_sdk.control.acceptor import SAFE_PHASES, Acceptor, Switching
+from evenkeel.trainer_sdk.control.refusals import StaleBallotError
 from evenkeel.trainer_sdk.control.state import ApplyMode, Commit, Reshape
 
 LAYOUT = uniform_layout(num_blocks=1, tensor=1, pipeline=1, data=1, num_micro_batches=1)
@@ -34,7 +34,7 @@ class AcceptorMachine(RuleBasedStateMachine):
 
     @property
     def switch(self) -> Switching | None:
-        return self.box.standing if isinstance(self.box.standing, Switching) else None
+        return self.box.switching
 
     def say(self, phase: RankPhase) -> None:
         said = RankState(rank=0, incarnation=0, phase=phase, epoch=self.epoch, steps_applied=self.steps)
@@ -96,7 +96,7 @@ class AcceptorMachine(RuleBasedStateMachine):
         except StaleBallotError:
             assert term < promised.term
             return
-        asked = asked_plan(self.box.standing)
+        asked = self.box.asked
         assert asked is None or asked.term >= term, "what an earlier scheduler asked about is off"
         assert self.box.state.pending_epoch == pending, "what is decided stays"
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from evenkeel.layouts.layout import uniform_layout
 from evenkeel.layouts.rank_state import Ballot, RankPhase, RankState, StandIn
 from evenkeel.trainer_sdk.control.mailbox import Mailbox
-from evenkeel.trainer_sdk.control.standing import StaleBallotError
+from evenkeel.trainer_sdk.control.refusals import StaleBallotError
 from evenkeel.trainer_sdk.control.state import ApplyMode, Commit, Reshape, commit_from_proto
 from tests.fakes.plan_messages import commit_to_proto
 

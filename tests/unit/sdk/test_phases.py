@@ -2,13 +2,14 @@
 
 from collections.abc import Callable
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from evenkeel.trainer_sdk.devices.device import ComputeKind
 from evenkeel.trainer_sdk.devices.real_device import CpuDevice
 from evenkeel.trainer_sdk.emit.phases import Phases
-from evenkeel.trainer_sdk.emit.progress import ProgressMark
+from evenkeel.trainer_sdk.emit.progress import Mark, ProgressMark
 
 
 class Clock:
@@ -19,9 +20,9 @@ class Clock:
         return self.seconds
 
 
-def new_phases() -> tuple[Phases, ProgressMark, Clock]:
+def new_phases(**options: str) -> tuple[Phases, ProgressMark, Clock]:
     clock, progress = Clock(), ProgressMark()
-    return Phases(CpuDevice(clock), progress, clock), progress, clock
+    return Phases(CpuDevice(clock), progress, clock, **options), progress, clock
 
 
 ENTER: dict[str, Callable[[Phases], None]] = {
@@ -41,12 +42,12 @@ def test_each_moment_counts_for_the_phase_that_was_entered_last(steps: list[tupl
         assert progress.read().operation == name
         assert progress.read().waiting_for == ((3,) if name.startswith("wait") else ())
         clock.seconds += seconds
-    _, computed, waited, _ = phases.end_iteration()
+    phased = phases.end_iteration()
     of = {name: sum(seconds for step, seconds in steps if step == name) for name in ENTER}
-    assert {kind.value: seconds for kind, seconds in computed.seconds.items() if seconds} == {
+    assert {kind.value: seconds for kind, seconds in phased.computed.seconds.items() if seconds} == {
         name: of[name] for name in ("forward", "backward") if of[name]
     }
-    assert waited == of["wait:gradient"]
+    assert sum(phased.waited_seconds.values()) == of["wait:gradient"]
     assert progress.read().iteration == 5
 
 
@@ -73,5 +74,42 @@ def test_outside_of_an_iteration_nothing_is_measured_or_marked() -> None:
         clock.seconds += 1.0
     assert progress.read().operation == "between iterations"
     phases.begin_iteration(1)
-    _, computed, waited, _ = phases.end_iteration()
-    assert (computed.seconds, waited) == ({}, 0.0)
+    phased = phases.end_iteration()
+    assert (phased.computed.seconds, phased.waited_seconds) == ({}, {})
+
+
+def test_after_a_wait_that_is_over_it_does_what_it_did_before() -> None:
+    phases, progress, clock = new_phases(in_none="between operations")
+    phases.begin_iteration(0)
+
+    def answer() -> Mark:
+        clock.seconds += 2.0
+        return progress.read()
+
+    said = phases.waits("gradient", (3,), answer)
+    assert (said.operation, said.waiting_for) == ("wait:gradient", (3,))
+    assert (progress.read().operation, progress.read().waiting_for) == ("between operations", ())
+    with phases.segments[ComputeKind.FORWARD]:
+        clock.seconds += 1.0
+        assert phases.waits("tensor", (1,), answer).operation == "wait:tensor"
+        assert progress.read().operation == ComputeKind.FORWARD
+        clock.seconds += 1.0
+    phased = phases.end_iteration()
+    assert phased.waited_seconds == {"gradient": 2.0, "tensor": 2.0}
+    assert phased.computed.seconds == {ComputeKind.FORWARD: 2.0}
+    assert phased.wall_seconds == 6.0
+    assert progress.read().operation == "between operations"
+
+
+def test_what_was_broken_off_by_an_error_counts_for_nothing() -> None:
+    phases, _, clock = new_phases()
+
+    def fail() -> None:
+        clock.seconds += 2.0
+        raise ConnectionError
+
+    phases.begin_iteration(0)
+    with pytest.raises(ConnectionError), phases.segments[ComputeKind.FORWARD]:
+        phases.waits("tensor", (1,), fail)
+    phased = phases.end_iteration()
+    assert (phased.computed.seconds[ComputeKind.FORWARD], phased.waited_seconds) == (0.0, {})

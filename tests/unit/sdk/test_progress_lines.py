@@ -5,9 +5,9 @@ from pathlib import Path
 from evenkeel.trainer_sdk.emit.emitter import Emitter
 from evenkeel.trainer_sdk.emit.left_value import LeftValue
 from evenkeel.trainer_sdk.emit.measured import Measured, Place
-from evenkeel.trainer_sdk.launcher.progress.noting_emitter import NotingEmitter
 from evenkeel.trainer_sdk.launcher.progress.progress_board import Note, ProgressBoard
 from evenkeel.trainer_sdk.launcher.progress.progress_lines import ProgressLines
+from evenkeel.trainer_sdk.launcher.progress.progress_notes import ProgressNotes
 
 
 class Clock:
@@ -61,7 +61,8 @@ def test_no_lines_are_no_lines(tmp_path: Path) -> None:
 
 def test_a_rank_notes_its_newest_iteration_and_builds_no_sample_on_the_training_thread(tmp_path: Path) -> None:
     board = ProgressBoard.create(tmp_path / "progress", 3)
-    emitter = NotingEmitter(Emitter(), board, rank=2, interval_seconds=0.01)
+    emitter = Emitter()
+    notes = ProgressNotes(emitter, board, rank=2, interval_seconds=0.01)
     builders: list[str] = []
 
     def measured(iteration: int) -> Measured:
@@ -70,7 +71,7 @@ def test_a_rank_notes_its_newest_iteration_and_builds_no_sample_on_the_training_
 
     for iteration in range(50):
         emitter.emit_later(lambda iteration=iteration: measured(iteration))  # type: ignore[misc]
-    emitter.close(60.0)
+    notes.close(60.0)
     note = board.newest()
     assert note is not None
     assert (note.iteration, note.epoch, note.loss) == (49, 4, 2.5)
@@ -79,7 +80,8 @@ def test_a_rank_notes_its_newest_iteration_and_builds_no_sample_on_the_training_
 
 def test_a_sample_that_cannot_be_built_costs_only_its_note(tmp_path: Path) -> None:
     board = ProgressBoard.create(tmp_path / "progress", 1)
-    emitter = NotingEmitter(Emitter(), board, rank=0, interval_seconds=0.01)
+    emitter = Emitter()
+    notes = ProgressNotes(emitter, board, rank=0, interval_seconds=0.01)
 
     tried = threading.Event()
 
@@ -90,7 +92,7 @@ def test_a_sample_that_cannot_be_built_costs_only_its_note(tmp_path: Path) -> No
     emitter.emit_later(broken)
     assert tried.wait(60)
     emitter.emit_later(lambda: Measured(iteration=7, loss=1.0))
-    emitter.close(60.0)
+    notes.close(60.0)
     note = board.newest()
     assert note is not None
     assert note.iteration == 7

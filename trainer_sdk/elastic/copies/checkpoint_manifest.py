@@ -5,11 +5,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from google.protobuf import json_format
-
-from evenkeel.common.v1 import layout_pb2
-from evenkeel.layouts.codec import layout_from_proto, layout_to_proto
-from evenkeel.layouts.layout import Layout
 from evenkeel.trainer_sdk.elastic.config import TrainingConfig, config_to_json
 from evenkeel.trainer_sdk.elastic.state.extents import Extent
 
@@ -40,14 +35,12 @@ class Manifest:
     Attributes:
         steps_applied: Optimizer steps that it contains.
         epoch: Epoch in which it was written.
-        layout: Layout of that epoch.
         training: What the numbers depend on, as :func:`training_identity` gives it.
         files: All of its files; every element of every parameter is in one of them, once.
     """
 
     steps_applied: int
     epoch: int
-    layout: Layout
     training: dict[str, Any]
     files: tuple[CheckpointFile, ...]
 
@@ -95,7 +88,6 @@ def manifest_to_text(manifest: Manifest) -> str:
             "format": FORMAT,
             "steps_applied": manifest.steps_applied,
             "epoch": manifest.epoch,
-            "layout": json_format.MessageToDict(layout_to_proto(manifest.layout)),
             "training": manifest.training,
             "files": [file_to_json(file) for file in manifest.files],
         },
@@ -118,11 +110,10 @@ def manifest_from_text(text: str) -> Manifest:
         return Manifest(
             steps_applied=int(plain["steps_applied"]),
             epoch=int(plain["epoch"]),
-            layout=layout_from_proto(json_format.ParseDict(plain["layout"], layout_pb2.Layout())),
             training=dict(plain["training"]),
             files=tuple(file_from_json(file) for file in plain["files"]),
         )
-    except (KeyError, TypeError, json.JSONDecodeError, json_format.ParseError) as error:
+    except (KeyError, TypeError, json.JSONDecodeError) as error:
         raise ValueError(f"not a checkpoint's manifest: {error!r}") from error
 
 

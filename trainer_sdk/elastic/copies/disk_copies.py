@@ -54,7 +54,6 @@ class _Part:
 
     steps_applied: int
     epoch: int
-    layout: Layout
     writers: tuple[int, ...]
     extents: tuple[Extent, ...]
     tensors: dict[str, Tensor]
@@ -75,7 +74,6 @@ class DiskCopies:
         self._folder = folder
         self._specs = parameter_specs(config.model)
         self._training = training_identity(config)
-        self._layout: Layout | None = None
         self._epoch = -1
         self._assigned: dict[int, tuple[Extent, ...]] = {}
         self._work: queue.SimpleQueue[_Part | None] = queue.SimpleQueue()
@@ -87,7 +85,7 @@ class DiskCopies:
 
     def enter(self, layout: Layout, epoch: int) -> None:
         """An epoch begins. A checkpoint of an older one that is not complete soon stays so."""
-        self._layout, self._epoch = layout, epoch
+        self._epoch = epoch
         self._assigned = assign_writers(self._specs, layout)
 
     def stepped(self, state: ShardState) -> bool:
@@ -96,7 +94,7 @@ class DiskCopies:
         Returns:
             Whether a checkpoint was due, which cost this thread the time of the copy.
         """
-        if state.steps_applied % self._config.every_iterations or self._layout is None:
+        if state.steps_applied % self._config.every_iterations:
             return False
         extents = self._assigned.get(self._rank, ())
         if not extents:
@@ -104,7 +102,7 @@ class DiskCopies:
         if not self._idle.is_set():
             self._warn("busy", f"no checkpoint of step {state.steps_applied}: the one before is still being written")
             return False
-        held = OwnershipMap(self._specs, self._layout).held_by(self._rank)
+        held = OwnershipMap(self._specs, state.layout).held_by(self._rank)
         axes = {spec.name: spec.cut_axis for spec in self._specs}
         tensors = {}
         with torch.no_grad():
@@ -119,7 +117,6 @@ class DiskCopies:
             _Part(
                 steps_applied=state.steps_applied,
                 epoch=self._epoch,
-                layout=self._layout,
                 writers=tuple(self._assigned),
                 extents=extents,
                 tensors=tensors,
@@ -186,17 +183,9 @@ class DiskCopies:
         if any("failure" in one for one in said):
             shutil.rmtree(path, ignore_errors=True)  # a full disk must not fill with halves
             return
-        files = tuple(file_from_json(one) for one in said)
-        self._folder.complete(
-            Manifest(
-                steps_applied=part.steps_applied,
-                epoch=part.epoch,
-                layout=part.layout,
-                training=self._training,
-                files=files,
-            ),
-            keep=self._config.keep,
-        )
+        files, steps = tuple(file_from_json(one) for one in said), part.steps_applied
+        manifest = Manifest(steps_applied=steps, epoch=part.epoch, training=self._training, files=files)
+        self._folder.complete(manifest, keep=self._config.keep)
         for note in notes:
             with contextlib.suppress(OSError):
                 note.unlink()

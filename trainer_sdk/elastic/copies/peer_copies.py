@@ -59,7 +59,6 @@ class PeerCopies:
         self._node_of = node_of
         self._placements: tuple[Placement, ...] = ()
         self._placed: tuple[Layout, tuple[Placement, ...]] | None = None  # the newest that was worked out
-        self._layout: Layout | None = None
         self._groups: Mapping[str, Group] = {}
         self._kept: dict[tuple[int, int, int], ShardState] = {}  # by owner, epoch and steps
         self._round: _Round | None = None
@@ -72,9 +71,10 @@ class PeerCopies:
         places = self._place(layout)
         return tuple(GroupSpec(name=_group_name(place), ranks=(place.owner, place.keeper)) for place in places)
 
-    def enter(self, layout: Layout, groups: Mapping[str, Group], state: ShardState) -> None:
-        """An epoch begins: its first round goes out. What is kept of older epochs stays until its first vote."""
-        self._placements, self._layout, self._groups = self._place(layout), layout, groups
+    def enter(self, groups: Mapping[str, Group], state: ShardState) -> None:
+        """The epoch of a state begins, with its first round. What is kept of older ones stays until its first vote."""
+        layout = state.layout
+        self._placements, self._groups = self._place(layout), groups
         if self._rank == layout.ranks[0] and self._config.every_iterations:
             self._tell_what_is_not_survived(layout)
         self._begin(state)
@@ -88,8 +88,7 @@ class PeerCopies:
         """Wait for the round on its way, if there is one; before every vote.
 
         Raises:
-            Interrupted: The rank should park; the round is not used.
-            PeerLost: A peer is gone; likewise.
+            WaitBroken: The rank should park; the round is not used.
         """
         if self._round is None:
             return
@@ -184,10 +183,9 @@ class PeerCopies:
         """Send this rank's slices and prepare to receive others'; returns at once."""
         if not self._placements:
             return
-        assert self._layout is not None, "a round belongs to an epoch"
         mine = state.copied_to(self._buffer(state.buffer.numel(), state.buffer))
         pending, arriving = [], {}
-        ownership = OwnershipMap(self._specs, self._layout)
+        ownership = OwnershipMap(self._specs, state.layout)
         for place in self._placements:
             if place.owner == self._rank:
                 sent = mine.buffer

@@ -59,11 +59,11 @@ class Safekeeping:
 
     # ---- while training
 
-    def enter(self, layout: Layout, epoch: int, groups: Mapping[str, Group], state: ShardState) -> None:
-        """An epoch begins."""
+    def enter(self, groups: Mapping[str, Group], state: ShardState) -> None:
+        """The epoch of a state begins."""
         if self._disk is not None:
-            self._disk.enter(layout, epoch)
-        self.peers.enter(layout, groups, state)
+            self._disk.enter(state.layout, state.epoch)
+        self.peers.enter(groups, state)
 
     def checkpoint(self, state: ShardState) -> bool:
         """A step was applied: begin a checkpoint if one is due, and say whether it was."""

@@ -14,9 +14,10 @@ from torch import Tensor
 from evenkeel.trainer_sdk.elastic.gradients.exchange import Bucket, Piece
 from evenkeel.trainer_sdk.elastic.gradients.gradient_ledger import GradientLedger, SummedStretch, Tally
 from evenkeel.trainer_sdk.elastic.gradients.salvage import SalvagePlan
-from evenkeel.trainer_sdk.elastic.measure.clock import Clock, WaitKind
+from evenkeel.trainer_sdk.elastic.measure.wait_kind import WaitKind
 from evenkeel.trainer_sdk.elastic.program.topology import collective_name
 from evenkeel.trainer_sdk.elastic.state.ownership import OwnershipMap
+from evenkeel.trainer_sdk.emit.phases import Phases
 from evenkeel.trainer_sdk.groups.group import Group, Pending
 
 
@@ -129,7 +130,7 @@ class GradientSums:
         """This rank's own sum of a stretch: a view."""
         return self._narrow(self._local[name], name, start, stop)
 
-    def reduce(self, groups: Mapping[str, Group], clock: Clock) -> None:
+    def reduce(self, groups: Mapping[str, Group], phases: Phases) -> None:
         """Sum over replicas; afterwards every holder of a piece has the same sum, bit for bit.
 
         What is reduced when it is interrupted stays reduced: it has every micro-batch, so nobody has to run them again
@@ -137,11 +138,10 @@ class GradientSums:
 
         Args:
             groups: The epoch's by name.
-            clock: Told of waits.
+            phases: Told of waits.
 
         Raises:
-            Interrupted: The rank should park.
-            PeerLost: A holder is gone.
+            WaitBroken: The rank should park.
         """
         self._buffers = self._buffers or [
             torch.zeros(bucket.num_elements, dtype=torch.float64, device=self._device) for bucket in self._buckets
@@ -157,7 +157,7 @@ class GradientSums:
             waits.append((bucket, buffer, group, group.start_all_reduce(buffer) if group is not None else None))
         for bucket, buffer, group, pending in waits:
             if group is not None and pending is not None:
-                clock.wait(WaitKind.GRADIENT, group.others, pending.wait)
+                phases.waits(WaitKind.GRADIENT, group.others, pending.wait)
             for piece, part in self._parts(bucket, buffer):
                 self.settle(piece.name, piece.start, piece.stop, part)
 

@@ -17,7 +17,7 @@ import numpy as np
 from evenkeel.layouts.layout import Layout
 from evenkeel.layouts.sizes.mix import Mix
 from evenkeel.trainer_sdk.elastic.gradients.gradient_ledger import GradientLedger, Tally
-from evenkeel.trainer_sdk.elastic.gradients.offers import Gap, Kept, Offers, Pool
+from evenkeel.trainer_sdk.elastic.gradients.offers import Choice, Gap, Kept, Pool
 from evenkeel.trainer_sdk.elastic.model.parameters import ParameterSpec
 from evenkeel.trainer_sdk.elastic.state.ownership import OwnershipMap
 
@@ -84,7 +84,7 @@ def plan_salvage(
     usable = {each: ledgers[each] for each in sorted(ledgers) if ledgers[each].tally.iteration == iteration}
     ownership, pool = OwnershipMap(specs, layout), Pool(usable, layout, rank)
     places = _Places(rank, 1 + max((*ledgers, *layout.ranks)))
-    gaps = {spec.name: places.find(spec, pool.offers_of(spec.name, ownership.stretches(spec.name))) for spec in specs}
+    gaps = {spec.name: places.find(spec, pool.choices_of(spec.name, ownership.stretches(spec.name))) for spec in specs}
     tallies = {id(ledger.tally): ledger.tally for ledger in usable.values()}.values()
     losses = _known_losses(tallies)
     again = everything - losses.keys()
@@ -105,7 +105,7 @@ def plan_salvage(
 
 
 class _Places:
-    """Finds each sum that is kept its place, and spreads what has to be copied.
+    """Finds each sum that is kept its place, and spreads what has to be copied over those who get it.
 
     Args:
         rank: Whose moves are noted.
@@ -117,37 +117,28 @@ class _Places:
         self.keeps_any = False
         self.num_moved = 0
         self._rank = rank
-        self._senders: set[int] = set()
-        self._sent = np.zeros(num_ranks, dtype=np.int64)
         self._received = np.zeros(num_ranks, dtype=np.int64)
 
-    def find(self, spec: ParameterSpec, offered: Sequence[Offers]) -> tuple[Gap, ...]:
-        """Choose stretch by stretch; returns what is lacking."""
-        gaps = []
-        for offers in offered:
-            is_first = self._senders.isdisjoint(offers.ranks)
-            choice = offers.first_choice if is_first else offers.choose(self._sent)
-            gaps.append(choice.gap)
+    def find(self, spec: ParameterSpec, choices: Sequence[Choice]) -> tuple[Gap, ...]:
+        """Place what is kept of a parameter, stretch by stretch; returns what is lacking."""
+        for choice in choices:
             self.keeps_any |= choice.keeps_any
             for kept in choice.noted:
-                self._place(spec, offers, kept)
-        return tuple(gaps)
+                self._place(spec, choice, kept)
+        return tuple([choice.gap for choice in choices])
 
-    def _place(self, spec: ParameterSpec, offers: Offers, kept: Kept) -> None:
-        destination = kept.source
+    def _place(self, spec: ParameterSpec, choice: Choice, kept: Kept) -> None:
+        start, stop, destination = choice.gap.start, choice.gap.stop, kept.source
         if not kept.stays:
-            elements = (offers.stop - offers.start) * spec.row_elements
-            destination = int(offers.contributors[self._received[offers.contributors].argmin()])
-            self._senders.add(kept.source)
-            self._sent[kept.source] += elements
-            self._received[destination] += elements
+            destination = int(choice.contributors[self._received[choice.contributors].argmin()])
+            self._received[destination] += (stop - start) * spec.row_elements
             self.num_moved += 1
         if self._rank in (kept.source, destination):
             self.moves.append(
                 SumMove(
                     name=spec.name,
-                    start=offers.start,
-                    stop=offers.stop,
+                    start=start,
+                    stop=stop,
                     source=kept.source,
                     destination=destination,
                     micro_batches=kept.micro_batches,

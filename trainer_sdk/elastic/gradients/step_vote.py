@@ -16,8 +16,9 @@ from torch import Tensor
 
 from evenkeel.layouts.layout import Layout
 from evenkeel.trainer_sdk.elastic.config import TrainingConfig
-from evenkeel.trainer_sdk.elastic.measure.clock import Clock, WaitKind
+from evenkeel.trainer_sdk.elastic.measure.wait_kind import WaitKind
 from evenkeel.trainer_sdk.elastic.program.topology import WORLD
+from evenkeel.trainer_sdk.emit.phases import Phases
 from evenkeel.trainer_sdk.groups.building.assembly import Assembly
 from evenkeel.trainer_sdk.groups.group import Group
 
@@ -66,11 +67,11 @@ class StepVote:
         layout: Layout of the epoch.
         rank: This rank.
         groups: The epoch's groups by name.
-        clock: Told of waits.
+        phases: Told of waits.
     """
 
     def __init__(
-        self, config: TrainingConfig, layout: Layout, rank: int, groups: Mapping[str, Group], clock: Clock
+        self, config: TrainingConfig, layout: Layout, rank: int, groups: Mapping[str, Group], phases: Phases
     ) -> None:
         self._assembly = Assembly(
             WORLD,
@@ -79,15 +80,14 @@ class StepVote:
             rank=rank,
             groups=groups,
             device=torch.device(config.device),
-            wait=partial(clock.wait, WaitKind.VOTE),
+            wait=partial(phases.waits, WaitKind.VOTE),
         )
 
     def gradient_norm(self, squared_part: float) -> float:
         """The global norm, from everybody's part of its square.
 
         Raises:
-            Interrupted: The rank should park.
-            PeerLost: A peer is gone.
+            WaitBroken: The rank should park.
         """
         (squared,) = self._assembly.fold([squared_part], _sums)
         return math.sqrt(squared)
@@ -102,8 +102,7 @@ class StepVote:
             probe_id: Of the probe of a link that this rank is ready for; 0 = none.
 
         Raises:
-            Interrupted: The rank should park; others may have heard the outcome.
-            PeerLost: A peer is gone; likewise.
+            WaitBroken: The rank should park; others may have heard the outcome.
         """
         mine = [float(committed_epoch), float(probe_id), loss_part, squared_norm_part, float(probe_id), probe_id > 0]
         epoch, newest, loss, squared, total, armed = self._assembly.fold(mine, _least_most_and_sums)

@@ -30,8 +30,7 @@ def move_sums(
         device: Where sums live.
 
     Raises:
-        Interrupted: The rank should park.
-        PeerLost: A participant is gone.
+        WaitBroken: The rank should park.
     """
     row_elements = {spec.name: spec.row_elements for spec in specs}
 

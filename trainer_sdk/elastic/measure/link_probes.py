@@ -19,12 +19,12 @@ from evenkeel.trainer_sdk.control.probe import LinkProbe, ProbeDesk
 from evenkeel.trainer_sdk.devices.links import Links
 from evenkeel.trainer_sdk.devices.matrix_probe import LONGEST_SECONDS
 from evenkeel.trainer_sdk.elastic.gradients.step_vote import Armed
-from evenkeel.trainer_sdk.elastic.measure.clock import BETWEEN_OPERATIONS
+from evenkeel.trainer_sdk.elastic.measure.wait_kind import BETWEEN_OPERATIONS
 from evenkeel.trainer_sdk.elastic.program.topology import is_idle_between_iterations
 from evenkeel.trainer_sdk.emit.progress import ProgressMark
 from evenkeel.trainer_sdk.groups.building.builder import GroupBuilder, GroupSpec
-from evenkeel.trainer_sdk.groups.building.side_group import SideGroup
-from evenkeel.trainer_sdk.groups.errors import Interrupted, PeerLost
+from evenkeel.trainer_sdk.groups.building.building import Building
+from evenkeel.trainer_sdk.groups.errors import WaitBroken
 from evenkeel.trainer_sdk.groups.group import Group
 
 PATIENCE_VOTES = 4
@@ -58,7 +58,7 @@ class _Task:
     link: LinkProbe
     ball: Tensor
     group: Group | None
-    side: SideGroup | None = None
+    side: Building | None = None
     num_votes: int = 0
     ready_since: float = 0.0
     is_due: bool = False
@@ -67,7 +67,7 @@ class _Task:
     def look(self) -> str:
         """Before a vote: whether this rank is ready; returns why there will be no probe, empty as long as there may."""
         if self.side is not None and self.side.group is None:
-            return self.side.error
+            return str(self.side.error or "")
         now = time.monotonic()
         self.ready_since = self.ready_since or now
         self.num_votes += 1
@@ -144,23 +144,20 @@ class LinkProbes:
         """Run the probe that everybody is ready for, if there is one; at the start of an iteration.
 
         Raises:
-            Interrupted: The rank should park.
-            PeerLost: The partner is gone.
+            WaitBroken: The rank should park.
         """
         task = self._task
         if task is None or not task.is_due:
             return
         task.is_due = False
-        if task.side is None:
-            assert task.group is not None, "a probe has a group of its own, or one is built for it"
-            self._desk.end_link(task.link, seconds=self._transfer(task, task.group))
-            return
-        group = task.side.group
+        group = task.group if task.side is None else task.side.group
         assert group is not None, "a probe is armed only over a group that is there"
         task.until = time.monotonic() + SIDE_LIMIT_SECONDS
         try:
             self._desk.end_link(task.link, seconds=self._transfer(task, group))
-        except (Interrupted, PeerLost) as error:
+        except WaitBroken as error:
+            if task.side is None:
+                raise
             # Nobody needs this group: whoever should park, or has lost a peer, hears it in the iteration.
             self._desk.end_link(task.link, error=f"given up: {error or 'interrupted, or the partner took too long'}")
 

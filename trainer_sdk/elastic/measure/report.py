@@ -1,39 +1,34 @@
-"""Turns what clock, vote and traffic know of an iteration into what is emitted of it."""
+"""Turns what phases, vote and traffic know of an iteration into what is emitted of it."""
 
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 
 from evenkeel.telemetry.v2 import batch_pb2 as pb
-from evenkeel.trainer_sdk.elastic.measure.clock import Clock, WaitKind
-from evenkeel.trainer_sdk.elastic.measure.traffic import Traffic
+from evenkeel.trainer_sdk.elastic.measure.wait_kind import WaitKind
 from evenkeel.trainer_sdk.elastic.model.data import Documents
 from evenkeel.trainer_sdk.elastic.model.model import BACKWARD_MULTIPLE
 from evenkeel.trainer_sdk.elastic.program.runtime import EpochRuntime
-from evenkeel.trainer_sdk.emit.measured import Listed, Measured, Place
+from evenkeel.trainer_sdk.emit.measured import Listed, Measured, Place, Stamps
+from evenkeel.trainer_sdk.emit.phases import Phased
 
 
 def iteration_measured(
     runtime: EpochRuntime,
-    clock: Clock,
-    traffic: Traffic,
+    phased: Phased,
+    channels: Sequence[Stamps],
     *,
     iteration: int,
-    epoch: int,
     loss: float | None,
     gradient_norm: float | None,
     after_reshape: bool,
     checkpoint: bool,
 ) -> Callable[[], Measured]:
-    """What sorts the measurements of the iteration that ends now; any thread may call it, later.
+    """What sorts the measurements of an iteration; any thread may call it, later: the training thread has no time.
 
-    Takes the clock's seconds and the traffic's stamps, and nothing else: the training thread has no time to lose.
     ``loss`` is None where no vote was heard.
     """
-    wall_seconds = time.perf_counter() - clock.began_seconds
-    began_at_unix_seconds, began_seconds = clock.began_at_unix_seconds, clock.began_seconds
-    computed, usage, waiting, channels = clock.take_compute(), clock.take_usage(), clock.take_waiting(), traffic.take()
+    waited = phased.waited_seconds
     batches, kept, position = runtime.batches, runtime.kept, runtime.position
     models, device = runtime.models.values(), runtime.device
 
@@ -42,12 +37,12 @@ def iteration_measured(
         listed += [_listed(index, documents, kept=True) for index, documents in kept]
         found = Measured(
             iteration=iteration,
-            started_at_unix_seconds=began_at_unix_seconds,
-            wall_seconds=wall_seconds,
-            wait_tensor_seconds=waiting[WaitKind.TENSOR],
-            wait_pipeline_seconds=waiting[WaitKind.PIPELINE],
-            wait_gradient_seconds=waiting[WaitKind.GRADIENT],
-            wait_vote_seconds=waiting[WaitKind.VOTE],
+            started_at_unix_seconds=phased.began_at_unix_seconds,
+            wall_seconds=phased.wall_seconds,
+            wait_tensor_seconds=waited.get(WaitKind.TENSOR, 0.0),
+            wait_pipeline_seconds=waited.get(WaitKind.PIPELINE, 0.0),
+            wait_gradient_seconds=waited.get(WaitKind.GRADIENT, 0.0),
+            wait_vote_seconds=waited.get(WaitKind.VOTE, 0.0),
             tokens=sum(each.tokens for each in listed if not each.kept),
             sum_of_squares=sum(each.squares for each in listed if not each.kept),
             num_micro_batches=len(batches),
@@ -56,7 +51,7 @@ def iteration_measured(
             peak_memory_bytes=int(torch.cuda.max_memory_allocated(device)) if device.type == "cuda" else 0,
             mark=_mark(after_reshape, checkpoint),
             place=Place(
-                epoch=epoch,
+                epoch=runtime.epoch,
                 replica=position.replica,
                 stage=position.stage,
                 shard=position.shard,
@@ -66,9 +61,9 @@ def iteration_measured(
             ),
             listed=listed,
             channels=[each for each in channels if each.entered_seconds],
-            began_seconds=began_seconds,
+            began_seconds=phased.began_seconds,
         )
-        found.add(computed, usage)
+        found.add(phased.computed, phased.usage)
         return found
 
     return measured

@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from evenkeel.trainer_sdk.elastic.measure.clock import Clock, WaitKind
+from evenkeel.trainer_sdk.elastic.measure.wait_kind import WaitKind
+from evenkeel.trainer_sdk.emit.phases import Phases
 from evenkeel.trainer_sdk.groups.group import Group, Reduction
 
 
@@ -19,12 +20,12 @@ class TensorRegion:
 
     Args:
         group: Their group; None when one shard holds the stage.
-        clock: Told of waits and operations.
+        phases: Told of waits and operations.
     """
 
-    def __init__(self, group: Group | None, clock: Clock) -> None:
+    def __init__(self, group: Group | None, phases: Phases) -> None:
         self._group = group
-        self._clock = clock
+        self._phases = phases
 
     def enter(self, x: Tensor, flops: float) -> Tensor:
         """Start a region whose backward takes ``flops`` on this shard; they are counted when it ends."""
@@ -40,12 +41,12 @@ class TensorRegion:
         """Reduce over shards in place, waiting interruptibly."""
         group = self._group
         if group is not None:
-            self._clock.wait(WaitKind.TENSOR, group.others, lambda: group.all_reduce(x, op))
+            self._phases.waits(WaitKind.TENSOR, group.others, lambda: group.all_reduce(x, op))
         return x
 
     def count(self, flops: float) -> None:
         """Operations that were just done."""
-        self._clock.add(flops)
+        self._phases.add(flops)
 
 
 class _Enter(torch.autograd.Function):

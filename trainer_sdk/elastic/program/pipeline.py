@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 
 from evenkeel.layouts.layout import Layout
-from evenkeel.trainer_sdk.elastic.measure.clock import Clock, WaitKind
+from evenkeel.trainer_sdk.elastic.measure.wait_kind import WaitKind
 from evenkeel.trainer_sdk.elastic.program.topology import Border, borders_of
+from evenkeel.trainer_sdk.emit.phases import Phases
 from evenkeel.trainer_sdk.groups.group import Group, Pending
 
 
@@ -50,7 +51,7 @@ class Pipeline:
         layout: Layout.
         rank: This rank.
         groups: The epoch's groups by name.
-        clock: Told of waits.
+        phases: Told of waits.
         width: Model width.
         dtype: Of activations.
         device: Where they live.
@@ -64,7 +65,7 @@ class Pipeline:
         layout: Layout,
         rank: int,
         groups: Mapping[str, Group],
-        clock: Clock,
+        phases: Phases,
         *,
         width: int,
         dtype: torch.dtype,
@@ -81,7 +82,7 @@ class Pipeline:
         mine = [*self._incoming.values(), *(border for of in self._outgoing.values() for border in of)]
         self.takes_turns = any(not groups[border.group_name].on_cpu for border in mine)
         self._groups = groups
-        self._clock = clock
+        self._phases = phases
         self._width = width
         self._dtype = dtype
         self._device = device
@@ -123,8 +124,7 @@ class Pipeline:
         """Wait for the next tensor of its border.
 
         Raises:
-            Interrupted: The rank should park.
-            PeerLost: The sender is gone.
+            WaitBroken: The rank should park.
         """
         border = self._border(arrival)
         self._ask_up_to(arrival.place)
@@ -133,7 +133,7 @@ class Pipeline:
             asked = self._ask(border, arrival.num_tokens)
         tensor, pending = asked.popleft()
         assert len(tensor) == arrival.num_tokens, f"{arrival} came when {len(tensor)} tokens were expected"
-        self._clock.wait(WaitKind.PIPELINE, (border.sender,), pending.wait)
+        self._phases.waits(WaitKind.PIPELINE, (border.sender,), pending.wait)
         self._ask_ahead(border)
         return tensor
 
@@ -162,11 +162,10 @@ class Pipeline:
         """Wait until all sends of the iteration have arrived.
 
         Raises:
-            Interrupted: The rank should park.
-            PeerLost: A receiver is gone.
+            WaitBroken: The rank should park.
         """
         for border, pending in self._sends:
-            self._clock.wait(WaitKind.PIPELINE, (border.receiver,), pending.wait)
+            self._phases.waits(WaitKind.PIPELINE, (border.receiver,), pending.wait)
         self._sends.clear()
 
     def forget(self) -> None:

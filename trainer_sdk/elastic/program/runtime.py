@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from evenkeel.layouts.layout import Layout, Position
+from evenkeel.layouts.layout import Position
 from evenkeel.layouts.programs.instructions import Instruction, Op, Program
 from evenkeel.layouts.programs.paths import Paths
 from evenkeel.layouts.programs.schedules import program_of
@@ -16,7 +16,6 @@ from evenkeel.trainer_sdk.elastic.config import TrainingConfig
 from evenkeel.trainer_sdk.elastic.gradients.exchange import plan_exchange
 from evenkeel.trainer_sdk.elastic.gradients.gradient_sums import GradientSums
 from evenkeel.trainer_sdk.elastic.gradients.salvage import SalvagePlan
-from evenkeel.trainer_sdk.elastic.measure.clock import Clock
 from evenkeel.trainer_sdk.elastic.model.data import Dataset, Documents, MicroBatch
 from evenkeel.trainer_sdk.elastic.model.model import parameter_specs
 from evenkeel.trainer_sdk.elastic.model.optimizer import ShardOptimizer
@@ -29,6 +28,7 @@ from evenkeel.trainer_sdk.elastic.program.topology import collective_name
 from evenkeel.trainer_sdk.elastic.program.transfer_order import Sent, transfer_order
 from evenkeel.trainer_sdk.elastic.state.ownership import OwnershipMap
 from evenkeel.trainer_sdk.elastic.state.shard_state import ShardState
+from evenkeel.trainer_sdk.emit.phases import Phases
 from evenkeel.trainer_sdk.groups.group import Group
 
 _RECEIVES = frozenset((Op.RECEIVE_ACTIVATION, Op.RECEIVE_GRADIENT))
@@ -58,15 +58,15 @@ class EpochRuntime:
     Args:
         config: Job.
         dataset: Its samples.
-        layout: Layout of the epoch.
-        rank: This rank; it has a position in the layout.
+        rank: This rank; it has a position in the epoch's layout.
         state: Its slices.
         groups: The epoch's groups by name; none in a single-process run.
-        clock: Told of compute and waits.
+        phases: Told of compute and waits.
         sums: Its gradient sums of an interrupted iteration, if this epoch goes on with one.
         salvaged: How that iteration goes on: what is not kept of it is run.
 
     Attributes:
+        epoch: Epoch.
         device: Where it computes.
         sums: This rank's gradient sums.
         models: The rank's stages, by number.
@@ -78,19 +78,19 @@ class EpochRuntime:
         self,
         config: TrainingConfig,
         dataset: Dataset,
-        layout: Layout,
         rank: int,
         state: ShardState,
         groups: Mapping[str, Group],
-        clock: Clock,
+        phases: Phases,
         sums: GradientSums | None = None,
         salvaged: SalvagePlan | None = None,
     ) -> None:
+        layout = state.layout
         position = layout.position_of(rank)
         assert position is not None, f"rank {rank} has no position in the layout"
         self.position: Position = position
         self._dataset = self._samples = dataset.under(layout.mix)
-        self._clock = clock
+        self._phases = phases
         self._layout = layout
         self._program = program_of(layout, position.replica, position.stage)
         self._routed = Paths(layout) if layout.routes else None
@@ -98,7 +98,7 @@ class EpochRuntime:
         specs = parameter_specs(config.model)
         ownership = OwnershipMap(specs, layout)
         ranks = layout.stage_at(position).ranks
-        region = TensorRegion(groups[collective_name(ranks)] if len(ranks) > 1 else None, clock)
+        region = TensorRegion(groups[collective_name(ranks)] if len(ranks) > 1 else None, phases)
         held = ownership.held_by(rank)
         self.optimizer = ShardOptimizer(config.optimizer, state)
         self.models: dict[int, StageModel] = {}
@@ -118,7 +118,7 @@ class EpochRuntime:
             layout,
             rank,
             groups,
-            clock,
+            phases,
             width=config.model.width,
             dtype=torch.float64 if config.dtype == "float64" else torch.float32,
             device=device,
@@ -128,6 +128,7 @@ class EpochRuntime:
         buckets = plan_exchange(specs, layout)
         self.sums = sums or GradientSums(ownership, rank, buckets, device)
         self._groups = groups
+        self.epoch = state.epoch
         self._salvaged = salvaged
         self._last = len(layout.replicas[position.replica].stages) - 1
         self._loss = 0.0
@@ -143,13 +144,13 @@ class EpochRuntime:
             This rank's part of the iteration's mean loss: parts of all ranks add up to it.
 
         Raises:
-            Interrupted: The rank should park; ``sums`` tells what was done.
-            PeerLost: A peer is gone; likewise.
+            WaitBroken: The rank should park; ``sums`` tells what was done.
         """
+        self._phases.begin_iteration(iteration, epoch=self.epoch)
         self._loss = 0.0
         self._flights.clear()
         self.batches = []
-        with self._clock.computing(ComputeKind.DATA):
+        with self._phases.segments[ComputeKind.DATA]:
             program = self._begin(iteration)
             self._split = frozenset((one.micro_batch, one.stage) for one in program if one.op is Op.BACKWARD_INPUT)
             scale = 1.0 / self._samples.total_tokens(iteration)
@@ -157,7 +158,7 @@ class EpochRuntime:
         for instruction in program:
             if instruction.op is Op.REDUCE:
                 self._pipeline.flush()
-                self.sums.reduce(self._groups, self._clock)
+                self.sums.reduce(self._groups, self._phases)
             elif instruction.op is not Op.STEP:
                 self._execute(instruction, iteration, scale)
         speaks = self._last in self.models and self.position.shard == 0
@@ -165,8 +166,8 @@ class EpochRuntime:
 
     def step(self, gradient_scale: float) -> None:
         """Apply the optimizer step with the reduced gradients."""
-        with self._clock.computing(ComputeKind.OPTIMIZER):
-            self._clock.add(self.optimizer.flops)
+        with self._phases.segments[ComputeKind.OPTIMIZER]:
+            self._phases.add(self.optimizer.flops)
             self.optimizer.step(self.sums.gradients(), gradient_scale)
         self._salvaged = None
 
@@ -197,7 +198,7 @@ class EpochRuntime:
         return flight
 
     def _batch(self, iteration: int, index: int) -> MicroBatch:
-        with self._clock.computing(ComputeKind.DATA):
+        with self._phases.segments[ComputeKind.DATA]:
             batch = self._samples.micro_batch(iteration, index)
         self.batches.append(batch)
         return batch
@@ -251,7 +252,7 @@ class EpochRuntime:
             assert before.output is not None, "a stage follows the one before it"
             flight.entered = before.output.detach().requires_grad_()
         flight.tape = WeightTape(self._parameters[stage]) if (index, stage) in self._split else None
-        with self._clock.computing(ComputeKind.FORWARD):
+        with self._phases.segments[ComputeKind.FORWARD]:
             flight.output = self.models[stage].forward(flight.entered, flight.batch, flight.tape or self._direct)
         if stage == self._last:
             loss = float(flight.output.detach())
@@ -266,18 +267,18 @@ class EpochRuntime:
             gradient: Tensor | None = torch.full_like(flight.output, scale)
         else:
             gradient = flight.gradient if after is None else after.take_input_gradient()
-        with self._clock.computing(ComputeKind.BACKWARD):
+        with self._phases.segments[ComputeKind.BACKWARD]:
             torch.autograd.backward([flight.output], [gradient])
             if flight.tape is None:
-                self._clock.add(self.models[stage].embedding_backward_flops(flight.batch))
+                self._phases.add(self.models[stage].embedding_backward_flops(flight.batch))
                 self.sums.accumulate(self._parameters[stage], index)
         flight.output = flight.gradient = None
 
     def _backward_weight(self, flight: _Flight, stage: int) -> None:
         """Only now is the micro-batch in the stage's sums: after a failure before it, it is run again."""
         assert flight.tape is not None, "the weights' part follows the input's"
-        with self._clock.computing(ComputeKind.BACKWARD):
+        with self._phases.segments[ComputeKind.BACKWARD]:
             flight.tape.fill()
-            self._clock.add(self.models[stage].weight_flops(flight.batch))
+            self._phases.add(self.models[stage].weight_flops(flight.batch))
             self.sums.accumulate(self._parameters[stage], flight.batch.index)
         flight.tape = None

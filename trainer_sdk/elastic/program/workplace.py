@@ -8,20 +8,20 @@ from typing import Any
 
 import torch
 
-from evenkeel.layouts.layout import Layout
 from evenkeel.trainer_sdk.devices.links import Links
 from evenkeel.trainer_sdk.elastic.config import TrainingConfig
 from evenkeel.trainer_sdk.elastic.gradients.gradient_sums import GradientSums
 from evenkeel.trainer_sdk.elastic.gradients.step_vote import Outcome, StepVote
-from evenkeel.trainer_sdk.elastic.measure.clock import Clock, WaitKind
 from evenkeel.trainer_sdk.elastic.measure.link_probes import LinkProbes
 from evenkeel.trainer_sdk.elastic.measure.report import iteration_measured
 from evenkeel.trainer_sdk.elastic.measure.traffic import Traffic
+from evenkeel.trainer_sdk.elastic.measure.wait_kind import BETWEEN_OPERATIONS, WaitKind
 from evenkeel.trainer_sdk.elastic.model.data import Dataset
 from evenkeel.trainer_sdk.elastic.model.optimizer import clip_scale
 from evenkeel.trainer_sdk.elastic.program.runtime import EpochRuntime
 from evenkeel.trainer_sdk.elastic.state.shard_state import ShardState
 from evenkeel.trainer_sdk.elastic.state.transition import Arrival
+from evenkeel.trainer_sdk.emit.phases import Phases
 from evenkeel.trainer_sdk.groups.building.builder import GroupBuilder
 from evenkeel.trainer_sdk.groups.errors import Interrupted
 from evenkeel.trainer_sdk.groups.group import Group
@@ -51,7 +51,7 @@ class Workplace:
         self._emitter, self._progress = context.emitter, context.emitter.progress
         device = torch.device(config.device)
         self._dataset = Dataset(config, device)
-        self._clock = Clock(context.device, self._progress)
+        self._phases = Phases(context.device, self._progress, in_none=BETWEEN_OPERATIONS)
         self.rendezvous = Rendezvous(context.store_address, config.job_id)
         self._lines = PeerLines(self._rank, self.rendezvous, context.node_of)
         self._traffic = Traffic(self._rank, context.links or (None if self.rendezvous.loopback else Links()))
@@ -76,49 +76,46 @@ class Workplace:
 
     # ---- an epoch
 
-    def enter(self, epoch: int, layout: Layout, arrival: Arrival, state: ShardState) -> GradientSums:
-        """An epoch begins, whose groups are there; returns what gradients are summed in."""
+    def enter(self, arrival: Arrival, state: ShardState) -> GradientSums:
+        """The epoch of a state begins, whose groups are there; returns what gradients are summed in."""
         runtime = self._runtime = EpochRuntime(
             self._config,
             self._dataset,
-            layout,
             self._rank,
             state,
             self.groups,
-            self._clock,
+            self._phases,
             arrival.sums,
             arrival.salvaged,
         )
-        self._vote = StepVote(self._config, layout, self._rank, self.groups, self._clock)
-        self._clock.take_compute()
-        self._clock.take_waiting()
-        self._traffic.attach(layout, self.groups)
-        self._lines.enter(epoch, self.groups.values())
-        self._link_probes.enter(epoch, self.groups)
+        self._vote = StepVote(self._config, state.layout, self._rank, self.groups, self._phases)
+        self._phases.end_iteration()  # one that was broken off
+        self._traffic.attach(state.layout, self.groups)
+        self._lines.enter(state.epoch, self.groups.values())
+        self._link_probes.enter(state.epoch, self.groups)
         return runtime.sums
 
     def leave(self) -> None:
         """Give the groups up, pending operations and all; returns at once."""
         groups, self.groups = self.groups, {}
+        self._phases.give_up()
         self._lines.leave()
         self._link_probes.leave()
         self.builder.abandon(groups)
 
     # ---- an iteration
 
-    def compute(self, iteration: int, epoch: int) -> None:
+    def compute(self, iteration: int) -> None:
         """All of an iteration up to the reduced gradients.
 
         Raises:
-            Interrupted: The rank should park; the sums tell what was done.
-            PeerLost: A peer is gone; likewise.
+            WaitBroken: The rank should park; the sums tell what was done.
         """
         runtime, vote = self._runtime, self._vote
         assert runtime is not None, "a training rank has a runtime"
         assert vote is not None, "a training rank has a vote"
-        self._progress.begin_iteration(iteration, epoch)
+        self._progress.begin_iteration(iteration, runtime.epoch)
         self._link_probes.run()
-        self._clock.begin_iteration()
         self._loss_part = runtime.run_iteration(iteration)
         self._norm_part = runtime.sums.squared_norm_part()
         if self._config.optimizer.max_gradient_norm is not None:
@@ -127,33 +124,28 @@ class Workplace:
 
     def wait_before_vote(self, others: tuple[int, ...], wait: Callable[[], Any]) -> None:
         """Run what waits for others before a vote, as a part of it."""
-        self._clock.wait(WaitKind.VOTE, others, wait)
+        self._phases.waits(WaitKind.VOTE, others, wait)
 
     def vote(self, committed_epoch: int) -> Outcome:
         """Say that this rank holds the reduced gradients; see :meth:`StepVote.hold`."""
         assert self._vote is not None, "a training rank has a vote"
-        return self._vote.hold(committed_epoch, self._loss_part, self._norm_part, self._link_probes.arm())
+        outcome = self._vote.hold(committed_epoch, self._loss_part, self._norm_part, self._link_probes.arm())
+        self._link_probes.heard(outcome.armed)
+        return outcome
 
     def step(self) -> None:
         """Apply the reduced gradients."""
         assert self._runtime is not None, "a rank that voted has a runtime"
         self._runtime.step(self._gradient_scale)
 
-    def go_on(self, outcome: Outcome) -> None:
-        """The epoch goes on after a vote."""
-        self._link_probes.heard(outcome.armed)
-
-    def emit(
-        self, iteration: int, epoch: int, outcome: Outcome | None, *, after_reshape: bool, checkpoint: bool
-    ) -> None:
+    def emit(self, iteration: int, outcome: Outcome | None, *, after_reshape: bool, checkpoint: bool) -> None:
         """Tell of a step that was just applied; ``outcome`` is None where its vote was not heard."""
         assert self._runtime is not None, "a rank that stepped has a runtime"
         measured = iteration_measured(
             self._runtime,
-            self._clock,
-            self._traffic,
+            self._phases.end_iteration(),
+            self._traffic.take(),
             iteration=iteration,
-            epoch=epoch,
             loss=None if outcome is None else outcome.loss,
             gradient_norm=None if outcome is None else outcome.gradient_norm,
             after_reshape=after_reshape,
@@ -163,20 +155,19 @@ class Workplace:
 
     # ---- the end
 
-    def finish(self, epoch: int, layout: Layout, steps_applied: int) -> None:
+    def finish(self, state: ShardState) -> None:
         """Wait until the last step is applied everywhere: who left before would be a lost rank to its peers.
 
         Raises:
-            Interrupted: The rank should park.
-            PeerLost: Somebody did not come.
+            WaitBroken: The rank should park.
         """
         self._progress.enter("finishing")
         try:
             self.rendezvous.meet(
-                f"epoch/{epoch}/finished",
+                f"epoch/{state.epoch}/finished",
                 self._rank,
-                layout.ranks,
-                steps_applied,
+                state.layout.ranks,
+                state.steps_applied,
                 # Who has left already cannot tell a new store that it was here.
                 waiter=Waiter(lambda: self._mailbox.interrupted() or self.is_job_finished()),
                 timeout_seconds=_FAREWELL_SECONDS,
@@ -185,7 +176,7 @@ class Workplace:
         except Interrupted:
             if not self._job_finished:
                 raise
-        self.rendezvous.announce(JOB_FINISHED, steps_applied)
+        self.rendezvous.announce(JOB_FINISHED, state.steps_applied)
 
     def is_job_finished(self) -> bool:
         """Whether somebody was in a complete farewell; once heard, it stays so."""

@@ -32,8 +32,7 @@ def move_state(
         kept: What this rank keeps of ranks that are gone, for copies that name them.
 
     Raises:
-        Interrupted: The rank should park; ``source`` is untouched.
-        PeerLost: A participant is gone; ``source`` is untouched.
+        WaitBroken: The rank should park; ``source`` is untouched.
     """
     by_name = {spec.name: spec for spec in specs}
     given = {owner: _Held(specs, state, owner) for owner, state in kept.items()}

@@ -23,24 +23,6 @@ class Slice:
         return self.stop - self.start
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Holding:
-    """One rank's part of one parameter.
-
-    Attributes:
-        rank: Who holds it.
-        replica: Replica it belongs to.
-        slice: What is held; may be empty when there are fewer granules than shards.
-        contributes: Whether the rank speaks for its replica on this slice. Of the shards that all hold a whole
-            tensor, only the first does, so that nothing counts twice.
-    """
-
-    rank: int
-    replica: int
-    slice: Slice
-    contributes: bool
-
-
 class Stretch(NamedTuple):
     """``[start, stop)`` of a parameter that no holder's border cuts.
 
@@ -48,7 +30,8 @@ class Stretch(NamedTuple):
         start: First unit of the cut axis.
         stop: One past the last.
         ranks: All holders, ascending.
-        contributors: Those that speak for their replica.
+        contributors: Those that speak for their replica: of shards that all hold a whole tensor only the first does, so
+            that nothing counts twice.
     """
 
     start: int
@@ -80,12 +63,12 @@ class OwnershipMap:
             way = (id(stages), spec.axis is None, spec.cut_size, spec.granule)
             self._ways[spec.name] = ways.setdefault(way, _Way(spec, stages))
 
-    def holdings(self, name: str) -> tuple[Holding, ...]:
-        """Who holds what of a parameter, replica by replica, shard by shard.
+    def holders(self, name: str) -> dict[int, Slice]:
+        """What each rank holds of a parameter, replica by replica, shard by shard; empty slices where shards are many.
 
         Parameters that are cut alike give the same object.
         """
-        return self._ways[name].holdings
+        return self._ways[name].holders
 
     def stretches(self, name: str) -> tuple[Stretch, ...]:
         """A parameter cut at the borders of all that hold something of it; likewise."""
@@ -109,14 +92,12 @@ class _Way:
         self._stages = stages
 
     @cached_property
-    def holdings(self) -> tuple[Holding, ...]:
-        return tuple(
-            [
-                Holding(rank=rank, replica=d, slice=held, contributes=t == 0 or self._spec.axis is not None)
-                for d, stage in enumerate(self._stages)
-                for t, (rank, held) in enumerate(zip(stage.ranks, self._slices[stage.shares], strict=True))
-            ]
-        )
+    def holders(self) -> dict[int, Slice]:
+        return {
+            rank: held
+            for stage in self._stages
+            for rank, held in zip(stage.ranks, self._slices[stage.shares], strict=True)
+        }
 
     @cached_property
     def stretches(self) -> tuple[Stretch, ...]:

@@ -8,7 +8,7 @@ from itertools import pairwise
 from evenkeel.layouts.layout import Layout
 from evenkeel.layouts.rank_state import StandIn
 from evenkeel.trainer_sdk.elastic.model.parameters import ParameterSpec
-from evenkeel.trainer_sdk.elastic.state.ownership import Holding, OwnershipMap
+from evenkeel.trainer_sdk.elastic.state.ownership import OwnershipMap, Slice
 
 _WORTH_A_SOURCE_ELEMENTS = 1024
 """Below about 10 KB a further source costs more than it saves."""
@@ -61,12 +61,14 @@ def plan_transfers(
     held_in: dict[int, _Held] = {}
     lacking_in: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
     for spec in specs:
-        from_way, to_way = before.holdings(spec.name), after.holdings(spec.name)
+        from_way, to_way = before.holders(spec.name), after.holders(spec.name)
         ways = (id(from_way), id(to_way))
         if ways not in lacking_in:
             held_in.setdefault(ways[0], _Held(from_way, readable, staying))
             lacking_in[ways] = [
-                (wanted.rank, start, stop) for wanted in to_way for start, stop in held_in[ways[0]].lacking(wanted)
+                (rank, start, stop)
+                for rank, wanted in to_way.items()
+                for start, stop in held_in[ways[0]].lacking(rank, wanted)
             ]
         held, row_elements = held_in[ways[0]], spec.row_elements
         for rank, start, stop in lacking_in[ways]:
@@ -126,31 +128,25 @@ def _renamed(layout: Layout, names: Mapping[int, int]) -> Layout:
 class _Held:
     """Who may be read for what of the parameters that are held in one way."""
 
-    def __init__(self, holdings: Sequence[Holding], readable: Collection[int], staying: Collection[int]) -> None:
-        self._holders = sorted(
-            (held for held in holdings if held.rank in readable and len(held.slice)), key=lambda held: held.rank
-        )
+    def __init__(self, holders: Mapping[int, Slice], readable: Collection[int], staying: Collection[int]) -> None:
+        self._held = {rank: holders[rank] for rank in sorted(holders) if rank in readable and len(holders[rank])}
         self._staying = staying
-        self._local = {held.rank: held.slice for held in self._holders}
-        self._borders = sorted({border for held in self._holders for border in (held.slice.start, held.slice.stop)})
+        self._borders = sorted({border for held in self._held.values() for border in (held.start, held.stop)})
         self._able: dict[int, list[int]] = {}
 
-    def lacking(self, wanted: Holding) -> list[tuple[int, int]]:
+    def lacking(self, rank: int, wanted: Slice) -> list[tuple[int, int]]:
         """The parts of a slice outside what its rank has, cut where the set of holders changes."""
-        start, stop = wanted.slice.start, wanted.slice.stop
+        start, stop = wanted.start, wanted.stop
         if start >= stop:
             return []
         inner = self._borders[bisect_right(self._borders, start) : bisect_left(self._borders, stop)]
-        pieces = pairwise((start, *inner, stop))
-        local = self._local.get(wanted.rank)
-        if local is None:
-            return list(pieces)
+        pieces, local = pairwise((start, *inner, stop)), self._held.get(rank, Slice(0, 0))
         return [(a, b) for a, b in pieces if not (local.start <= a and b <= local.stop)]
 
     def able(self, start: int) -> list[int]:
         """Who holds the piece that begins at ``start``, ascending; those who leave only when nobody stays."""
         which = bisect_right(self._borders, start)
         if which not in self._able:
-            holders = [held.rank for held in self._holders if held.slice.start <= start < held.slice.stop]
+            holders = [rank for rank, held in self._held.items() if held.start <= start < held.stop]
             self._able[which] = [rank for rank in holders if rank in self._staying] or holders
         return self._able[which]

@@ -77,8 +77,7 @@ class Transition:
         """The groups of epoch 0, whose slices every rank makes itself.
 
         Raises:
-            Interrupted: The rank should park.
-            PeerLost: A peer is gone.
+            WaitBroken: The rank should park.
         """
         specs = self._groups_of(layout, ())
         return self._builder.build(0, layout.ranks, specs, None).groups
@@ -93,8 +92,7 @@ class Transition:
 
         Raises:
             MissingSliceError: A slice that is needed is nowhere where the commit says; nothing has changed.
-            Interrupted: The rank should park; ``source`` is untouched.
-            PeerLost: A participant is gone; ``source`` is untouched.
+            WaitBroken: The rank should park; ``source`` is untouched.
         """
         layout = commit.reshape.to_layout
         copies, kept = self._safekeeping.plan(commit), self._safekeeping.kept_for(commit)

@@ -98,8 +98,7 @@ class Assembly:
             combine: Makes one row of several; the same in whatever groups they come. One row stays as it is.
 
         Raises:
-            Interrupted: The rank should park.
-            PeerLost: A peer is gone.
+            WaitBroken: The rank should park.
         """
         row = torch.tensor(mine, dtype=torch.float64, device=self._device)
         for group in self._path:
@@ -115,8 +114,7 @@ class Assembly:
             mine: What this rank says; everybody says as many texts.
 
         Raises:
-            Interrupted: The rank should park.
-            PeerLost: A peer is gone.
+            WaitBroken: The rank should park.
         """
         said = join_texts({self._rank: mine})
         for group in self._path:

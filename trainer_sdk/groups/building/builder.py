@@ -1,10 +1,5 @@
-"""All process groups of an epoch: what to build, and how.
+"""All process groups of an epoch: what to build, and how, while the training thread stays interruptible."""
 
-Building blocks in the transport, so a helper thread does it while the training thread stays interruptible. A build
-that was interrupted is left to its thread, which frees what it built.
-"""
-
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,10 +11,10 @@ import torch
 
 from evenkeel.layouts.ranks.levels import WIDEST_GROUP
 from evenkeel.trainer_sdk.emit.progress import ProgressMark
-from evenkeel.trainer_sdk.groups.building.graveyard import Graveyard
-from evenkeel.trainer_sdk.groups.building.side_group import SideGroup
+from evenkeel.trainer_sdk.groups.building.building import Building
+from evenkeel.trainer_sdk.groups.building.graveyard import bury
 from evenkeel.trainer_sdk.groups.c10d import Backend
-from evenkeel.trainer_sdk.groups.errors import Interrupted, PeerLost
+from evenkeel.trainer_sdk.groups.errors import PeerLost, WaitBroken
 from evenkeel.trainer_sdk.groups.group import Group, make_backend
 from evenkeel.trainer_sdk.groups.store.rendezvous import Rendezvous
 from evenkeel.trainer_sdk.groups.waiting import Waiter
@@ -56,7 +51,6 @@ class GroupSpec:
 class EpochGroups:
     """The groups of an epoch that this rank is part of, by name, and what ranks said on arrival, equal values once."""
 
-    epoch: int
     groups: dict[str, Group]
     announced: list[Any]
 
@@ -95,7 +89,6 @@ class GroupBuilder:
         self._meeting_waiter = Waiter(lambda: waiter.interrupted() or is_over())
         self._meeting_timeout_seconds = meeting_timeout_seconds
         self._widest = widest
-        self._graveyard = Graveyard()
         self._met_epoch = -1
         # Opened ahead: torch looks the peer's name up for every new connection, which takes seconds when DNS is slow.
         self._spare = rendezvous.another()
@@ -112,11 +105,10 @@ class GroupBuilder:
             announcement: JSON value for the others.
 
         Raises:
-            Interrupted: The rank should park.
-            PeerLost: A participant went away.
+            WaitBroken: The rank should park.
         """
         announced = self.meet(epoch, participants, announcement)
-        return EpochGroups(epoch=epoch, groups=self.add(epoch, specs), announced=announced)
+        return EpochGroups(groups=self.add(epoch, specs), announced=announced)
 
     def meet(self, epoch: int, participants: Sequence[int], announcement: Any) -> list[Any]:
         """Wait until all participants are there; returns what they said, equal values once."""
@@ -150,41 +142,54 @@ class GroupBuilder:
             specs: Groups, in an order that all their members share; those of which this rank is part are built.
 
         Raises:
-            Interrupted: The rank should park.
-            PeerLost: A member went away.
+            WaitBroken: The rank should park.
         """
         mine = [spec for spec in specs if self._rank in spec.ranks]
         if not mine:
             return {}
-        build = _Build(self, self._spare, epoch, mine)
-        build.start()
+        building = Building(mine, partial(self.connect, self._spare, epoch))
         try:
-            self.waits((), partial(build.wait, self._waiter))
-        except (Interrupted, PeerLost) as error:
-            build.give_up()
+            self.waits((), partial(self._await, building, epoch, mine))
+        except WaitBroken as error:
+            building.give_up()
             self._spare.close()
             self._spare = self._rendezvous.another()  # the build may hold the other one for minutes
             if isinstance(error, PeerLost):
                 self._tell_broken(epoch)
             raise
-        if build.error is not None:
-            self.abandon(build.groups)
+        if building.error is not None:
+            building.give_up()
             self._tell_broken(epoch)
-            raise PeerLost(f"groups of epoch {epoch}: {build.error}") from build.error
-        return build.groups
+            raise PeerLost(f"groups of epoch {epoch}: {building.error}") from building.error
+        return building.groups
 
-    def is_broken(self, epoch: int) -> bool:
-        """Whether a member of an epoch that is being built could not reach another."""
-        return self._rendezvous.heard(_broken(epoch))
+    def _await(self, building: Building, epoch: int, specs: Sequence[GroupSpec]) -> None:
+        """Until all are built, or no more will be; each may take as long as one may."""
+        look_at_seconds = time.monotonic() + _LOOK_SECONDS
+
+        def has(number: int) -> bool:
+            nonlocal look_at_seconds
+            if building.has(number):
+                return True
+            if time.monotonic() > look_at_seconds:
+                look_at_seconds = time.monotonic() + _LOOK_SECONDS
+                if self._rendezvous.heard(_broken(epoch)):
+                    raise PeerLost(f"groups of epoch {epoch}: another rank could not build its own")
+            return False
+
+        for number, spec in enumerate(specs, start=1):
+            what = f"group {spec.name} of epoch {epoch}"
+            self._waiter.until(partial(has, number), CONNECT_TIMEOUT_SECONDS, what)
 
     def _tell_broken(self, epoch: int) -> None:
         """Those that still wait for this rank's connections leave off too."""
         self._rendezvous.announce(_broken(epoch), True)
 
-    def begin(self, epoch: int, spec: GroupSpec, *, is_over: Callable[[], bool]) -> SideGroup:
+    def begin(self, epoch: int, spec: GroupSpec, *, is_over: Callable[[], bool]) -> Building:
         """Begin to build a further group of an epoch in the background, for tensors on the CPU; returns at once.
 
-        An operation of NCCL that waits for its peer holds up whatever else the GPU is to start, other groups' included.
+        Its connections are its own: whatever is on its way in it when it is given up harms no other group. An operation
+        of NCCL that waits for its peer would hold up whatever else the GPU is to start.
 
         Args:
             epoch: Epoch; its participants have met.
@@ -193,20 +198,20 @@ class GroupBuilder:
         """
         waiter = Waiter(lambda: self._waiter.interrupted() or is_over())
 
-        def connect() -> Group:
+        def connect(spec: GroupSpec) -> Group:
             # A connection of its own: the spare one is for groups that somebody waits for.
             rendezvous = self._rendezvous.another()
             backend = self._make_backend(rendezvous, epoch, spec, torch.device("cpu"), SIDE_GROUP_TIMEOUT_SECONDS)
             return Group(spec.name, spec.ranks, self._rank, backend, waiter)
 
-        return SideGroup(connect, self._graveyard.abandon)
+        return Building([spec], connect)
 
     def abandon(self, groups: Mapping[str, Group]) -> None:
         """Give groups up, pending operations and all; returns at once."""
-        self._graveyard.abandon(groups.values())
+        bury(groups.values())
 
     def connect(self, rendezvous: Rendezvous, epoch: int, spec: GroupSpec) -> Group:
-        """Build one group; blocks. Runs on the build's helper thread."""
+        """Build one group; blocks, on a helper thread."""
         backend = self._make_backend(rendezvous, epoch, spec, self._device, OPERATION_TIMEOUT_SECONDS)
         return Group(spec.name, spec.ranks, self._rank, backend, self._waiter)
 
@@ -228,62 +233,3 @@ class GroupBuilder:
 
 def _broken(epoch: int) -> str:
     return f"epoch/{epoch}/broken"
-
-
-class _Build(threading.Thread):
-    """Builds groups in their global order, which every rank shares: so nobody waits in a circle."""
-
-    def __init__(self, builder: GroupBuilder, rendezvous: Rendezvous, epoch: int, specs: Sequence[GroupSpec]) -> None:
-        super().__init__(name=f"evenkeel-build-{epoch}", daemon=True)
-        self._builder = builder
-        self._rendezvous = rendezvous
-        self._epoch = epoch
-        self._specs = specs
-        self._given_up = False
-        self._look_at_seconds = time.monotonic() + _LOOK_SECONDS
-        self._lock = threading.Lock()
-        self.groups: dict[str, Group] = {}
-        self.error: RuntimeError | None = None
-        self.done = threading.Event()
-
-    def run(self) -> None:
-        try:
-            for spec in self._specs:
-                if self._given_up:
-                    break
-                self.groups[spec.name] = self._builder.connect(self._rendezvous, self._epoch, spec)
-        except RuntimeError as error:  # what torch raises for a store or a peer that does not answer
-            self.error = error
-        with self._lock:
-            self.done.set()
-            if self._given_up:
-                self._builder.abandon(self.groups)
-
-    def wait(self, waiter: Waiter) -> None:
-        """Until all are built, or no more will be. Training thread.
-
-        Raises:
-            Interrupted: The rank should park.
-            PeerLost: Another member has left off, or does not connect in time.
-        """
-        for number, spec in enumerate(self._specs, start=1):
-            what = f"group {spec.name} of epoch {self._epoch}"
-            waiter.until(partial(self._has, number), CONNECT_TIMEOUT_SECONDS, what)
-        everything = len(self._specs) + 1  # and that no more will be
-        waiter.until(partial(self._has, everything), CONNECT_TIMEOUT_SECONDS, f"groups of epoch {self._epoch}")
-
-    def _has(self, number: int) -> bool:
-        if self.done.is_set() or len(self.groups) >= number:
-            return True
-        if time.monotonic() > self._look_at_seconds:
-            self._look_at_seconds = time.monotonic() + _LOOK_SECONDS
-            if self._builder.is_broken(self._epoch):
-                raise PeerLost(f"groups of epoch {self._epoch}: another rank could not build its own")
-        return False
-
-    def give_up(self) -> None:
-        """The training thread does not want the groups any more."""
-        with self._lock:
-            self._given_up = True
-            if self.done.is_set():
-                self._builder.abandon(self.groups)

@@ -1,10 +1,5 @@
-"""Where old process groups go.
+"""Where old process groups go."""
 
-Destroying a group that has an operation pending blocks until that operation times out, so the training thread never
-drops one: it hands it over, and a helper thread does. Pending operations end as soon as the peers' sockets close.
-"""
-
-import queue
 import threading
 from collections.abc import Iterable
 from typing import Protocol
@@ -14,25 +9,21 @@ class Buried(Protocol):
     """Something whose destruction may block."""
 
     def bury(self) -> None:
-        """Free it; may block. Called once, on the helper thread."""
+        """Free it; may block. Called once, on a helper thread."""
 
 
-class Graveyard:
-    """Frees groups on a helper thread, one after the other."""
+def bury(groups: Iterable[Buried]) -> None:
+    """Hand groups over; returns at once. The caller must drop its own references.
 
-    def __init__(self) -> None:
-        self._queue: queue.SimpleQueue[Buried] = queue.SimpleQueue()
-        self._thread: threading.Thread | None = None
+    Destroying a group that has an operation pending blocks until that operation times out, so the training thread never
+    drops one. Pending operations end as soon as the peers' sockets close.
+    """
+    given = list(groups)
 
-    def abandon(self, groups: Iterable[Buried]) -> None:
-        """Hand groups over; returns at once. The caller must drop its own references."""
-        for group in groups:
-            self._queue.put(group)
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="evenkeel-graveyard", daemon=True)
-            self._thread.start()
+    def bury_all() -> None:
+        # One thread per burial: a group that blocks must not keep the memory of those behind it.
+        while given:
+            threading.Thread(target=given.pop(0).bury, name="evenkeel-burial", daemon=True).start()
 
-    def _run(self) -> None:
-        while True:
-            # One thread per burial: a group that blocks must not keep the memory of those behind it.
-            threading.Thread(target=self._queue.get().bury, name="evenkeel-burial", daemon=True).start()
+    if given:
+        threading.Thread(target=bury_all, name="evenkeel-graveyard", daemon=True).start()

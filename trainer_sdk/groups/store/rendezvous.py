@@ -109,8 +109,7 @@ class Rendezvous:
         :mod:`evenkeel.layouts.ranks.levels` goes on for its group, and tells it in the end.
 
         Raises:
-            Interrupted: The rank should park.
-            PeerLost: Somebody did not come in time.
+            WaitBroken: The rank should park.
         """
         levels = levels_of(ranks, widest)
         path = path_of(levels, rank)

@@ -12,9 +12,9 @@ import shutil
 import signal
 import socket
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from multiprocessing.connection import Pipe
 from pathlib import Path
@@ -27,16 +27,14 @@ from evenkeel.trainer_sdk.groups.store.ledger import Ledger
 from evenkeel.trainer_sdk.groups.store.rendezvous import Rendezvous
 from evenkeel.trainer_sdk.launcher.agent.script_job import ScriptJob
 from evenkeel.trainer_sdk.launcher.agent.script_rank import run_script
-from evenkeel.trainer_sdk.launcher.fleet.exit_reports import ExitReports
+from evenkeel.trainer_sdk.launcher.fleet.fleet_side import FleetSide
 from evenkeel.trainer_sdk.launcher.processes.children import Child
-from evenkeel.trainer_sdk.launcher.processes.host import STORE, Host
+from evenkeel.trainer_sdk.launcher.processes.host import HELPER, STORE, Host
 from evenkeel.trainer_sdk.launcher.processes.process_reports import exit_words
 from evenkeel.trainer_sdk.launcher.processes.unit import Unit
-from evenkeel.trainer_sdk.replicas.membership.log_director import LOG
+from evenkeel.trainer_sdk.replicas.membership.director import LOG
 from evenkeel.trainer_sdk.replicas.membership.roster import Gone, entry_from_text
 
-_OUTCASTS = -2
-_REPORTER = -3  # stand in for ranks
 _OUTCAST_GRACE_SECONDS = 5.0
 _FINISH_GRACE_SECONDS = 30.0
 _logger = logging.getLogger("evenkeel.launch")
@@ -64,13 +62,12 @@ class Agent(Host):
         self._by_token: dict[str, Unit] = {}
         self._outcasts, self._told = os.pipe()
         self._unread = b""
-        self._access = FleetAccess.from_settings(os.environ, job.job_id)
         self._exits, self._exited = Pipe(duplex=False)
-        self._helpers[_OUTCASTS] = self._tell_outcasts
-        if self._access.address and self._access.job_token:
-            self._helpers[_REPORTER] = self._report
-        elif self._access.address:
+        self._helper = self._help
+        self._access = FleetAccess.from_settings(os.environ, job.job_id)
+        if self._access.address and not self._access.job_token:
             _logger.warning("EVENKEEL_JOB_TOKEN is not set: the fleet API is not told how ranks end")
+            self._access = replace(self._access, address="")
 
     def serve(self) -> int:
         """Returns 0 when every replica has finished, 1 when one was given up, 128 + n when signal n ended it."""
@@ -122,14 +119,14 @@ class Agent(Host):
                 said = exit_words(facts["code"])
                 _logger.warning("this host's store, process %d, ended (%s): it is started again", facts["pid"], said)
             case "ending":
-                self._exited.close()  # the reporter ends once the fleet API has heard all
+                self._exited.close()  # the helper ends once the fleet API has heard all
 
     def _on_exited(self, rank: int, incarnation: int, code: int, *, is_cause: bool, due: Sequence[int]) -> None:
         unit, replica = self._unit_of[rank], rank // self._job.replica_size
         words = take(self._folder, rank, incarnation)
         ends = self._ends_at < float("inf")
         ended_by_us = self._ended or (ends and not words.last_line)
-        if is_cause and _REPORTER in self._helpers and not ended_by_us:
+        if is_cause and not ended_by_us:
             self._exited.send_bytes(as_exit(words, replica, incarnation, code=code).SerializeToString())
         if code and not self._ended:
             said = f"{exit_words(code)}: {words.last_line}" if words.last_line else exit_words(code)
@@ -139,8 +136,8 @@ class Agent(Host):
 
     # ---- in a child
 
-    def _tell_outcasts(self) -> int:
-        """Say who was counted out, as the job's log has it: a rank that hangs is not going to end by itself."""
+    def _help(self) -> int:
+        """What takes threads: hear of outcasts in the job's log, and tell the fleet API how ranks have ended."""
 
         def heard(text: str) -> bool:
             entry = entry_from_text(text)
@@ -148,24 +145,19 @@ class Agent(Host):
                 os.write(self._told, f"{entry.token}\n".encode())
             return True
 
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it ends once all is said
         Ledger(Rendezvous(self.stores, self._job.job_id), LOG, heard)
-        threading.Event().wait()
-        return 0
-
-    def _report(self) -> int:
-        """Tell the fleet API how ranks ended, as the agent has one thread; SIGTERM ends it only once all is said."""
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        reports = ExitReports(self._access)
-        reports.start()
+        fleet = FleetSide(self._access)
+        fleet.start()
         with contextlib.suppress(EOFError):
             while True:
-                reports.tell(pb.RankExit.FromString(self._exits.recv_bytes()))
-        reports.stop()
+                fleet.failed(pb.RankExit.FromString(self._exits.recv_bytes()))
+        fleet.stop(is_over=False)
         return 0
 
     def _let_go(self, child: Child) -> None:
         os.close(self._outcasts)
-        if child.rank != _OUTCASTS:
+        if child.rank != HELPER:
             os.close(self._told)
         self._exited.close()
         super()._let_go(child)

@@ -11,8 +11,10 @@ from typing import Any, Self, get_type_hints
 from google.protobuf import json_format
 
 from evenkeel.common.v1 import layout_pb2
-from evenkeel.layouts.codec import layout_from_proto, layout_to_proto
+from evenkeel.layouts.codec import layout_from_proto, layout_to_proto, model_to_proto
 from evenkeel.layouts.layout import Layout
+from evenkeel.layouts.model import ModelSpec
+from evenkeel.scheduler.v1 import scheduler_pb2 as pb
 from evenkeel.trainer_sdk.control.fleet.access import FleetAccess
 
 _JOB_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
@@ -147,6 +149,26 @@ class JobSpec:
         """The job's way to the fleet API."""
         return FleetAccess(
             address=self.fleet_address, ca_file=self.fleet_ca_file, job_id=self.job_id, job_token=self.job_token
+        )
+
+    def registration(self, model: ModelSpec | None) -> pb.RegisterJobRequest:
+        """What the fleet API is told of the job.
+
+        Args:
+            model: The model's costs, for the planner.
+
+        Raises:
+            ValueError: The job registers and has no model.
+        """
+        if self.fleet_address and model is None:
+            raise ValueError("a job that registers at a fleet API needs a model spec: the planner works with its costs")
+        return pb.RegisterJobRequest(
+            job_id=self.job_id,
+            tenant=self.tenant,
+            name=self.name or self.job_id,
+            job_token=self.job_token,
+            model=None if model is None else model_to_proto(model),
+            layout=layout_to_proto(self.layout),
         )
 
     @property

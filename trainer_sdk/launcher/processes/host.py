@@ -20,7 +20,7 @@ from evenkeel.trainer_sdk.launcher.processes.rank_process import EXIT_FAILED
 from evenkeel.trainer_sdk.launcher.processes.store_keeper import StoreKeeper
 from evenkeel.trainer_sdk.launcher.processes.unit import Unit
 
-STORE = -1  # stands in for a rank
+STORE, HELPER = -1, -2  # stand in for ranks
 
 
 class Host(ABC):
@@ -61,7 +61,7 @@ class Host(ABC):
         self._finish_grace_seconds = finish_grace_seconds
         self._max_restarts = max_restarts
         self._ends_at = float("inf")
-        self._helpers: dict[int, Callable[[], int]] = {}  # by numbers below that of the store; they never end
+        self._helper: Callable[[], int] | None = None  # a process that has threads; it never ends by itself
         self._ended = 0  # by which signal
 
     def run(self, source: socket.socket | int, *signals: signal.Signals) -> None:
@@ -79,8 +79,8 @@ class Host(ABC):
             signal.signal(each, self._on_signal)
         gc.freeze()
         try:
-            for number, body in self._helpers.items():
-                self._children.fork(Child(number, 0), body)
+            if self._helper is not None:
+                self._children.fork(Child(HELPER, 0), self._helper)
             while not self._ended and not self._is_over():
                 self._start_what_is_due()
                 readable, _, _ = select.select([self._children.wake, source], [], [], self._seconds_to_wait())
@@ -126,9 +126,9 @@ class Host(ABC):
         if child.rank == STORE and self._store is not None:
             self._store.ended()
             self._tell("store ended", pid=pid, code=code)
-        elif child.rank < STORE:
-            if not self._ended:
-                self._children.fork(child, self._helpers[child.rank])
+        elif child.rank == HELPER:
+            if not self._ended and self._helper is not None:
+                self._children.fork(child, self._helper)
         else:
             unit = self._unit_of[child.rank]
             is_cause = unit.ended(child.rank, code)

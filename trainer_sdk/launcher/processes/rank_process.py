@@ -26,10 +26,10 @@ from evenkeel.trainer_sdk.emit.batch import Source
 from evenkeel.trainer_sdk.emit.emitter import Emitter, process_event
 from evenkeel.trainer_sdk.emit.kafka_emitter import KafkaEmitter
 from evenkeel.trainer_sdk.launcher.description.job_spec import DeviceKind, JobSpec
-from evenkeel.trainer_sdk.launcher.fleet.rank_registrations import ALONE_AFTER_SECONDS, leave_note
+from evenkeel.trainer_sdk.launcher.fleet.rank_notes import ALONE_AFTER_SECONDS, RankNotes
 from evenkeel.trainer_sdk.launcher.processes.context import RankContext
-from evenkeel.trainer_sdk.launcher.progress.noting_emitter import NotingEmitter
 from evenkeel.trainer_sdk.launcher.progress.progress_board import ProgressBoard
+from evenkeel.trainer_sdk.launcher.progress.progress_notes import ProgressNotes
 
 EXIT_FINISHED = 0
 EXIT_FAILED = 1
@@ -59,6 +59,7 @@ def run_rank(spec: JobSpec, rank: int, incarnation: int, store_address: str) -> 
         job_id=spec.job_id, rank=rank, incarnation=incarnation, node=spec.node_of(rank), device=spec.device_of(rank)
     )
     emitter = _emitter(spec, source)
+    notes = ProgressNotes(emitter, ProgressBoard(spec.progress_board_path), rank)
     controller = _controller(spec, mailbox, source)
     detail = f"process {os.getpid()}" + ("" if controller is None else f", controller at {controller.address}")
     emitter.emit_event(process_event(process_pb2.PROCESS_EVENT_KIND_STARTED, rank, incarnation, detail))
@@ -91,6 +92,7 @@ def run_rank(spec: JobSpec, rank: int, incarnation: int, store_address: str) -> 
         mailbox.publish(replace(mailbox.state, phase=RankPhase.FINISHED))
         status = EXIT_EVICTED if mailbox.leaving() else EXIT_FINISHED
     emitter.close()
+    notes.close()
     if controller is not None:
         controller.stop()
     return status
@@ -112,11 +114,10 @@ def _set_up_process(spec: JobSpec, rank: int, incarnation: int) -> None:
 
 
 def _emitter(spec: JobSpec, source: Source) -> Emitter:
-    emitter: Emitter = Emitter()
-    if spec.kafka_bootstrap_servers:
-        key, security = job_key(spec.job_id, spec.job_token), kafka_security(os.environ)
-        emitter = KafkaEmitter(spec.kafka_bootstrap_servers, source, security=security, key=key)
-    return NotingEmitter(emitter, ProgressBoard(spec.progress_board_path), source.rank)
+    if not spec.kafka_bootstrap_servers:
+        return Emitter()
+    key, security = job_key(spec.job_id, spec.job_token), kafka_security(os.environ)
+    return KafkaEmitter(spec.kafka_bootstrap_servers, source, security=security, key=key)
 
 
 def _device(spec: JobSpec, rank: int, incarnation: int) -> Device:
@@ -159,7 +160,7 @@ def _controller(spec: JobSpec, mailbox: Mailbox, source: Source) -> Controller |
         after_seconds=ALONE_AFTER_SECONDS,
     )
     if controller.registration is not None:
-        leave_note(controller.registration.process, spec.run_dir)
+        RankNotes(spec.run_dir).leave(controller.registration.process)
     return controller.start()
 
 

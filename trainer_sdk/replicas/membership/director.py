@@ -1,9 +1,49 @@
-"""Who decides which epoch a rank is in: what the training loop asks."""
+"""Who decides which epoch a rank is in, with no service: a log in the job's stores.
 
+Whoever sees a replica come or go writes an entry, and everybody reads all entries in the same order. Where there are
+several stores, whoever is cut off from most of them decides nothing.
+"""
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from evenkeel.trainer_sdk.groups.lifelines import Lifelines
+from evenkeel.trainer_sdk.groups.store.ledger import Ledger
+from evenkeel.trainer_sdk.groups.store.rendezvous import Rendezvous
 from evenkeel.trainer_sdk.replicas.membership.passage import Passage
-from evenkeel.trainer_sdk.replicas.membership.roster import Again, Epoch, Member, Quotas
+from evenkeel.trainer_sdk.replicas.membership.roster import (
+    Again,
+    Entry,
+    Epoch,
+    Gone,
+    Member,
+    Quotas,
+    Ready,
+    Roster,
+    entry_from_text,
+    entry_to_text,
+)
+
+if TYPE_CHECKING:
+    from evenkeel.trainer_sdk.replicas.place import Place
+
+LOG = "replicas/log"
+"""The ledger's name."""
 
 EXIT_EVICTED = 75
+
+_TELL_EVERY_SECONDS = 30.0
+_LEAVE_SECONDS = 5.0
+_FAREWELL_SECONDS = 30.0
+"""For the others to finish too; whose loops are longer go on without it."""
+# Who starts the job again on the same stores starts all of its replicas.
+_BEGIN_ANEW_SECONDS = 30.0
+_FENCE_GRACE_SECONDS = 2.0
+_log = logging.getLogger("evenkeel.replicas")
 
 
 class Evicted(SystemExit):
@@ -15,17 +55,36 @@ class JobFinished(SystemExit):
 
 
 class Director:
-    """Tells a rank which epoch to be in. Training thread, except :meth:`interrupted`.
+    """Tells a rank which epoch to be in. Training thread, except :meth:`interrupted`; its own threads are daemons.
 
-    This one is that of a replica without others, whose only epoch lasts.
+    Args:
+        rendezvous: Connection to the stores; its others are taken from it.
+        place: This rank.
+        token: Of its replica's processes; the same on all of them.
     """
 
-    _ONLY = Epoch(number=1, members=(Member(replica=0, token="", founds=True),))
+    def __init__(self, rendezvous: Rendezvous, place: "Place", token: str) -> None:
+        self._token = token
+        self._replica = place.replica
+        self._index = place.index
+        self._roster = Roster(place.num_replicas)
+        self._changed = threading.Condition()
+        self._entered = 0
+        self._evicted = ""
+        self._closed = self._finished = False
+        self._write_lock = threading.Lock()
+        self._lines = Lifelines(rendezvous.host, self._line_ended)
+        self._ledger = Ledger(rendezvous, LOG, self._heard)
 
     @property
     def newest(self) -> Epoch | None:
         """The newest epoch that was decided, whether or not this replica is in it."""
-        return self._ONLY
+        return self._roster.epoch
+
+    @property
+    def line(self) -> str:
+        """``host:port`` where others notice this process's end."""
+        return self._lines.address
 
     def interrupted(self) -> bool:
         """Whether to leave the epoch that was entered at once. Any thread; well under a microsecond.
@@ -33,10 +92,13 @@ class Director:
         Raises:
             Evicted: The others go on without this replica.
         """
-        return False
+        if self._evicted:
+            self._leave_now()
+        return self._roster.newest_abrupt > self._entered
 
     def join(self, lines: tuple[str, ...]) -> None:
         """Say that this replica is ready; one of its ranks does it for all."""
+        self._later(Ready(replica=self._replica, token=self._token, lines=lines))
 
     def wait(self, passage: Passage, timeout_seconds: float | None = None) -> Epoch | None:
         """The epoch to go on in, see :meth:`Passage.next_epoch`, once there is one; None after the timeout.
@@ -45,7 +107,7 @@ class Director:
             Evicted: The others go on without this replica.
             JobFinished: They have finished, and not enough are there to begin anew.
         """
-        return self._ONLY
+        return self._await(lambda: passage.next_epoch(self._roster, self._token), timeout_seconds)
 
     def epoch(self, number: int) -> Epoch:
         """An epoch that a mate has heard of, once it is heard of here.
@@ -53,23 +115,54 @@ class Director:
         Raises:
             Evicted: The others go on without this replica.
         """
-        return self._ONLY
+        epoch = self._await(lambda: self._roster.epochs.get(number), None)
+        assert epoch is not None, "without a timeout it waits until there is one"
+        return epoch
+
+    def _await(self, found: Callable[[], Epoch | None], timeout_seconds: float | None) -> Epoch | None:
+        since = told = time.monotonic()
+        with self._changed:
+            while True:
+                if self._evicted:
+                    self._leave_now()
+                epoch, now = found(), time.monotonic()
+                if epoch is None and self._roster.finished and now - since > _BEGIN_ANEW_SECONDS:
+                    _log.warning("replica %d ends: the job has finished without it", self._replica)
+                    raise JobFinished(0)
+                if epoch is not None or (timeout_seconds is not None and now - since > timeout_seconds):
+                    return epoch
+                self._changed.wait(1.0 if timeout_seconds is None else min(1.0, timeout_seconds))
+                if now - told > _TELL_EVERY_SECONDS:
+                    told = now
+                    _log.warning("replica %d has waited %.0f s for other replicas", self._replica, now - since)
 
     def entered(self, epoch: Epoch) -> None:
         """This rank trains in that epoch from now on, or tries to."""
+        self._entered = epoch.number
+        lines = {}
+        for member in epoch.members:
+            for index, address in enumerate(member.lines):
+                is_peer, is_mate = index == self._index, member.replica == self._replica
+                if is_peer is not is_mate:  # ends of others show in those of their replica
+                    lines[f"{member.replica}/{member.token}/{index}"] = address
+        self._lines.hold(lines)
 
     def failed(self, complaint: Again) -> None:
         """An epoch does not work here; returns at once."""
-        raise RuntimeError(f"a replica alone has lost somebody: {complaint.why}")
+        self._later(complaint)
 
     def silent(self, members: tuple[Member, ...], why: str) -> None:
         """These take part in nothing, for too long; returns at once."""
+        for each in members:
+            self._later(Gone(replica=each.replica, token=each.token, why=why))
 
     def share_out(self, quotas: Quotas) -> None:
         """From the end of a step on, work is shared out like this; returns at once."""
+        self._later(quotas)
 
     def ends(self) -> None:
         """From now on the end of a mate is in order."""
+        self._closed = True
 
     def leave(self, standing: str, *, finished: bool) -> None:
         """This replica goes away in order; blocks for some seconds at most.
@@ -78,3 +171,77 @@ class Director:
             standing: How far this replica is.
             finished: Its loop has come to its end.
         """
+        self._finished = finished
+        why = "it has finished" if finished else "its program ended"
+        entry = Gone(replica=self._replica, token=self._token, why=why, standing=standing, finished=finished)
+        writer = threading.Thread(target=self._write, args=(entry,), daemon=True)
+        writer.start()
+        writer.join(_LEAVE_SECONDS)
+        if not writer.is_alive() and self._all_have_left(_FAREWELL_SECONDS):  # else nobody hears of it, or trains on
+            self._ledger.join(_LEAVE_SECONDS)  # that entry is the last that it reads
+        self._lines.close()
+
+    def _all_have_left(self, timeout_seconds: float) -> bool:
+        """Whether nobody needs this process or its store any more.
+
+        Of those that finish together one may hear of the last step later than the others, from them or from the log.
+        """
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._is_needed(), timeout_seconds)
+
+    def _is_needed(self) -> bool:
+        return self._token not in self._roster.gone or (self._finished and self._roster.epoch is not None)
+
+    def _leave_now(self) -> None:
+        _log.error("replica %d ends: the others go on without it: %s", self._replica, self._evicted)
+        raise Evicted(EXIT_EVICTED)
+
+    def _line_ended(self, name: str, why: str) -> None:
+        if self._closed:
+            return
+        replica, token, _ = name.split("/")
+        if int(replica) == self._replica:
+            # A replica lives or dies as one; the training thread may sit in a wait of the replica's own for good.
+            _log.error("replica %d ends: a rank of it is gone: %s", self._replica, why)
+            os._exit(EXIT_EVICTED)
+        self._later(Gone(replica=int(replica), token=token, why=why))
+
+    def _later(self, entry: Entry) -> None:
+        threading.Thread(target=self._write, args=(entry,), name="evenkeel-log-entry", daemon=True).start()
+
+    def _write(self, entry: Entry) -> None:
+        """Ends early when somebody else has said the same."""
+        with self._write_lock:
+            self._ledger.append(entry_to_text(entry), is_due=lambda: self._is_due(entry))
+
+    def _is_due(self, entry: Entry) -> bool:
+        with self._changed:
+            return self._roster.is_due(entry)
+
+    def _heard(self, text: str) -> bool:
+        """The log's next entry; the end of this process and of those that finish with it is the last that it needs."""
+        entry = entry_from_text(text)
+        with self._changed:
+            self._roster.apply(entry)
+            is_gone = self._token in self._roster.gone
+            if is_gone and not self._closed and not self._evicted:
+                self._evicted = self._roster.gone[self._token]
+                threading.Thread(target=_end_soon, name="evenkeel-eviction", daemon=True).start()
+            self._changed.notify_all()
+        if isinstance(entry, Gone | Again | Quotas):
+            _log.info("%s", _words(entry))
+        return self._is_needed()
+
+
+def _words(entry: Gone | Again | Quotas) -> str:
+    if isinstance(entry, Quotas):
+        return f"plan {entry.plan} gives replicas these micro-batches: {dict(entry.weights)}"
+    if isinstance(entry, Gone):
+        return f"replica {entry.replica} is gone: {entry.why}"
+    return f"epoch {entry.epoch} is built again: {entry.why}"
+
+
+def _end_soon() -> None:
+    """An evicted rank may be stuck for good: it ends whatever it is doing."""
+    time.sleep(_FENCE_GRACE_SECONDS)
+    os._exit(EXIT_EVICTED)

@@ -8,8 +8,9 @@ import threading
 import time
 
 from evenkeel.trainer_sdk.groups.store.rendezvous import Rendezvous
-from evenkeel.trainer_sdk.replicas.membership.log_director import LogDirector
+from evenkeel.trainer_sdk.replicas.membership.director import Director
 from evenkeel.trainer_sdk.replicas.membership.roster import Epoch
+from evenkeel.trainer_sdk.replicas.place import Place
 
 _LEAST_GRACE_SECONDS = 0.5
 
@@ -20,19 +21,15 @@ class Patience:
     Args:
         rendezvous: Connection to the store.
         director: Is told who is silent.
-        seconds: Longest wait; above the longest evaluation or checkpoint that one replica does while others wait.
-        replica: This replica.
-        index: This rank within it.
+        place: This rank.
     """
 
-    def __init__(
-        self, rendezvous: Rendezvous, director: LogDirector, *, seconds: float, replica: int, index: int
-    ) -> None:
+    def __init__(self, rendezvous: Rendezvous, director: Director, place: Place) -> None:
         self._rendezvous = rendezvous.another()
         self._director = director
-        self._seconds = seconds
-        self._replica = replica
-        self._index = index
+        self._seconds = place.hang_seconds
+        self._replica = place.replica
+        self._index = place.index
         self._since: float | None = None
         self._what: tuple[Epoch, str] | None = None
         self._is_looking = False
@@ -46,7 +43,7 @@ class Patience:
         self._since = None
 
     def interrupted(self) -> bool:
-        """Whether the wait is over, see :meth:`LogDirector.interrupted`; and looks at the time."""
+        """Whether the wait is over, see :meth:`Director.interrupted`; and looks at the time."""
         since = self._since
         if since is not None and not self._is_looking and time.monotonic() - since > self._seconds:
             self._is_looking = True

@@ -121,7 +121,7 @@ class Roster:
 
     Attributes:
         epochs: The newest ones by number.
-        epoch: The newest; None while those that are to begin are not all there.
+        epoch: The newest; None while nobody trains, as those that are to begin are not all there.
         newest_abrupt: Number of the newest change that waits for no step's end: an epoch, or that there is none.
         gone: Why, by token, for everybody who is gone.
         finished: Nobody trains, some had come to the end of their loops, and nobody has begun anew since.
@@ -133,18 +133,12 @@ class Roster:
         self._left: list[str] = []
         self._number = 0
         self._plan = 0
-        self._begun = False
         self.epoch: Epoch | None = None
         self.epochs: dict[int, Epoch] = {}
         self.newest_abrupt = 0
         self.gone: dict[str, str] = {}
         self.finished = False
         self._some_finished = False
-
-    @property
-    def is_at_work(self) -> bool:
-        """Whether anybody trains."""
-        return self.epoch is not None and bool(self._members)
 
     def apply(self, entry: Entry) -> None:
         """Take note of the log's next entry; one that says nothing new changes nothing."""
@@ -186,17 +180,17 @@ class Roster:
             replica=entry.replica,
             token=entry.token,
             lines=entry.lines,
-            founds=not self._begun,
+            founds=self.epoch is None,
             weight=max(1, round(sum(weights) / len(weights))) if weights else 1,
         )
-        if self._begun:
-            self._go_on(abrupt=before is not None)
-        else:
+        if self.epoch is None:
             self._begin()
+        else:
+            self._go_on(abrupt=before is not None)
 
     def _begin(self) -> None:
         if len(self._members) >= self._num_replicas:
-            self._begun, self.finished, self._some_finished = True, False, False
+            self.finished = self._some_finished = False
             self._go_on(abrupt=True)
 
     def _went(self, entry: Gone) -> None:
@@ -209,7 +203,7 @@ class Roster:
         del self._members[entry.replica]
         if entry.standing:
             self._left.append(entry.standing)
-        if not self._begun:
+        if self.epoch is None:
             return
         self._some_finished |= entry.finished
         if self._members:
@@ -222,12 +216,12 @@ class Roster:
             return
         self._plan, named = entry.plan, dict(entry.weights)
         self._members = {name: replace(each, weight=named.get(name, 0)) for name, each in self._members.items()}
-        if self._begun:
+        if self.epoch is not None:
             self._go_on(abrupt=False)
 
     def _end(self) -> None:
         """Nobody trains: whoever tries to, leaves off, and waits until enough are there to begin."""
-        self._begun, self.epoch, self._left = False, None, []
+        self.epoch, self._left = None, []
         self.finished = self._some_finished
         self._number += 1
         self.newest_abrupt = self._number

@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 import torch
 
-from evenkeel.trainer_sdk.groups.building.side_group import SideGroup
-from evenkeel.trainer_sdk.groups.errors import Interrupted, PeerLost
+from evenkeel.trainer_sdk.groups.building.building import Building
+from evenkeel.trainer_sdk.groups.errors import WaitBroken
 from evenkeel.trainer_sdk.groups.group import Group
 from evenkeel.trainer_sdk.replicas.state.training_state import TrainingState
 
@@ -30,7 +30,7 @@ class Donor:
         num_sent: Units that the newcomer has been sent, those before ``first`` included, or ``CANNOT_SEND``.
     """
 
-    def __init__(self, side: SideGroup, rank: int, state: TrainingState, first: int, check: Callable[[], None]) -> None:
+    def __init__(self, side: Building, rank: int, state: TrainingState, first: int, check: Callable[[], None]) -> None:
         self.num_sent = first
         self._side = side
         self._rank = rank
@@ -72,7 +72,7 @@ class Donor:
         group = self._side.wait()
         try:
             self._send_all(group)
-        except (Interrupted, PeerLost):  # the next epoch has another donor
+        except WaitBroken:  # the next epoch has another donor
             self._is_over = True
         except BaseException:  # ends the thread, which prints it; the vote tells the newcomer
             self.num_sent = CANNOT_SEND

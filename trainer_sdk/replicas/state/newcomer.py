@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from evenkeel.trainer_sdk.groups.building.side_group import SideGroup
-from evenkeel.trainer_sdk.groups.errors import Interrupted, PeerLost
+from evenkeel.trainer_sdk.groups.building.building import Building
+from evenkeel.trainer_sdk.groups.errors import WaitBroken
 from evenkeel.trainer_sdk.groups.group import Group
 from evenkeel.trainer_sdk.replicas.state.donor import CANNOT_SEND
 from evenkeel.trainer_sdk.replicas.state.packing import space
@@ -27,7 +27,7 @@ class Newcomer:
         received: What an earlier donor has sent and is not installed.
     """
 
-    def __init__(self, side: SideGroup, donor: int, state: TrainingState, received: Sequence[Received]) -> None:
+    def __init__(self, side: Building, donor: int, state: TrainingState, received: Sequence[Received]) -> None:
         self._side = side
         self._donor = donor
         self._state = state
@@ -72,7 +72,7 @@ class Newcomer:
         group = self._side.wait()
         try:
             self._take_all(group)
-        except (Interrupted, PeerLost):
+        except WaitBroken:
             pass
         except Exception as error:
             self._error = error
