@@ -1,7 +1,7 @@
 """What a planner is asked about: the layout in force, who is alive and how fast, and what things cost."""
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -9,17 +9,16 @@ import numpy as np
 import numpy.typing as npt
 
 from evenkeel.layouts.layout import Layout, Replica, Stage
-from evenkeel.planning.costs.cost_model import BY_ORDERS, SHORT_WAY, CostModel, replica_makespan
-from evenkeel.planning.costs.healthy import healthy_seconds
+from evenkeel.planning.costs.cost_model import BY_ORDERS, CostModel
 from evenkeel.planning.costs.links import SlowLink, border_factors
 from evenkeel.planning.costs.looks import Looks
 from evenkeel.planning.costs.measured.replay import Replay
 from evenkeel.planning.costs.memory import activation_peak, layout_peak, replica_peaks
 from evenkeel.planning.costs.price import Price, Prices, TransitionCosts
 from evenkeel.planning.costs.usual_shape import usual_shape
-from evenkeel.planning.pipelined.makespan import near, pipeline_makespans
+from evenkeel.planning.pipelined.makespan import pipeline_makespan
 from evenkeel.planning.pipelined.pipeline_bound import pipeline_bound
-from evenkeel.planning.pipelined.virtual import bare, has_orders, ordered_makespan, programs_of
+from evenkeel.planning.pipelined.virtual import bare, has_orders, ordered_makespan
 
 _ROUNDED = 1.0 - 1e-9
 _Floats = npt.NDArray[np.float64]
@@ -91,9 +90,14 @@ class Situation:
         """The question as the solver asks it: what stages wider than the full shape's may cost is in the seconds."""
         if self.cost.usual is not None:
             return self
-        wary = replace(self, cost=self.cost.wary(usual_shape(self.home)))
+        wary = replace(self, cost=replace(self.cost, usual=usual_shape(self.home)))
         vars(wary)["prices"] = self.prices  # whatever seconds are, the same bytes move
         return wary
+
+    @cached_property
+    def full_width(self) -> int:
+        """Shards of the widest stage of the full shape."""
+        return max([len(stage.ranks) for stage in self.home.replicas[0].stages])
 
     @property
     def proportional_bound(self) -> float:
@@ -111,51 +115,39 @@ class Situation:
         """True when every rank of the full shape is healthy, and so are all links."""
         return not self.links and all(self.throughputs.get(r, 0.0) >= 1.0 for r in self.home.ranks)
 
+    @cached_property
+    def well(self) -> "Situation":
+        """The question of the full shape with every device healthy."""
+        everybody = dict.fromkeys(self.home.ranks, 1.0)
+        return replace(self, layout=self.home, throughputs=everybody, links=())
+
     @property
     def healthy_seconds(self) -> float:
         """Seconds per iteration of the full shape with every device healthy, under the best schedule it may have."""
-        return min(self.healthy_by_schedule().values())
-
-    def healthy_by_schedule(self) -> dict[str, float]:
-        """Seconds per iteration of the healthy full shape under each schedule that it may have."""
-        if not self.looks.healthy:
-            for name in (self.home.schedule, *self.home.schedules):
-                self.looks.healthy[name] = healthy_seconds(self.cost, self.home, name)
-        return self.looks.healthy
+        home = self.home
+        return min([self.well.seconds(replace(home, schedule=name)) for name in (home.schedule, *home.schedules)])
 
     def makespan(self, stages: tuple[Stage, ...], num_micro_batches: int, schedule: str) -> float:
         """:meth:`CostModel.makespan` with the throughputs of this situation; what was asked once is known."""
-        found = self.looks.makespans.get((id(stages), num_micro_batches, schedule))
-        if found is None:
-            # The stages are kept with their answer, so that their id stays their own.
-            for quota, seconds in self._some_makespans(stages, num_micro_batches, schedule):
-                self.looks.makespans[id(stages), quota, schedule] = stages, seconds
-            found = self.looks.makespans[id(stages), num_micro_batches, schedule]
-        return found[1]
+        return self.looks.once(
+            "makespan",
+            num_micro_batches,
+            schedule,
+            of=(stages,),
+            find=lambda: pipeline_makespan(
+                self.parts(stages, schedule), num_micro_batches, self.border_seconds(stages, schedule)
+            ),
+        )
 
     def learn_makespan(self, stages: tuple[Stage, ...], num_micro_batches: int, schedule: str, seconds: float) -> None:
         """Take what :meth:`makespan` of such stages is from who has asked it of stages that are alike."""
-        self.looks.makespans[id(stages), num_micro_batches, schedule] = stages, seconds
-
-    def _some_makespans(
-        self, stages: tuple[Stage, ...], num_micro_batches: int, schedule: str
-    ) -> Iterable[tuple[int, float]]:
-        """(Quota, seconds) for a quota, and for those that cost next to nothing more."""
-        parts, borders = self.parts(stages, schedule), self.border_seconds(stages, schedule)
-        quotas = near(num_micro_batches, len(stages))
-        if len(quotas) == 1 or schedule not in SHORT_WAY:
-            return [(num_micro_batches, replica_makespan(parts, num_micro_batches, borders, schedule))]
-        found = pipeline_makespans(parts[None], quotas.start, quotas.stop, borders[None])
-        return zip(quotas, found[0].tolist(), strict=True)
+        self.looks.once("makespan", num_micro_batches, schedule, of=(stages,), find=lambda: seconds)
 
     def border_seconds(self, stages: tuple[Stage, ...], schedule: str) -> _Floats:
         """[stages - 1] seconds of transfers; slow links are known only to the plain schedule."""
         if self.links and schedule == "1f1b":
             return np.array(border_factors(self.links, stages)) * self.cost.workload.transfer_seconds
-        found = self.looks.borders.get(len(stages))
-        if found is None:
-            found = self.looks.borders[len(stages)] = self.cost.border_seconds(len(stages))
-        return found
+        return self.cost.border_seconds(len(stages))
 
     def least_makespan(self, parts: _Floats, num_micro_batches: int, schedule: str, limit: float = math.inf) -> float:
         """Seconds that :meth:`makespan` does not get below, found much sooner; 0 where nothing is known.
@@ -181,36 +173,20 @@ class Situation:
 
     def parts(self, stages: tuple[Stage, ...], schedule: str) -> _Floats:
         """[stages, 3]: :meth:`CostModel.parts` of each stage; the same array for the same question."""
-        found = self.looks.parts.get((id(stages), schedule))
-        if found is None:
-            # The stages are kept with their answer, so that their id stays their own.
-            found = stages, np.array([self._parts_of(stage, schedule) for stage in stages])
-            self.looks.parts[id(stages), schedule] = found
-        return found[1]
+        return self.looks.once(
+            "parts",
+            schedule,
+            of=(stages,),
+            find=lambda: np.array([self.cost.parts(stage, self.throughputs, schedule) for stage in stages]),
+        )
 
-    def _parts_of(self, stage: Stage, schedule: str) -> tuple[float, float, float]:
-        found = self.looks.by_stage.get((id(stage), schedule))
-        if found is None:
-            found = self.looks.by_stage[id(stage), schedule] = stage, self._parts_by_speeds(stage, schedule)
-        return found[1]
-
-    def _parts_by_speeds(self, stage: Stage, schedule: str) -> tuple[float, float, float]:
-        speeds = tuple([self.throughputs.get(rank, 0.0) for rank in stage.ranks])
-        key = stage.first_block, stage.stop_block, stage.shares, speeds, schedule
-        found = self.looks.by_speeds.get(key)
-        if found is None:
-            found = self.looks.by_speeds[key] = self.cost.parts(stage, self.throughputs, schedule)
-        return found
-
-    def seconds(self, layout: Layout, schedule: str | None = None) -> float:
-        """Predicted seconds per iteration of a layout of live ranks, under another schedule if one is given."""
-        if schedule is not None and layout.routes:
-            layout = replace(layout, schedule=schedule)
-        replicas, name = layout.replicas, schedule or layout.schedule
+    def seconds(self, layout: Layout) -> float:
+        """Predicted seconds per iteration of a layout of live ranks."""
+        replicas, schedule = layout.replicas, layout.schedule
         return self.cost.layout_seconds(
             layout,
-            lambda d: self.parts(replicas[d].stages, name).tolist(),
-            lambda d: self._replica_seconds(replicas[d], name),
+            lambda d: self.parts(replicas[d].stages, schedule).tolist(),
+            lambda d: self._replica_seconds(replicas[d], schedule),
         )
 
     def _replica_seconds(self, replica: Replica, schedule: str) -> float:
@@ -220,12 +196,9 @@ class Situation:
 
     def ordered_seconds(self, replica: Replica) -> float:
         """Seconds of the pipeline of a replica with orders, whatever the schedule; links as they are."""
-        stages, cells = replica.stages, replica.cells
-        programs = programs_of(replica.orders, cells, replica.num_micro_batches)
-        factors = border_factors(self.links, stages) if self.links else ()
-        transfer = self.cost.workload.transfer_seconds
-        parts = self.parts(stages, BY_ORDERS).tolist()
-        return ordered_makespan(programs, cells, parts, transfer, factors)
+        factors = border_factors(self.links, replica.stages) if self.links else ()
+        parts = self.parts(replica.stages, BY_ORDERS).tolist()
+        return ordered_makespan(replica, parts, self.cost.workload.transfer_seconds, factors)
 
     def replay(self) -> Replay | None:
         """The job's recent iterations; None where they are not known, or where slow links make them others."""
@@ -237,19 +210,17 @@ class Situation:
     @property
     def home_activations(self) -> float:
         """Most activations that a stage of the full shape holds at a time, as :func:`activation_peak` counts them."""
-        found = self.looks.home_activations
-        if found is None:
-            kinds = {(r.num_micro_batches, *[s.stop_block for s in r.stages]): r for r in self.home.replicas}
-            model, name = self.cost.model, self.home.schedule
-            found = max([activation_peak(model, kind, name) for kind in kinds.values()])
-            self.looks.home_activations = found
-        return found
+        return self.looks.once("home activations", find=self._home_activations)
+
+    def _home_activations(self) -> float:
+        kinds = {(r.num_micro_batches, *[s.stop_block for s in r.stages]): r for r in self.home.replicas}
+        return max([activation_peak(self.cost.model, kind, self.home.schedule) for kind in kinds.values()])
 
     def excess_bytes(self, layout: Layout) -> float:
         """Bytes that the fullest device of a layout has too little memory for; 0 = it fits, or no limit is known."""
         if self.device_bytes is None:
             return 0.0
-        return max(0.0, layout_peak(self.cost.model, layout, self.looks.peaks) - self.device_bytes)
+        return max(0.0, layout_peak(self.cost.model, layout, self.looks) - self.device_bytes)
 
     @cached_property
     def keeps_domains(self) -> bool:

@@ -17,10 +17,9 @@ from evenkeel.pipelines.search.budget import Budget
 from evenkeel.pipelines.search.generate import generate
 from evenkeel.planning.costs.cost_model import ASSUMED_WORKLOAD, CostModel
 from evenkeel.planning.exact.every_layout import look_at_all
-from evenkeel.planning.levers.balance.split_search import least_slowest, split_candidates
-from evenkeel.planning.pipelined.makespan import pipeline_makespan, pipeline_makespans
-from evenkeel.planning.pipelined.pace import Pace
-from evenkeel.planning.pipelined.pipeline_bound import climbed, pipeline_bound, split_parts
+from evenkeel.planning.levers.balance.splits import climbed, least_slowest, parts_of, ranges_of, split_candidates
+from evenkeel.planning.pipelined.makespan import pipeline_makespan
+from evenkeel.planning.pipelined.pipeline_bound import pipeline_bound
 from evenkeel.planning.situation import Situation
 
 
@@ -30,15 +29,14 @@ def warm_up() -> float:
     prefix, borders = np.array([[0.0, 1.0, 2.0, 3.0], [0.0, 2.0, 4.0, 6.0]]), np.array([0, 1, 3])
     parts, transfers = np.array([[1.0, 1.0, 0.0], [1.0, 1.0, 0.0]]), np.array([0.0])
     pipeline_makespan(parts, 2, transfers)
-    pipeline_makespans(parts[None], 2, 3, transfers[None])
-    pipeline_bound(split_parts(prefix, borders), 2, 0.5, 0.5, 0.0, math.inf)
-    climbed(prefix, borders, 2, 0.5, 0.0)
-    split_candidates(prefix, 2, 10.0)
-    least_slowest(prefix)
+    pipeline_bound(parts.sum(axis=1), 2, 0.5, 0.5, 0.0, math.inf)
+    seconds = ranges_of(prefix)
+    parts_of(seconds, borders)
+    least_slowest(seconds)
+    climbed(seconds, borders, 2, 0.5, 0.0)
+    split_candidates(seconds, 2)
     small = _small_job()
     look_at_all(small.wary, 1.0, 0.0, "1f1b")
-    pace = Pace(small, small.home.replicas[0].stages, "1f1b")
-    pace.least_seconds(pace.within(2.0 * pace.slope), pace.slope, 1.0)
     layer = Layer(forward=1.0, backward_input=1.0, backward_weight=1.0)
     generate(Case(name="first", devices=2, micro_batches=2, layers=(layer,) * 5), Budget(100))
     return time.perf_counter() - started

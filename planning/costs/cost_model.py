@@ -10,9 +10,8 @@ alike here; :mod:`evenkeel.planning.costs.measured.replay` takes them as they we
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from functools import lru_cache
-from itertools import accumulate
+from dataclasses import dataclass, field, fields
+from functools import cached_property, lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -20,19 +19,16 @@ import numpy.typing as npt
 from evenkeel.layouts.cut import shard_parts
 from evenkeel.layouts.layout import Layout, Replica, Stage
 from evenkeel.layouts.model import ModelSpec
-from evenkeel.layouts.programs.schedules import SPLIT_BACKWARD, stage_programs
+from evenkeel.layouts.programs.schedules import SPLIT_BACKWARD
 from evenkeel.layouts.ranks.traffic import ring_part
 from evenkeel.planning.costs.gradients import GradientExchange
 from evenkeel.planning.costs.measured.recent import RecentIteration
 from evenkeel.planning.costs.usual_shape import UsualShape
 from evenkeel.planning.pipelined.makespan import pipeline_makespan
 from evenkeel.planning.pipelined.routed import slowest_replica
-from evenkeel.planning.pipelined.virtual import ordered_makespan, programs_of
+from evenkeel.planning.pipelined.virtual import ordered_makespan
 
 _MAX_PREFIXES = 16384
-SHORT_WAY = frozenset(("1f1b", "zb-h1"))
-"""Schedules that :mod:`evenkeel.planning.pipelined.makespan` knows."""
-
 BY_ORDERS = "zb-h1"
 """Orders have both parts of a backward, as this schedule has."""
 
@@ -98,26 +94,7 @@ def block_slowness(max_width: int, shares: tuple[int, ...], speeds: tuple[float,
     return max([part / speed for part, speed in zip(shard_parts(max_width, shares), speeds, strict=True)])
 
 
-def replica_makespan(parts: _Floats, num_micro_batches: int, border_seconds: _Floats, schedule: str) -> float:
-    """Seconds of one replica's iteration up to its last backward.
-
-    Args:
-        parts: [stages, 3] seconds of a micro-batch as :meth:`CostModel.parts` has them.
-        num_micro_batches: The replica's quota.
-        border_seconds: [stages - 1] per transfer between two stages.
-        schedule: Name of the schedule.
-    """
-    num_stages = len(parts)
-    if num_micro_batches == 0:
-        return 0.0
-    if schedule in SHORT_WAY:
-        return pipeline_makespan(parts, num_micro_batches, border_seconds)
-    programs = stage_programs(schedule, num_stages, num_micro_batches)
-    cells = [(s,) for s in range(num_stages)]
-    return ordered_makespan(programs, cells, parts.tolist(), 1.0, border_seconds.tolist())
-
-
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class CostModel:
     """Predicts iterations of one job.
 
@@ -126,65 +103,66 @@ class CostModel:
         workload: What iterations are made of.
         correction: Measured over predicted seconds of the newest measured epoch; multiplies every prediction.
         usual: Makes stages that are wider than its own slower; None = they are as fast as their shards.
-        gradients: What their exchange takes.
-        forward_part: The part of a micro-batch's seconds that is forward, over all blocks.
-        forward_parts: The least and the largest part of a stage's seconds that can be forward, whatever blocks it has.
     """
 
     model: ModelSpec
     workload: Workload
     correction: float = 1.0
     usual: UsualShape | None = None
-    _sums: dict[int, tuple[list[float], list[float], list[float]]] = field(init=False, repr=False)
-    _blocks: dict[int, tuple[_Floats, _Floats]] = field(init=False, repr=False)
-    _prefixes: dict[tuple[tuple[int, ...], tuple[float, ...]], _Floats] = field(init=False, repr=False)
-    _exchange: list[float] = field(init=False, repr=False)
-    gradients: GradientExchange = field(init=False, repr=False)
-    forward_part: float = field(init=False, repr=False)
-    forward_parts: tuple[float, float] = field(init=False, repr=False)
-    _wary: dict[UsualShape, "CostModel"] = field(init=False, repr=False)
+    _running: dict[tuple[tuple[int, ...], tuple[float, ...]], _Floats] = field(
+        default_factory=dict, init=False, repr=False
+    )
 
-    def __post_init__(self) -> None:
-        # Running seconds over the blocks of each max_width: forward, backward, and its part that is for weights. So a
-        # stage is a few subtractions.
-        sums: dict[int, tuple[list[float], list[float], list[float]]] = {}
-        for max_width in {block.max_width for block in self.model.blocks}:
-            rows = [
-                (*self.block_seconds(b), self.weight_seconds(b)) if cost.max_width == max_width else (0.0, 0.0, 0.0)
-                for b, cost in enumerate(self.model.blocks)
-            ]
-            ahead, back, weights = (list(accumulate(column, initial=0.0)) for column in zip(*rows, strict=True))
-            sums[max_width] = ahead, back, weights
-        object.__setattr__(self, "_sums", sums)
-        # Of the blocks of each max_width: seconds both ways, and those of their tensor collectives; 0 for the others.
-        whole = np.array([sum(self.block_seconds(b)) for b in range(len(self.model.blocks))])
-        places = {width: np.array([cost.max_width == width for cost in self.model.blocks]) for width in sums}
-        exchange = {width: self.workload.exchange_seconds if width > 1 else 0.0 for width in sums}
-        blocks = {width: (whole * place, exchange[width] * place) for width, place in places.items()}
-        object.__setattr__(self, "_blocks", blocks)
-        forward, backward = (sum([each[way][-1] for each in sums.values()]) for way in (0, 1))
-        object.__setattr__(self, "forward_part", forward / (forward + backward))
+    @cached_property
+    def gradients(self) -> GradientExchange:
+        """What their exchange takes."""
+        return GradientExchange(self.model, self.workload.gradient_seconds)
+
+    @cached_property
+    def main_width(self) -> int:
+        """``max_width`` of the blocks that take most of the time: the granules in which widths are worth choosing."""
+        seconds = {width: float(rates.sum(axis=1) @ self._sizes[0]) for width, rates in self._rates.items()}
+        return max(seconds, key=lambda width: (seconds[width], width))
+
+    @cached_property
+    def forward_part(self) -> float:
+        """The part of a micro-batch's seconds that is forward, over all blocks."""
+        forward, backward, _ = self._sizes @ self.rates_to_block((1,), (1.0,))[:, -1]
+        return float(forward / (forward + backward))
+
+    @cached_property
+    def forward_parts(self) -> tuple[float, float]:
+        """The least and the largest part of a stage's seconds that can be forward, whatever blocks it has."""
         parts = {1.0 / (1.0 + cost.backward_multiple) for cost in self.model.blocks}
         if self.workload.exchange_seconds:
             parts.add(0.5)
-        object.__setattr__(self, "forward_parts", (min(parts), max(parts)))
-        object.__setattr__(self, "gradients", GradientExchange(self.model, self.workload.gradient_seconds))
-        object.__setattr__(self, "_prefixes", {})
-        object.__setattr__(self, "_wary", {})
-        each = [self.workload.exchange_seconds if cost.max_width > 1 else 0.0 for cost in self.model.blocks]
-        object.__setattr__(self, "_exchange", list(accumulate(each, initial=0.0)))
+        return min(parts), max(parts)
 
-    @property
-    def main_width(self) -> int:
-        """``max_width`` of the blocks that take most of the time: the granules in which widths are worth choosing."""
-        return max(self._sums, key=lambda width: (self._sums[width][0][-1], width))
+    @cached_property
+    def _rates(self) -> dict[int, _Floats]:
+        """Of the blocks of each ``max_width``, [5, blocks] seconds on one healthy device; 0 of the others.
 
-    def wary(self, usual: UsualShape) -> "CostModel":
-        """The model that trusts no stage wider than a usual one; the same for the same question."""
-        found = self._wary.get(usual)
-        if found is None:
-            found = self._wary[usual] = replace(self, usual=usual)
-        return found
+        Forward per token and per squared length, backward in the same way, and the weights' part of it per token.
+        """
+        blocks = self.model.blocks
+        forward = np.array([(one.forward_flops_per_token, one.forward_flops_per_squared_length) for one in blocks]).T
+        backward = forward * np.array([one.backward_multiple for one in blocks])
+        weights = np.array([one.weight_flops(1.0, 0.0) for one in blocks])
+        rates = np.vstack((forward, backward, weights)) * self.workload.seconds_per_flop
+        widths = np.array([one.max_width for one in blocks])
+        return {width: rates * (widths == width) for width in set(widths.tolist())}
+
+    @cached_property
+    def _sizes(self) -> _Floats:
+        """[3, 5]: makes seconds of rates, for a micro-batch of mean size: forward, backward, and its weights' part."""
+        tokens, squares = self.workload.tokens, self.workload.sum_of_squares
+        return np.array([[tokens, squares, 0.0, 0.0, 0.0], [0.0, 0.0, tokens, squares, 0.0], [0.0] * 4 + [tokens]])
+
+    @cached_property
+    def _exchange(self) -> _Floats:
+        """[blocks + 1] seconds of the tensor collectives of two shards in blocks 0 to b - 1, both ways."""
+        sharded = [cost.max_width > 1 for cost in self.model.blocks]
+        return np.cumsum([0.0, *sharded]) * self.workload.exchange_seconds
 
     def slowdown(self, num_shards: int) -> float:
         """What a stage of so many shards is taken to be slower by."""
@@ -200,35 +178,51 @@ class CostModel:
     def weight_seconds(self, block: int) -> float:
         """Seconds of the weights' gradients in one backward of a whole block on one healthy device."""
         load = self.workload
-        return self.model.blocks[block].weight_flops(load.tokens, load.sum_of_squares) * load.seconds_per_flop
+        return self.model.blocks[block].weight_flops(1.0, 0.0) * load.tokens * load.seconds_per_flop
 
     def healthy_seconds(self, first_block: int, stop_block: int) -> float:
         """Seconds of one micro-batch of blocks on one healthy device, forward and backward together."""
-        return sum([sums[stop_block] - sums[first_block] for each in self._sums.values() for sums in each[:2]])
+        return self.range_seconds(first_block, stop_block, (1,), (1.0,))
 
     def exchange_seconds(self, stage: Stage) -> float:
         """Seconds of a stage's tensor collectives per micro-batch, forward and backward together."""
-        return ring_part(len(stage.shares)) * (self._exchange[stage.stop_block] - self._exchange[stage.first_block])
+        return ring_part(len(stage.shares)) * float(
+            self._exchange[stage.stop_block] - self._exchange[stage.first_block]
+        )
+
+    def rates_to_block(self, shares: tuple[int, ...], speeds: tuple[float, ...]) -> _Floats:
+        """``[:, b]``: what blocks 0 to b - 1 cut over shards of these speeds take; what collectives carry are tokens.
+
+        Seconds forward per token and per squared length, backward in the same way, and of the weights' part of it per
+        token. The same array for the same question; do not change it.
+        """
+        found = self._running.get((shares, speeds))
+        if found is None:
+            if len(self._running) >= _MAX_PREFIXES:
+                self._running.clear()
+            slowdown = self.slowdown(len(shares))
+            found = np.zeros((5, len(self.model.blocks) + 1))
+            for width, rates in self._rates.items():
+                found[:, 1:] += rates * (block_slowness(width, shares, speeds) * slowdown)
+            np.cumsum(found, axis=1, out=found)
+            found[0:4:2] += self._exchange * (0.5 * ring_part(len(shares)) / self.workload.tokens)
+            self._running[shares, speeds] = found
+        return found
+
+    def seconds_to_block(self, shares: tuple[int, ...], speeds: tuple[float, ...]) -> _Floats:
+        """``[b]``: seconds of one micro-batch of blocks 0 to b - 1, both ways, cut over shards of these speeds."""
+        found: _Floats = (self._sizes[0] + self._sizes[1]) @ self.rates_to_block(shares, speeds)
+        return found
 
     def range_seconds(
         self, first_block: int, stop_block: int, shares: tuple[int, ...], speeds: tuple[float, ...]
-    ) -> tuple[float, float, float]:
-        """Seconds of one micro-batch of blocks cut over shards of these speeds, each above 0.
+    ) -> float:
+        """Seconds of one micro-batch of blocks cut over shards of these speeds, both ways."""
+        to_block = self.seconds_to_block(shares, speeds)
+        return float(to_block[stop_block] - to_block[first_block])
 
-        Forward, backward, and the part of the backward that is for weights.
-        """
-        exchange = ring_part(len(shares)) * (self._exchange[stop_block] - self._exchange[first_block])
-        forward = backward = 0.5 * exchange
-        weight, slowdown = 0.0, self.slowdown(len(shares))
-        for max_width, (forwards, backwards, weights) in self._sums.items():
-            slowness = block_slowness(max_width, shares, speeds) * slowdown
-            forward += (forwards[stop_block] - forwards[first_block]) * slowness
-            backward += (backwards[stop_block] - backwards[first_block]) * slowness
-            weight += (weights[stop_block] - weights[first_block]) * slowness
-        return forward, backward, weight
-
-    def parts(self, stage: Stage, throughputs: Mapping[int, float], schedule: str) -> tuple[float, float, float]:
-        """Seconds of one micro-batch of a stage: forward, and its backward in two parts where the schedule has two.
+    def rates(self, stage: Stage, throughputs: Mapping[int, float]) -> _Floats:
+        """What a stage takes, as :meth:`rates_to_block` tells it.
 
         Raises:
             ValueError: A rank of the stage is dead.
@@ -236,33 +230,25 @@ class CostModel:
         speeds = tuple([throughputs.get(rank, 0.0) for rank in stage.ranks])
         if min(speeds) <= 0.0:
             raise ValueError(f"stage of ranks {stage.ranks} has speeds {speeds}: leave dead ranks out")
-        forward, backward, weight = self.range_seconds(stage.first_block, stage.stop_block, stage.shares, speeds)
-        return (forward, backward - weight, weight) if schedule in SPLIT_BACKWARD else (forward, backward, 0.0)
-
-    def seconds_to_block(self, shares: tuple[int, ...], speeds: tuple[float, ...]) -> _Floats:
-        """``[b]``: seconds of one micro-batch of blocks 0 to b - 1, both ways, cut over shards of these speeds.
-
-        The same array for the same question; do not change it.
-        """
-        found = self._prefixes.get((shares, speeds))
-        if found is None:
-            if len(self._prefixes) >= _MAX_PREFIXES:
-                self._prefixes.clear()
-            slowdown = self.slowdown(len(shares))
-            found = np.zeros(len(self.model.blocks) + 1)
-            for width, (seconds, exchange) in self._blocks.items():
-                found[1:] += seconds * (block_slowness(width, shares, speeds) * slowdown)
-                found[1:] += exchange * ring_part(len(shares))
-            np.cumsum(found, out=found)
-            self._prefixes[shares, speeds] = found
+        to_block = self.rates_to_block(stage.shares, speeds)
+        found: _Floats = to_block[:, stage.stop_block] - to_block[:, stage.first_block]
         return found
+
+    def parts(self, stage: Stage, throughputs: Mapping[int, float], schedule: str) -> tuple[float, float, float]:
+        """Seconds of one micro-batch of a stage: forward, and its backward in two parts where the schedule has two.
+
+        Raises:
+            ValueError: A rank of the stage is dead.
+        """
+        forward, backward, weight = (self._sizes @ self.rates(stage, throughputs)).tolist()
+        return (forward, backward - weight, weight) if schedule in SPLIT_BACKWARD else (forward, backward, 0.0)
 
     def makespan(
         self, stages: tuple[Stage, ...], num_micro_batches: int, throughputs: Mapping[int, float], schedule: str
     ) -> float:
         """Seconds of one replica's pipeline with a quota, without the fixed part and the correction."""
         parts = np.array([self.parts(stage, throughputs, schedule) for stage in stages])
-        return replica_makespan(parts, num_micro_batches, self.border_seconds(len(stages)), schedule)
+        return pipeline_makespan(parts, num_micro_batches, self.border_seconds(len(stages)))
 
     def border_seconds(self, num_stages: int) -> _Floats:
         """[stages - 1] seconds of a transfer over each border of a pipeline."""
@@ -304,6 +290,5 @@ class CostModel:
     def _replica_seconds(self, replica: Replica, throughputs: Mapping[int, float], schedule: str) -> float:
         if replica.orders:
             parts = [self.parts(stage, throughputs, BY_ORDERS) for stage in replica.stages]
-            programs = programs_of(replica.orders, replica.cells, replica.num_micro_batches)
-            return ordered_makespan(programs, replica.cells, parts, self.workload.transfer_seconds)
+            return ordered_makespan(replica, parts, self.workload.transfer_seconds)
         return self.makespan(replica.stages, replica.num_micro_batches, throughputs, schedule)

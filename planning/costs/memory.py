@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from evenkeel.layouts.cut import shard_parts
 from evenkeel.layouts.layout import Layout, Replica, Stage
@@ -11,6 +11,7 @@ from evenkeel.layouts.programs.instructions import Op
 from evenkeel.layouts.programs.orders import Order
 from evenkeel.layouts.programs.paths import Paths
 from evenkeel.layouts.programs.schedules import live_activations, most_live, routed_program
+from evenkeel.planning.costs.looks import Looks
 
 
 def replica_peaks(
@@ -99,13 +100,13 @@ def _cell_peak(model: ModelSpec, stages: Sequence[Stage], moments: Collection[tu
     )
 
 
-def layout_peak(model: ModelSpec, layout: Layout, known: dict[tuple[int, int, str], tuple[Replica, float]]) -> float:
+def layout_peak(model: ModelSpec, layout: Layout, looks: Looks) -> float:
     """Bytes of the fullest device of a layout.
 
     Args:
         model: Sizes of the blocks.
         layout: Its mix may make some micro-batches larger; they are taken to be as large as the mix allows.
-        known: What was found for replicas before; is added to.
+        looks: What was found for replicas before; is added to.
     """
     scale = 1.0 if layout.mix is None else layout.mix.max_scale
     peak = 0.0
@@ -113,12 +114,19 @@ def layout_peak(model: ModelSpec, layout: Layout, known: dict[tuple[int, int, st
         for d, live_at in _held_by_hosts(layout).items():
             peak = max(peak, *replica_peaks(model, layout.replicas[d], scale, layout.schedule, live_at))
     for replica in layout.replicas:
-        key = id(replica), round(scale * 1000), layout.schedule
-        found = known.get(key)
-        if found is None:
-            found = known[key] = replica, max(replica_peaks(model, replica, scale, layout.schedule))
-        peak = max(peak, found[1])
+        own = looks.once(
+            "peak",
+            scale,
+            layout.schedule,
+            of=(replica,),
+            find=partial(_fullest, model, replica, scale, layout.schedule),
+        )
+        peak = max(peak, own)
     return peak
+
+
+def _fullest(model: ModelSpec, replica: Replica, scale: float, schedule: str) -> float:
+    return max(replica_peaks(model, replica, scale, schedule))
 
 
 def most_held(layout: Layout) -> int:

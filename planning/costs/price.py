@@ -10,6 +10,7 @@ from evenkeel.layouts.layout import Layout, Replica, Stage
 from evenkeel.layouts.model import ModelSpec
 from evenkeel.layouts.programs.paths import Paths
 from evenkeel.layouts.programs.routes import Route
+from evenkeel.planning.costs.looks import Looks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,15 +126,11 @@ class Prices:
     ) -> None:
         self._old, self._costs, self._sizes = old, costs or TransitionCosts(), Sizes(model)
         self._lost = set(old.ranks).difference(live)
-        self._known: dict[int, tuple[Layout, Price]] = {}
+        self._looks = Looks()
 
     def of(self, new: Layout) -> Price:
         """Price of going to a layout."""
-        found = self._known.get(id(new))
-        if found is None:
-            # What the id stands for is kept, so that it stays its own.
-            found = self._known[id(new)] = new, self._price(new)
-        return found[1]
+        return self._looks.once("price", of=(new,), find=lambda: self._price(new))
 
     def _price(self, new: Layout) -> Price:
         old, lost = self._old, self._lost

@@ -16,7 +16,7 @@ RISK_MARGIN = 0.04
 _MOST_FILLED = 1.25
 
 
-def judged_seconds(situation: Situation, layout: Layout, schedule: str | None = None) -> float:
+def judged_seconds(situation: Situation, layout: Layout) -> float:
     """Wary seconds per iteration, plus a margin for each structural risk that the cost model does not see.
 
     A risk must be faster by the margin to be preferred, a stage wider than the full shape's also by what
@@ -25,20 +25,19 @@ def judged_seconds(situation: Situation, layout: Layout, schedule: str | None = 
     Args:
         situation: The question.
         layout: Of live ranks.
-        schedule: Another one than the layout's.
     """
     is_wary = situation.cost.usual is not None or not has_wide_stage(situation, layout)
-    seconds = (situation if is_wary else situation.wary).seconds(layout, schedule)
-    return seconds * (1.0 + RISK_MARGIN * num_risks(situation, layout, schedule))
+    seconds = (situation if is_wary else situation.wary).seconds(layout)
+    return seconds * (1.0 + RISK_MARGIN * num_risks(situation, layout))
 
 
-def num_risks(situation: Situation, layout: Layout, schedule: str | None = None) -> int:
-    """How many structural risks a layout takes, under another schedule if one is given."""
-    home = situation.home
-    full_width, num_stages = _full_width(home), len(home.replicas[0].stages)
+def num_risks(situation: Situation, layout: Layout) -> int:
+    """How many structural risks a layout takes."""
+    home, full_width = situation.home, situation.full_width
+    num_stages = len(home.replicas[0].stages)
     risks = max(0, len(home.replicas) - len(layout.replicas))
     if situation.device_bytes is None:
-        risks += split_risks(situation, schedule or layout.schedule)
+        risks += split_risks(situation, layout.schedule)
         risks += bool(layout.routes) and most_held(layout) > num_stages
         if situation.may_have_orders and situation.with_orders is None:
             risks += any(holds_more(situation, replica) for replica in layout.replicas)
@@ -59,7 +58,7 @@ def split_risks(situation: Situation, schedule: str) -> int:
 
 def has_wide_stage(situation: Situation, layout: Layout) -> bool:
     """Whether a stage of a layout is wider than any of the full shape's."""
-    full_width = _full_width(situation.home)
+    full_width = situation.full_width
     return any(len(stage.ranks) > full_width for replica in layout.replicas for stage in replica.stages)
 
 
@@ -71,42 +70,19 @@ def holds_more(situation: Situation, replica: Replica) -> bool:
 
 
 def crowding(situation: Situation, stages: tuple[Stage, ...]) -> float:
-    """How far stages fill some device beyond what a plan may do of its own accord, in blocks; at most 0 = not.
+    """How far stages fill some device beyond what a plan may do of its own accord, in blocks; 0 where memory is known.
 
-    Where memory is not known that is a little more than the full shape does. Devices that fill because others died
-    are another matter.
+    That is a little more than the full shape does. Devices that fill because others died are another matter.
     """
-    return max(map(_blocks_on_fullest, stages)) - most_blocks(situation)
+    if situation.device_bytes is not None:
+        return 0.0
+    return max(0.0, max(map(_blocks_on_fullest, stages)) - most_blocks(situation))
 
 
 def most_blocks(situation: Situation) -> float:
     """Blocks that a plan may give a device of its own accord where memory is not known."""
-    found = situation.looks.most_blocks
-    if found is None:
-        found = _MOST_FILLED * max(map(_blocks_on_fullest, situation.home.replicas[0].stages))
-        situation.looks.most_blocks = found
-    return found
-
-
-def schedules_by_promise(situation: Situation, margin: float) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Schedules that the job may have: (those under which its healthy full shape is near the fastest, the others).
-
-    Args:
-        situation: The question.
-        margin: How much slower still is near, relatively; with the margin for structural risks.
-    """
-    if not situation.home.schedules:
-        return (), ()
-    judged = {
-        name: seconds * (1.0 + RISK_MARGIN * num_risks(situation, situation.home, name))
-        for name, seconds in situation.healthy_by_schedule().items()
-    }
-    most = min(judged.values()) * (1.0 + margin)
-    return tuple(n for n in judged if judged[n] <= most), tuple(n for n in judged if judged[n] > most)
-
-
-def _full_width(home: Layout) -> int:
-    return max([len(stage.ranks) for stage in home.replicas[0].stages])
+    fullest = max(map(_blocks_on_fullest, situation.home.replicas[0].stages))
+    return _MOST_FILLED * fullest
 
 
 def _blocks_on_fullest(stage: Stage) -> float:

@@ -116,7 +116,7 @@ class _Everything:
         cell_of[self._cells] = np.arange(len(self._cells))
         self._contains: npt.NDArray[np.bool_] = np.all(self._digits[:, None] >= self._digits[None], axis=2)
         is_part = np.ascontiguousarray(self._contains[:, self._cells])
-        widest, depth = max([len(s.ranks) for s in home.replicas[0].stages]), len(home.replicas[0].stages)
+        depth = len(home.replicas[0].stages)
         merged = [max(0, depth - number) for number in range(deepest + 1)]
         self._devices = Devices(
             seconds=table,
@@ -128,7 +128,7 @@ class _Everything:
             fastest=np.where(is_part, _fastest(table, healthy), 0.0).max(axis=1),
             healthy=healthy,
             handed_on=np.array([0.0, *np.cumsum(seconds[0] + seconds[1])]),
-            cell_risks=(sizes[self._cells] > widest).astype(np.int64),
+            cell_risks=(sizes[self._cells] > situation.full_width).astype(np.int64),
             depth_risks=np.array(merged if situation.device_bytes is None else [0] * len(merged)),
             transfer_seconds=cost.workload.transfer_seconds,
             forward_part=cost.forward_parts[1],

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from evenkeel.numeric.compiled import compiled
 from evenkeel.planning.exact.cell_table import Floats, Integers
 from evenkeel.planning.pipelined.makespan import pipeline_makespan
-from evenkeel.planning.pipelined.pipeline_bound import Pipeline, claimed
+from evenkeel.planning.pipelined.pipeline_bound import claimed
 
 _Shorts = npt.NDArray[np.int16]
 
@@ -230,7 +230,6 @@ def least_seconds(devices: Devices, parts: Floats, s: int, last: int, later: flo
             transfers not included.
         quota: Micro-batches.
     """
-    pipeline = Pipeline(quota, devices.forward_part, devices.backward_part, devices.transfer_seconds)
     round_trip = 2.0 * devices.transfer_seconds
     after, ahead, back, longest = later + round_trip * last, 0.0, 0.0, 0.0
     for place in range(s + 1):
@@ -239,7 +238,8 @@ def least_seconds(devices: Devices, parts: Floats, s: int, last: int, later: flo
         after -= parts[place, 0] + parts[place, 1]
         own = parts[place, 0] + parts[place, 1] + parts[place, 2]
         before = _before(parts, place, ahead, back, quota)
-        longest = max(longest, claimed(pipeline, own, before, after, last - place))
+        least = claimed(own, before, after, last - place, quota, devices.forward_part, devices.backward_part)
+        longest = max(longest, least)
         ahead += parts[place, 0] + devices.transfer_seconds
         back += parts[place, 1] + devices.transfer_seconds
         after -= round_trip

@@ -7,11 +7,12 @@ that fit only with another split get that split. Proposes nothing where no memor
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import groupby
+from itertools import groupby, islice
 
-from evenkeel.layouts.layout import Layout, Replica
-from evenkeel.planning.levers.balance.fitting import stages_within
+from evenkeel.layouts.layout import Layout, Replica, Stage
+from evenkeel.planning.levers.balance.within_memory import fastest_within
 from evenkeel.planning.levers.lever import Asked, Lever
+from evenkeel.planning.levers.rebalance.move_ranks import even_stages
 from evenkeel.planning.repair import repaired, spread_quotas, with_replicas
 from evenkeel.planning.situation import Situation
 
@@ -31,27 +32,26 @@ class Regroup(Lever):
         for origin in dict.fromkeys((base, situation.home)):
             shape = repaired(origin, situation.throughputs.keys())
             if shape is not None and situation.excess_bytes(shape):
-                yield from _regrouped(situation, shape, situation.device_bytes)
+                yield from _regrouped(situation, shape)
 
     def describe(self, before: Layout, after: Layout) -> str:
         """How many replicas are left."""
         return f"{len(after.replicas)} replicas that fit memory (were {len(before.replicas)})"
 
 
-def _regrouped(situation: Situation, shape: Layout, device_bytes: float) -> Iterator[Layout]:
+def _regrouped(situation: Situation, shape: Layout) -> Iterator[Layout]:
     kept: list[Replica] = []
     pool = list(shape.standbys)
     for replica in shape.replicas:
         if not situation.replica_excess_bytes(replica, shape.schedule):
             kept.append(replica)
             continue
-        cells = [(stage.ranks, stage.shares) for stage in replica.stages]
-        stages = stages_within(situation.cost.model, cells, device_bytes, situation.largest_scale)
+        stages = _fitting(situation, replica.stages)
         if stages is None:
             pool.extend(replica.ranks)
         else:
             kept.append(replace(replica, stages=stages))
-    formed = _formed(situation, pool, device_bytes)
+    formed = _formed(situation, pool)
     for replicas in ([*kept, *formed], kept) if formed else (kept,):
         if replicas:
             total = shape.num_micro_batches
@@ -61,44 +61,45 @@ def _regrouped(situation: Situation, shape: Layout, device_bytes: float) -> Iter
             yield with_replicas(shape, dealt, situation.throughputs.keys())
 
 
-def _formed(situation: Situation, pool: Sequence[int], device_bytes: float) -> list[Replica]:
+def _fitting(situation: Situation, stages: tuple[Stage, ...]) -> tuple[Stage, ...] | None:
+    """The stages with the fastest split that fits, however many micro-batches they get; None where none does."""
+    home = situation.home
+    return fastest_within(situation, stages, home.num_micro_batches, home.schedule, widths=False, splits=True)
+
+
+def _formed(situation: Situation, pool: Sequence[int]) -> list[Replica]:
     """As many replicas of these ranks as can be; of those, the ones that leave the fewest ranks over."""
     ranks = sorted(pool, key=lambda rank: (str(situation.domain(rank)), -situation.throughputs[rank], rank))
     places = [list(group) for _, group in groupby(ranks, key=situation.domain)]
     most = min(len(ranks), situation.cost.main_width)
-    home_width = max(len(stage.ranks) for stage in situation.home.replicas[0].stages)
-    widths = sorted({1 << power for power in range(most.bit_length())} | {min(home_width, most)} - {0}, reverse=True)
+    powers = {1 << power for power in range(most.bit_length())}
+    widths = sorted(powers | {min(situation.full_width, most)} - {0}, reverse=True)
     options: list[tuple[int, int, int, list[Replica]]] = []
     for width in widths:
         cells = [tuple(some[i : i + width]) for some in places for i in range(0, len(some) - width + 1, width)]
-        depth = _least_depth(situation, cells, width, device_bytes)
+        depths = range(1, min(len(cells), situation.home.num_blocks) + 1)
+        depth = next((depth for depth in depths if _dealt(situation, cells[:depth]) is not None), None)
         if depth is not None:
-            formed = _replicas(situation, cells, depth, device_bytes)
+            formed = _replicas(situation, cells, depth)
             used = sum(len(replica.ranks) for replica in formed)
-            options.append((len(formed), used, width <= home_width, formed))
+            options.append((len(formed), used, width <= situation.full_width, formed))
     return max(options, key=lambda option: option[:3])[3] if options else []
 
 
-def _least_depth(situation: Situation, cells: Sequence[_Ranks], width: int, device_bytes: float) -> int | None:
-    """The fewest stages of this width that hold the model."""
-    for depth in range(1, min(len(cells), len(situation.cost.model.blocks)) + 1):
-        asked = [(cell, (1,) * width) for cell in cells[:depth]]
-        if stages_within(situation.cost.model, asked, device_bytes, situation.largest_scale) is not None:
-            return depth
-    return None
+def _dealt(situation: Situation, cells: Sequence[_Ranks]) -> Replica | None:
+    """These ranks as a replica that fits, if there is one; it has no micro-batches yet."""
+    num_blocks = situation.home.num_blocks
+    stages = _fitting(situation, even_stages(cells, num_blocks)) if len(cells) <= num_blocks else None
+    return None if stages is None else Replica(stages=stages, num_micro_batches=0)
 
 
-def _replicas(situation: Situation, cells: Sequence[_Ranks], depth: int, device_bytes: float) -> list[Replica]:
+def _replicas(situation: Situation, cells: Sequence[_Ranks], depth: int) -> list[Replica]:
     """Replicas of at least ``depth`` stages; stages that are left over deepen the first ones while that fits."""
     count = len(cells) // depth
     found, start = [], 0
     for d in range(count):
         number = len(cells) // count + (d < len(cells) % count)
-        for stages in (number, depth):
-            asked = [(cell, (1,) * len(cell)) for cell in cells[start : start + stages]]
-            dealt = stages_within(situation.cost.model, asked, device_bytes, situation.largest_scale)
-            if dealt is not None:
-                found.append(Replica(stages=dealt, num_micro_batches=0))
-                break
+        replicas = (_dealt(situation, cells[start : start + stages]) for stages in (number, depth))
+        found += list(islice(filter(None, replicas), 1))
         start += number
     return found

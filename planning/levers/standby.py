@@ -5,8 +5,9 @@ the number of different replicas, not of devices.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
+from functools import cached_property, partial
 from heapq import heapify, heapreplace
 
 from evenkeel.layouts.layout import Layout, Replica, Stage
@@ -24,7 +25,7 @@ _Key = tuple[tuple[int, tuple[int, ...], tuple[float, ...]], ...]
 
 
 class _Job:
-    """A job's replicas by kind while standbys are placed.
+    """A job's replicas by kind, and where one more shard helps them most.
 
     Args:
         situation: Who is alive, and how fast.
@@ -34,19 +35,22 @@ class _Job:
 
     def __init__(self, situation: Situation, layout: Layout, known: dict[_Key, Pace]) -> None:
         self._situation, self.layout, self._known = situation, layout, known
-        self._paces = [self._pace(replica.stages) for replica in layout.replicas]
-        self._counts = Counter(self._paces)
-        self._first: dict[Pace, int] = {}
-        for d, pace in enumerate(self._paces):
-            self._first.setdefault(pace, d)
         self._needs: dict[float, list[int]] = {}
         self._least: dict[tuple[Pace, float, float], list[float]] = {}
-        self._near: dict[int | str, dict[tuple[int, int], None]] = {}
-        if situation.keeps_domains:
-            for d, replica in enumerate(layout.replicas):
-                for s, stage in enumerate(replica.stages):
-                    for rank in stage.ranks:
-                        self._near.setdefault(situation.domain(rank), {})[d, s] = None
+
+    @cached_property
+    def _paces(self) -> list[Pace]:
+        """Of each replica."""
+        return [self._pace(replica.stages) for replica in self.layout.replicas]
+
+    @cached_property
+    def _counts(self) -> Counter[Pace]:
+        return Counter(self._paces)
+
+    @cached_property
+    def _now(self) -> float:
+        """Pipeline seconds of the job as it is."""
+        return self.seconds()
 
     def _pace(self, stages: _Stages) -> Pace:
         """The pace of a kind: the same object for all that are alike."""
@@ -57,17 +61,14 @@ class _Job:
             found = self._known[key] = Pace(self._situation, stages, self.layout.schedule)
         return found
 
-    def places(self, rank: int) -> Iterator[tuple[int, int]]:
+    def places(self, rank: int) -> list[tuple[int, int]]:
         """(replica, stage) where a rank may go; of places that are alike only the first."""
-        if self._situation.keeps_domains:
-            seen = set()
-            for d, s in sorted(self._near.get(self._situation.domain(rank), {})):
-                if (self._paces[d], s) not in seen:
-                    seen.add((self._paces[d], s))
-                    yield d, s
-            return
-        for d in self._first.values():
-            yield from ((d, s) for s in range(len(self.layout.replicas[d].stages)))
+        domain, first = self._situation.domain, dict[tuple[Pace, int], tuple[int, int]]()
+        for d, (pace, replica) in enumerate(zip(self._paces, self.layout.replicas, strict=True)):
+            for s, stage in enumerate(replica.stages):
+                if (pace, s) not in first and domain(rank) in map(domain, stage.ranks):
+                    first[pace, s] = d, s
+        return list(first.values())
 
     def with_shard(self, rank: int, replica: int, stage: int) -> Pace | None:
         """Pace of a replica with ``rank`` as one more shard; None when it would get nothing to do there."""
@@ -86,30 +87,23 @@ class _Job:
             return None
         return Pace(self._situation, (*stages[:stage], wider, *stages[stage + 1 :]), self.layout.schedule)
 
-    def best_place(self, rank: int, seconds: float) -> tuple[float, tuple[Replica, ...]] | None:
-        """Where a rank helps most: (the job's pipeline seconds then, its replicas); None where nowhere.
-
-        Args:
-            rank: It.
-            seconds: Pipeline seconds of the job without it.
-        """
-        best: tuple[float, tuple[int, int], Pace] | None = None
-        most = last = seconds * _LESS
+    def with_rank(self, rank: int) -> tuple[Replica, ...] | None:
+        """The replicas with a rank where it helps most; None where it helps nowhere."""
+        best: tuple[tuple[int, int], Pace] | None = None
+        most = last = self._now * _LESS
         # The sooner a good place is found the more others go without a look; of equal places it is the first.
         for least, d, s in sorted([(self.least_seconds(most, d, s, rank), d, s) for d, s in self.places(rank)]):
             if least > last:
                 break
-            limit = last if best is None or (d, s) < best[1] else most
+            limit = last if best is None or (d, s) < best[0] else most
             wider = self.with_shard(rank, d, s) if self.least_seconds(limit, d, s, rank) <= limit else None
             if wider is not None and self.is_within(limit, d, wider):
                 taken = self.seconds(d, wider)
-                best, most, last = (taken, (d, s), wider), taken * _LESS, min(last, taken * _MORE)
+                best, most, last = ((d, s), wider), taken * _LESS, min(last, taken * _MORE)
         if best is None:
             return None
-        replicas = list(self.layout.replicas)
-        d = best[1][0]
-        replicas[d] = Replica(stages=best[2].stages, num_micro_batches=replicas[d].num_micro_batches)
-        return best[0], tuple(replicas)
+        (d, _), wider = best
+        return tuple([replace(r, stages=wider.stages) if e == d else r for e, r in enumerate(self.layout.replicas)])
 
     def is_within(self, limit: float, replica: int, instead: Pace) -> bool:
         """Whether the job is done within some pipeline seconds with one replica at another pace."""
@@ -165,37 +159,6 @@ class _Job:
         return slowest
 
 
-class _Placing:
-    """Standbys placed one by one. A place that was sought with more or fewer spare ranks is not sought again."""
-
-    def __init__(self, situation: Situation, base: Layout) -> None:
-        self._situation, self.layout = situation, base
-        self._known: dict[_Key, Pace] = {}
-        self._job: _Job | None = None
-        self._seconds: float | None = None
-
-    def place(self, rank: int) -> bool:
-        """Put a rank where it helps most; False where it does not."""
-        placed, replicas = self._situation.looks.placed, self.layout.replicas
-        key = id(replicas), self.layout.schedule, rank
-        if key not in placed:
-            # The replicas are kept with the answer, so that their id stays their own.
-            placed[key] = replicas, self._best(rank)
-        best = placed[key][1]
-        if best is None:
-            return False
-        self._seconds, self._job = best[0], None
-        self.layout = replace(self.layout, replicas=best[1], standbys=())
-        return True
-
-    def _best(self, rank: int) -> tuple[float, tuple[Replica, ...]] | None:
-        if self._job is None:
-            self._job = _Job(self._situation, self.layout, self._known)
-        if self._seconds is None:
-            self._seconds = self._job.seconds()
-        return self._job.best_place(rank, self._seconds)
-
-
 class Standby(Lever):
     """Standbys as further shards."""
 
@@ -211,7 +174,8 @@ class Standby(Lever):
         """
         if not base.standbys:
             return
-        placing = _Placing(situation, base)
+        paces: dict[_Key, Pace] = {}
+        job = _Job(situation, base, paces)
         waiting = sorted(base.standbys, key=lambda rank: (-situation.throughputs[rank], rank))
         useless: set[tuple[float, int | str]] = set()
         steps: list[Layout] = []
@@ -219,15 +183,20 @@ class Standby(Lever):
             alike = situation.throughputs[rank], situation.domain(rank)
             if alike in useless:
                 continue
-            if placing.place(rank):
-                useless = set()
-                steps.append(placing.layout)
-            else:
+            before = job.layout
+            # A place that was sought with more or fewer spare ranks is not sought again.
+            replicas = situation.looks.once(
+                "placed", before.schedule, rank, of=(before.replicas,), find=partial(job.with_rank, rank)
+            )
+            if replicas is None:
                 useless.add(alike)
+                continue
+            useless = set()
+            steps.append(replace(before, replicas=replicas, standbys=()))
+            job = _Job(situation, steps[-1], paces)
         last = steps[-1:]
         if last:
-            full_width = max([len(stage.ranks) for stage in situation.home.replicas[0].stages])
-            narrow = narrowed(last[0], full_width, situation.throughputs)
+            narrow = narrowed(last[0], situation.full_width, situation.throughputs)
             last += [narrow] if narrow is not last[0] else []
         for layout in [*last, *steps[: min(_MAX_STEPS, len(steps) - 1)]]:
             yield with_standbys(replace(layout, standbys=()), situation.throughputs.keys())

@@ -19,7 +19,6 @@ import numpy.typing as npt
 from evenkeel.numeric.compiled import compiled
 
 _FAR = 256
-_GRID = 16
 _MOST_STAGES = 64
 _Floats = npt.NDArray[np.float64]
 
@@ -31,10 +30,12 @@ def pipeline_makespan(parts: _Floats, num_micro_batches: int, border_seconds: _F
     Args:
         parts: [stages, 3] seconds of a micro-batch: forward, backward up to the gradient that is sent on, the rest of
             the backward. Under 1F1B there is no such rest.
-        num_micro_batches: At least 1.
+        num_micro_batches: 0 take no time.
         border_seconds: [stages - 1] seconds of a transfer from each stage to the next, and back.
     """
     last = len(parts) - 1
+    if not num_micro_batches:
+        return 0.0
     clocks, gradients = _clocks(parts, num_micro_batches, border_seconds)
     if num_micro_batches >= last:
         return _drained(parts, border_seconds, clocks, gradients)
@@ -50,52 +51,15 @@ def pipeline_makespan(parts: _Floats, num_micro_batches: int, border_seconds: _F
 
 
 @compiled
-def pipeline_makespans(parts: _Floats, first: int, stop: int, border_seconds: _Floats) -> _Floats:
-    """:func:`pipeline_makespan` of several pipelines for each of ``range(first, stop)`` micro-batches.
-
-    All of :func:`near` cost little more than one of them.
-
-    Args:
-        parts: [pipelines, stages, 3].
-        first: At least 1; where ``stop`` is not the next, at least as many as there are stages.
-        stop: One past the last.
-        border_seconds: [pipelines, stages - 1].
-    """
-    seconds = np.empty((len(parts), stop - first))
-    for each in range(len(parts)):
-        if stop - first == 1:
-            seconds[each, 0] = pipeline_makespan(parts[each], first, border_seconds[each])
-            continue
-        clocks, gradients = _clocks(parts[each], first, border_seconds[each])
-        for more in range(stop - first):
-            seconds[each, more] = _drained(parts[each], border_seconds[each], clocks, gradients)
-            _step(parts[each], border_seconds[each], 0, clocks, gradients)
-    return seconds
-
-
-def near(num_micro_batches: int, num_stages: int) -> range:
-    """Micro-batches to ask about together, where many steps of a pipeline of so many stages are leapt over."""
-    full = num_micro_batches - (num_stages - 1)
-    if full < _FAR or num_stages > _MOST_STAGES:
-        return range(num_micro_batches, num_micro_batches + 1)
-    first = num_micro_batches - full % _GRID
-    return range(first, first + _GRID)
-
-
-@compiled
 def _clocks(parts: _Floats, num_steps: int, border_seconds: _Floats) -> tuple[_Floats, _Floats]:
-    """Of each stage: its clock after so many steps, and when the gradient that it has sent arrives before it.
-
-    Far states follow from those on a grid and from nothing else, so that no answer hangs on earlier questions.
-    """
-    num_stages, begun = len(parts), 0
+    """Of each stage: its clock after so many steps, and when the gradient that it has sent arrives before it."""
+    num_stages = len(parts)
     clocks, gradients = np.zeros(num_stages), np.zeros(num_stages + 1)
-    full = num_steps - (num_stages - 1)
-    if full >= _FAR and num_stages <= _MOST_STAGES:
-        begun = num_steps - full % _GRID
-        _leap(parts, border_seconds, begun - num_stages, clocks, gradients)
-    for step in range(begun, num_steps):
-        _step(parts, border_seconds, max(0, num_stages - 1 - step), clocks, gradients)
+    if num_steps - num_stages >= _FAR and num_stages <= _MOST_STAGES:
+        _leap(parts, border_seconds, num_steps - num_stages, clocks, gradients)
+    else:
+        for step in range(num_steps):
+            _step(parts, border_seconds, max(0, num_stages - 1 - step), clocks, gradients)
     return clocks, gradients
 
 

@@ -48,18 +48,11 @@ def programs_of(
     return order_programs(orders, cells, range(num_micro_batches))
 
 
-def ordered_makespan(
-    programs: Sequence[Program],
-    cells: Sequence[Sequence[int]],
-    parts: Parts,
-    transfer_seconds: float,
-    factors: Sequence[float] = (),
-) -> float:
-    """Seconds of a replica's iteration up to its last backward: the longest path of its cells' programs.
+def ordered_makespan(replica: Replica, parts: Parts, transfer_seconds: float, factors: Sequence[float] = ()) -> float:
+    """Seconds of an iteration of a replica with orders up to its last backward: the longest path of its programs.
 
     Args:
-        programs: Of each cell.
-        cells: Stages of each cell.
+        replica: It.
         parts: Of each stage.
         transfer_seconds: Per transfer between cells.
         factors: On transfers over each border between stages; none = 1 everywhere.
@@ -78,4 +71,5 @@ def ordered_makespan(
         return transfer_seconds * factors[border]
 
     delay: float | Callable[[int, Instruction], float] = delay_of if factors else transfer_seconds
-    return max(cell.end_seconds for cell in times(programs, seconds_of, delay, cell_receiver(cells)))
+    programs = programs_of(replica.orders, replica.cells, replica.num_micro_batches)
+    return max(cell.end_seconds for cell in times(programs, seconds_of, delay, cell_receiver(replica.cells)))

@@ -36,9 +36,8 @@ def answer(
     changes = not same(chosen.layout, situation.layout)
     bound = situation.proportional_bound
     idle, shapes = 0.0 if situation.dead else _seconds(situation, situation.layout), _healthy_shapes(situation, chosen)
-    well = dict.fromkeys(situation.home.ranks, 1.0)
-    interleaved = [situation.cost.iteration_seconds(shape, well) for shape in shapes[1:]]
-    healthy = min([situation.healthy_seconds, *interleaved])
+    well = situation.well
+    healthy = min([situation.healthy_seconds, *map(well.seconds, shapes[1:])])
     actions = _actions(situation, tuner, chosen, idle) if changes else ()
     judged_gain = 0.0
     if changes and situation.all_is_well and not situation.dead:
@@ -47,7 +46,7 @@ def answer(
     if replay is not None:
         chosen, candidates = _replayed(situation, replay, chosen, candidates)
         idle = 0.0 if situation.dead else replay.seconds(situation.layout, situation.throughputs)
-        healthy = min([replay.seconds(shape, well) for shape in shapes])
+        healthy = min([replay.seconds(shape, well.throughputs) for shape in shapes])
     bound_seconds = healthy / bound
     alternatives = _alternatives(situation, chosen, price, candidates)
     return Solution(
@@ -76,8 +75,7 @@ def _healthy_shapes(situation: Situation, chosen: Candidate) -> list[Layout]:
     polish = [lever for lever in asked_at(Asked.POLISH) if lever.describe(home, chosen.layout)]
     if not polish:
         return [home]
-    well = replace(situation, layout=home, throughputs=dict.fromkeys(home.ranks, 1.0), links=())
-    return [home, *[shape for lever in polish for shape in lever.propose(well, home)]]
+    return [home, *[shape for lever in polish for shape in lever.propose(situation.well, home)]]
 
 
 def _replayed(

@@ -1,19 +1,13 @@
 """The search for the best layout of one situation: what was weighed so far, and the steps that weigh more."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from itertools import combinations, islice
 
 from evenkeel.layouts.layout import Layout
 from evenkeel.planning.costs.price import Price
-from evenkeel.planning.costs.risks import (
-    RISK_MARGIN,
-    crowding,
-    judged_seconds,
-    num_risks,
-    schedules_by_promise,
-)
+from evenkeel.planning.costs.risks import RISK_MARGIN, crowding, judged_seconds, num_risks
 from evenkeel.planning.exact.every_layout import look_at_all
 from evenkeel.planning.levers import Asked, asked_at
 from evenkeel.planning.levers.balance.tuning import Tuner
@@ -24,12 +18,10 @@ from evenkeel.planning.search.structures import Structure, dealt_again, under_sc
 from evenkeel.planning.situation import Situation
 from evenkeel.planning.solution import TIE
 
-_SCHEDULE_MARGIN = 0.03
 _MAX_STEPS, _STEP_WORK, _MAX_CLIMBED = 24, 240_000, 3
 """Steps of one rank or stage that are looked at (fewer, down to none, where stages times blocks are many), and from how
 many candidates."""
 _MAX_TIED = 2
-_MAX_COMPARED = 3
 _MAX_ROUNDS = 4
 _MAX_STAGES = 15
 
@@ -39,15 +31,15 @@ class Search:
 
     Args:
         situation: The question.
-        known: What tuned the same question with more or fewer spare ranks.
+        tuner: Of the same question with more spare ranks.
 
     Attributes:
         structures: What was tuned first.
         knows_all: Whether no layout at all is judged faster than the fastest of the candidates.
     """
 
-    def __init__(self, situation: Situation, known: Tuner | None = None) -> None:
-        self.situation, self.tuner = situation, Tuner(situation, known)
+    def __init__(self, situation: Situation, tuner: Tuner | None = None) -> None:
+        self.situation, self.tuner = situation, tuner or Tuner(situation)
         self.candidates: list[Candidate] = []
         self.structures: list[Structure] = []
         self._dealt: list[Layout] = []
@@ -93,19 +85,6 @@ class Search:
         for names, base in structures:
             self.add(names, base, self.tuner.tuned(base, self._tuning))
 
-    def tune_by_schedule(self, structures: Sequence[Structure]) -> None:
-        """The same under the schedules that the job may have."""
-        likely, others = schedules_by_promise(self.situation, _SCHEDULE_MARGIN)
-        self.tune(under_schedules(structures, likely) if likely else structures)
-        for schedule in others:
-            # Schedules are compared on the full shape, and on what the best structures become under them: widths and
-            # splits for one schedule can be bad ones for another. Only where that is close are all structures tuned.
-            best = self.fastest.judged
-            self.tune(under_schedules(_best(structures, self.candidates), (schedule,)))
-            under = [c.judged for c in self.candidates if c.layout.schedule == schedule]
-            if min(under, default=math.inf) <= best * (1.0 + _SCHEDULE_MARGIN):
-                self.tune(under_schedules(structures, (schedule,)))
-
     def keep_registered(self) -> None:
         """Weigh the full shape just as it was registered where everybody is well: all else is a risk then."""
         situation = self.situation
@@ -142,7 +121,7 @@ class Search:
         for schedule in sorted(schedules, key=lambda name: name != first):
             known = self.fastest.layout
             judged = judged_seconds(self.situation, replace(known, mix=home.mix))
-            looked = look_at_all(self.situation, judged, max(0.0, self._crowding(known)), schedule)
+            looked = look_at_all(self.situation, judged, self._crowding(known), schedule)
             self.knows_all = self.knows_all and looked.is_all
             if looked.base is not None and looked.layout is not None:
                 names = tuple([lever.name for lever in asked_at(Asked.STEPS)])
@@ -170,7 +149,7 @@ class Search:
         """Weigh what comes of one candidate."""
         while left > 0 and not candidate.excess_bytes:
             known = len(self.candidates)
-            most, allowed = candidate.judged * (1.0 - TIE), max(0.0, self._crowding(candidate.layout))
+            most, allowed = candidate.judged * (1.0 - TIE), self._crowding(candidate.layout)
             steps_on = (
                 (with_levers(candidate.structural_levers, lever.name), step)
                 for lever in asked_at(Asked.STEPS)
@@ -188,9 +167,7 @@ class Search:
             candidate = self.candidates[-1]
 
     def _crowding(self, layout: Layout) -> float:
-        """How far a layout fills some device beyond what a plan may do of its own accord; 0 where memory is known."""
-        if self.situation.device_bytes is not None:
-            return 0.0
+        """How far a layout fills some device beyond what a plan may do of its own accord."""
         return max([crowding(self.situation, replica.stages) for replica in layout.replicas])
 
     def refine(self) -> None:
@@ -203,14 +180,11 @@ class Search:
     def tune_less(self) -> None:
         """Weigh every subset of the tuning levers on the structures of the fastest: no lever more than it needs."""
         subsets = [subset for size in range(len(self._tuning) + 1) for subset in combinations(self._tuning, size)]
-        fastest = self.fastest.judged
-        near_ones = sorted((c for c in self.candidates if c.judged <= fastest * (1.0 + TIE)), key=lambda c: c.judged)
+        most = self.fastest.judged * (1.0 + TIE)
+        near_ones = sorted((c for c in self.candidates if c.judged <= most), key=lambda c: c.judged)
         for near in near_ones[:_MAX_TIED]:
-            names = near.structural_levers
             for subset in subsets:
-                if self.tuner.least_seconds(near.base, subset) > fastest * (1.0 + TIE):
-                    continue
-                self.add(names, near.base, self.tuner.tuned(near.base, subset))
+                self.add(near.structural_levers, near.base, self.tuner.tuned(near.base, subset))
 
     def choose(self) -> tuple[Price, Candidate]:
         """Of those as fast as the fastest the one that moves the fewest bytes, and what going there costs."""
@@ -222,12 +196,3 @@ class Search:
 def _is_small(situation: Situation) -> bool:
     """Whether there is time to look at a job's stages one by one."""
     return sum([len(replica.stages) for replica in situation.home.replicas]) <= _MAX_STAGES
-
-
-def _best(structures: Sequence[Structure], candidates: Sequence[Candidate]) -> list[Structure]:
-    """The few structures from which the fastest candidates were tuned."""
-    judged = [
-        (min([c.judged for c in candidates if c.base.replicas == base.replicas], default=math.inf), index)
-        for index, (_, base) in enumerate(structures)
-    ]
-    return [structures[index] for _, index in sorted(judged)[:_MAX_COMPARED]]

@@ -6,13 +6,13 @@ answer is never slower than any lever alone and equal answers can be told apart:
 fastest, the one that moves the fewest bytes wins, which keeps the parts of the layout that need not change. The fastest
 is dealt anew before that: ranks that tuning left without work, stages in a weak place; in small jobs until that brings
 nothing more, so that planning from a plan leads to no other. Where the job may have other schedules, structures are
-tuned under the one that is best for the full shape; where its engine runs routes or several stages a rank, the fastest
-are tried with these too. In jobs of few devices all layouts are looked at, and no more is tried. Where these are too
-many and ranks are spare, what is fastest without some of them is weighed too. "Fast" is
-:func:`risks.judged_seconds`: predicted time with a margin for structural risks. Pure and deterministic.
+tuned under each; where its engine runs routes or several stages a rank, the fastest are tried with these too. In jobs
+of few devices all layouts are looked at, and no more is tried. Where these are too many and ranks are spare, what is
+fastest without some of them is weighed too. "Fast" is :func:`risks.judged_seconds`: predicted time with a margin for
+structural risks. Pure and deterministic.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 
@@ -24,7 +24,7 @@ from evenkeel.planning.search.answer import answer
 from evenkeel.planning.search.candidate import Candidate
 from evenkeel.planning.search.search import Search
 from evenkeel.planning.search.spares import steps
-from evenkeel.planning.search.structures import Structure, structures
+from evenkeel.planning.search.structures import structures, under_schedules
 from evenkeel.planning.situation import Situation
 from evenkeel.planning.solution import NoPlanError, Solution
 
@@ -84,31 +84,26 @@ def _stepped(wary: Situation, known: Candidate | None = None) -> tuple[Search, P
         for left_out in fewer:
             part = Search(wary.without(left_out), search.tuner)
             with suppress(NoPlanError):
-                unheeded = wary.device_bytes is None and left_out.isdisjoint(wary.home.ranks)
-                _weigh(part, search.structures if unheeded else ())
+                _weigh(part)
                 if len(wary.throughputs) <= _MAX_PLANNED_APART:
                     _chosen(part, [found for ranks, found in below.items() if ranks >= left_out])
                 below[left_out] = part.fastest
     return search, *_chosen(search, [*([] if known is None else [known]), *below.values()])
 
 
-def _weigh(search: Search, more: Sequence[Structure] = ()) -> None:
+def _weigh(search: Search) -> None:
     """Weigh what may be best for the situation of a search in which nothing was weighed yet.
-
-    Args:
-        search: It.
-        more: As in :func:`structures`.
 
     Raises:
         NoPlanError: Nothing can be made of the live ranks.
     """
     situation = search.situation
-    search.structures = structures(situation, more)
+    search.structures = structures(situation)
     _need_some(search)
     if not situation.dead:
         idle = with_standbys(situation.layout, situation.throughputs.keys())
         search.add((), bare(idle), idle)
-    search.tune_by_schedule(search.structures)
+    search.tune(under_schedules(search.structures, situation.home.schedules))
     search.keep_registered()
     search.deal_anew(search.fastest)
     if search.is_small:

@@ -16,15 +16,11 @@ Structure = tuple[tuple[str, ...], Layout]
 _STRUCTURAL = (Asked.MEMBERS, Asked.SHAPE, Asked.SPARES)
 
 
-def structures(
-    situation: Situation, more: Sequence[Structure] = (), phases: Sequence[Asked] = _STRUCTURAL
-) -> list[Structure]:
+def structures(situation: Situation, phases: Sequence[Asked] = _STRUCTURAL) -> list[Structure]:
     """Structures to tune, with the structural levers that led to each; the layout in force first, if it lives.
 
     Args:
         situation: The question.
-        more: Structures of the same question with more ranks that have no place in the full shape either; where no
-            memory limit is known, only levers for spares heed those.
         phases: Of the levers that are asked.
     """
     live = situation.throughputs.keys()
@@ -38,14 +34,8 @@ def structures(
     if not situation.dead:
         add((), with_standbys(current, live))
     for lever in asked_at(*phases):
-        is_for_spares = lever.asked[0] is Asked.SPARES
-        if more and not is_for_spares:
-            for names, layout in more:
-                if names == (lever.name,):
-                    add(names, with_standbys(layout, live))
-            continue
         bases: list[Structure] = [((), current)]
-        if is_for_spares:
+        if lever.asked[0] is Asked.SPARES:
             bases = [each for each in found if all(REGISTRY[name].leads_on for name in each[0])]
         for names, base in bases:
             for layout in lever.propose(situation, base):
@@ -72,9 +62,9 @@ def dealt_again(situation: Situation, candidate: Candidate, *, thoroughly: bool)
 
 
 def under_schedules(structures: Sequence[Structure], schedules: Collection[str]) -> Iterator[Structure]:
-    """Each structure under each of these schedules."""
+    """Each structure under each of these schedules; as it is where there are none."""
     for names, base in structures:
-        for schedule in schedules:
+        for schedule in schedules or (base.schedule,):
             yield names, base if schedule == base.schedule else replace(base, schedule=schedule)
 
 

@@ -26,9 +26,10 @@ from benchmarks.planning.tables import percent, table, write_json
 from evenkeel.layouts.layout import Replica, Stage, uniform_layout
 from evenkeel.layouts.model import ModelSpec
 from evenkeel.layouts.programs.schedules import SPLIT_BACKWARD, live_activations
-from evenkeel.planning.costs.cost_model import CostModel, replica_makespan
+from evenkeel.planning.costs.cost_model import CostModel
 from evenkeel.planning.costs.memory import replica_peaks
 from evenkeel.planning.costs.risks import RISK_MARGIN, judged_seconds
+from evenkeel.planning.pipelined.makespan import pipeline_makespan
 from evenkeel.planning.search.solver import solve
 from evenkeel.planning.situation import Situation
 from evenkeel.planning.solution import TIE, NoPlanError
@@ -198,7 +199,7 @@ class Enumeration:
                     parts = np.array([each for _, _, each in stages])
                     while best[0] < limit:
                         border_seconds = self._cost.border_seconds(depth)
-                        seconds = replica_makespan(parts, best[0] + 1, border_seconds, self._schedule)
+                        seconds = pipeline_makespan(parts, best[0] + 1, border_seconds)
                         if seconds > within:
                             break
                         best = best[0] + 1, seconds, stages

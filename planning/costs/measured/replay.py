@@ -8,21 +8,19 @@ iteration are played with the seconds of its own micro-batches, all iterations a
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import accumulate
 
 import numpy as np
 import numpy.typing as npt
 
 from evenkeel.layouts.layout import Layout, Stage
-from evenkeel.layouts.model import ModelSpec
 from evenkeel.layouts.programs.execution import Receiver, cell_receiver, times
 from evenkeel.layouts.programs.instructions import Instruction, Op, Program
 from evenkeel.layouts.programs.paths import Paths
 from evenkeel.layouts.programs.routed_stages import routed_stages
 from evenkeel.layouts.programs.schedules import stage_programs
 from evenkeel.layouts.sizes.mix import Mix
-from evenkeel.planning.costs.cost_model import CostModel, block_slowness
+from evenkeel.planning.costs.cost_model import CostModel
 from evenkeel.planning.pipelined.virtual import programs_of
 
 Floats = npt.NDArray[np.float64]
@@ -154,22 +152,12 @@ class Replay:
         return _Prices(by_op={op: np.array([one[op] for one in each]).T for op in _OPS})
 
     def _prices_of(self, stage: Stage, throughputs: Mapping[int, float]) -> dict[Op, tuple[float, float]]:
-        """Of each operation: seconds per token and per squared length; what collectives carry goes with tokens."""
-        workload = self._cost.workload
-        speeds = tuple([throughputs.get(rank, 0.0) for rank in stage.ranks])
-        if min(speeds) <= 0.0:
-            raise ValueError(f"stage of ranks {stage.ranks} has speeds {speeds}: leave dead ranks out")
-        sums = [0.0] * 5
-        for max_width, parts in _parts_of(self._cost.model).items():
-            price = workload.seconds_per_flop * block_slowness(max_width, stage.shares, speeds)
-            for place, part in enumerate(parts):
-                sums[place] += (part[stage.stop_block] - part[stage.first_block]) * price
-        exchange = 0.5 * self._cost.exchange_seconds(stage) / workload.tokens
-        forward, backward, weight = sums[0] + exchange, sums[2] + exchange, sums[4]
+        """Of each operation: seconds per token and per squared length."""
+        forward, forward_square, backward, square, weight = self._cost.rates(stage, throughputs).tolist()
         return {
-            Op.FORWARD: (forward, sums[1]),
-            Op.BACKWARD: (backward, sums[3]),
-            Op.BACKWARD_INPUT: (backward - weight, sums[3]),
+            Op.FORWARD: (forward, forward_square),
+            Op.BACKWARD: (backward, square),
+            Op.BACKWARD_INPUT: (backward - weight, square),
             Op.BACKWARD_WEIGHT: (weight, 0.0),
         }
 
@@ -202,27 +190,3 @@ class _Prices:
         per_token, per_square = self.by_op[op]
         seconds: Floats = tokens * per_token + squares * per_square
         return seconds
-
-
-_Parts = tuple[list[float], list[float], list[float], list[float], list[float]]
-
-
-@lru_cache(maxsize=64)
-def _parts_of(model: ModelSpec) -> dict[int, _Parts]:
-    """By ``max_width``: running operations over the blocks of forward and backward, each per token and per square.
-
-    And those of the weights' gradients per token, which are part of the backward's.
-    """
-    found: dict[int, _Parts] = {}
-    for max_width in {block.max_width for block in model.blocks}:
-        rows = []
-        for block in model.blocks:
-            own = block.max_width == max_width
-            tokens = block.forward_flops_per_token if own else 0.0
-            squares = block.forward_flops_per_squared_length if own else 0.0
-            multiple = block.backward_multiple
-            rows.append((tokens, squares, tokens * multiple, squares * multiple, tokens * min(1.0, multiple)))
-        columns = zip(*rows, strict=True)
-        a, b, c, d, e = (list(accumulate(column, initial=0.0)) for column in columns)
-        found[max_width] = a, b, c, d, e
-    return found

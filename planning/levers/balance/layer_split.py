@@ -1,7 +1,6 @@
 """Lever: layer split. Blocks per stage by the speed of the stage's devices, for each replica on its own.
 
-The few splits that can be the fastest (:mod:`evenkeel.planning.levers.balance.split_search`) are compared by their
-true
+The few splits that can be the fastest (:mod:`evenkeel.planning.levers.balance.splits`) are compared by their true
 longest path. With few micro-batches the form by which they are found is off by some percent; there comparing is cheap,
 and all splits are compared.
 """
@@ -13,13 +12,35 @@ import numpy as np
 
 from evenkeel.layouts.layout import Layout, Replica, Stage
 from evenkeel.planning.costs.risks import RISK_MARGIN, crowding
-from evenkeel.planning.levers.balance.split_search import split_candidates
+from evenkeel.planning.levers.balance.splits import Floats, climbed, parts_of, ranges_of, split_candidates
 from evenkeel.planning.levers.lever import Asked, Lever
-from evenkeel.planning.pipelined.pipeline_bound import climbed, split_parts
 from evenkeel.planning.situation import Situation
 
 _EXHAUSTIVE_WORK = 2000
+_NUM_COMPARED = 3
 _EPSILON = 1e-9
+
+
+def likely_splits(situation: Situation, seconds: Floats, quota: int, schedule: str) -> list[tuple[int, ...]]:
+    """Borders of the splits that can be the fastest for a quota, the outer ones included: all where there are few.
+
+    Args:
+        situation: The question.
+        seconds: [stages, blocks + 1, blocks + 1] as in :mod:`evenkeel.planning.levers.balance.splits`.
+        quota: Micro-batches of the replica.
+        schedule: Name of the schedule.
+    """
+    num_stages, num_blocks = len(seconds), seconds.shape[1] - 1
+    if math.comb(num_blocks - 1, num_stages - 1) * num_stages * max(1, quota) <= _EXHAUSTIVE_WORK:
+        return [(0, *inner, num_blocks) for inner in combinations(range(1, num_blocks), num_stages - 1)]
+    found, values = split_candidates(seconds, quota)
+    order = sorted(zip(values.tolist(), map(tuple, found.tolist()), strict=True))
+    best = [borders for _, borders in order[:_NUM_COMPARED]]
+    if schedule == "1f1b" and best and quota:
+        cost = situation.cost
+        better = climbed(seconds, np.array(best[0]), quota, cost.forward_part, cost.workload.transfer_seconds)[1]
+        best = list(dict.fromkeys((tuple(better.tolist()), *best)))
+    return best
 
 
 def best_split(situation: Situation, stages: tuple[Stage, ...], quota: int, schedule: str) -> tuple[Stage, ...]:
@@ -29,26 +50,14 @@ def best_split(situation: Situation, stages: tuple[Stage, ...], quota: int, sche
     """
     if len(stages) == 1 or not quota:
         return stages
-    num_blocks, cost = stages[-1].stop_block, situation.cost
-    prefix = situation.seconds_to_blocks(stages)
+    seconds = ranges_of(situation.seconds_to_blocks(stages))
     now = (0, *[stage.stop_block for stage in stages])
-    candidates: list[tuple[int, ...]]
-    if math.comb(num_blocks - 1, len(stages) - 1) * len(stages) * quota <= _EXHAUSTIVE_WORK:
-        candidates = [(0, *inner, num_blocks) for inner in combinations(range(1, num_blocks), len(stages) - 1)]
-    else:
-        parts = split_parts(prefix, np.array(now)).tolist()
-        found = split_candidates(prefix, quota, sum(parts) + max(0, quota - 1) * max(parts))
-        candidates = list(map(tuple, found.tolist()))
-        if schedule == "1f1b":
-            start = found[0] if candidates else np.array(now)
-            better = climbed(prefix, start, quota, cost.forward_part, cost.workload.transfer_seconds)[1]
-            candidates = list(dict.fromkeys((tuple(better.tolist()), *candidates)))
 
     def least(borders: tuple[int, ...], limit: float) -> float:
-        return situation.least_makespan(split_parts(prefix, np.array(borders)), quota, schedule, limit)
+        return situation.least_makespan(parts_of(seconds, np.array(borders)), quota, schedule, limit)
 
     best, best_seconds = stages, math.inf
-    for borders in candidates:
+    for borders in likely_splits(situation, seconds, quota, schedule):
         if borders == now or least(borders, best_seconds) >= best_seconds:
             continue
         shape = _with_borders(stages, borders)
@@ -68,9 +77,8 @@ def best_split(situation: Situation, stages: tuple[Stage, ...], quota: int, sche
 
 def _excess(situation: Situation, stages: tuple[Stage, ...], quota: int, schedule: str) -> float:
     """By how much a split fills the fullest device beyond what it may: bytes, or blocks where no limit is known."""
-    if situation.device_bytes is None:
-        return max(0.0, crowding(situation, stages))
-    return situation.replica_excess_bytes(Replica(stages=stages, num_micro_batches=quota), schedule)
+    replica = Replica(stages=stages, num_micro_batches=quota)
+    return crowding(situation, stages) + situation.replica_excess_bytes(replica, schedule)
 
 
 def _with_borders(stages: tuple[Stage, ...], borders: tuple[int, ...]) -> tuple[Stage, ...]:

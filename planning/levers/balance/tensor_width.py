@@ -39,15 +39,6 @@ def best_widths(num_granules: int, speeds: tuple[float, ...], most: int | None =
 
 def best_stage(situation: Situation, stage: Stage) -> Stage:
     """The stage with the best widths for its live ranks; ranks that would only hold it up are left out."""
-    found = situation.looks.fitted.get(id(stage))
-    if found is None:
-        # The stage is kept with its answer, so that its id stays its own.
-        found = situation.looks.fitted[id(stage)] = stage, _fitted(situation, stage)
-    return found[1]
-
-
-def _fitted(situation: Situation, stage: Stage) -> Stage:
-    """See :func:`best_stage`."""
     ranks, cost = stage.ranks, situation.cost
     speeds = tuple([situation.throughputs[rank] for rank in ranks])
     even = len(set(speeds)) == len(set(stage.shares)) == 1
@@ -55,9 +46,7 @@ def _fitted(situation: Situation, stage: Stage) -> Stage:
         return stage  # equal shards of equal devices, without a rest
     fastest_first = tuple(sorted(range(len(ranks)), key=lambda t: (-speeds[t], ranks[t])))
     asked = stage.first_block, stage.stop_block, stage.shares, speeds, fastest_first
-    if asked not in situation.looks.cuts:
-        situation.looks.cuts[asked] = _best_cut(cost, *asked)
-    found = situation.looks.cuts[asked]
+    found = situation.looks.once("cut", asked, find=lambda: _best_cut(cost, *asked))
     if found is None:
         return stage
     kept, shares = found
@@ -74,7 +63,7 @@ def _best_cut(
 ) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
     """Which shards of a stage to keep, and their shares; None when they are best as they are."""
     main_width, best = cost.main_width, None
-    best_seconds = sum(cost.range_seconds(first_block, stop_block, shares, speeds)[:2])
+    best_seconds = cost.range_seconds(first_block, stop_block, shares, speeds)
     whole = cost.healthy_seconds(first_block, stop_block)
     for count in range(len(speeds), 0, -1):
         if whole >= best_seconds * sum([speeds[t] for t in fastest_first[:count]]):
@@ -84,7 +73,7 @@ def _best_cut(
         kept = tuple([t for t, width in zip(chosen, widths, strict=True) if width])
         divisor = math.gcd(*widths)
         cut = tuple([width // divisor for width in widths if width])
-        seconds = sum(cost.range_seconds(first_block, stop_block, cut, tuple([speeds[t] for t in kept]))[:2])
+        seconds = cost.range_seconds(first_block, stop_block, cut, tuple([speeds[t] for t in kept]))
         if seconds < best_seconds * (1.0 - 1e-9):
             best, best_seconds = (kept, cut), seconds
     return best

@@ -143,7 +143,7 @@ class _Moves:
 
     def _together(self, cells: _Cells) -> _Cells:
         """Stages that miss somebody put together to stages of full width, fastest first; a rest becomes standbys."""
-        width = max(len(stage.ranks) for stage in self._home.replicas[0].stages)
+        width = self._situation.full_width
         whole = [cell for cell in cells if len(cell) >= width]
         places: dict[int | str, list[int]] = {}
         for rank in sorted(

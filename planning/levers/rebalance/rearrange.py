@@ -99,7 +99,7 @@ class _Steps:
 
     def _new_stages(self) -> Iterator[_Grid]:
         """One standby, or as many of a domain as a stage has, as a further stage at an end of a pipeline."""
-        width = max([len(stage.ranks) for stage in self._situation.home.replicas[0].stages])
+        width = self._situation.full_width
         for first in self._first_of_kind(self._standbys):
             where = self._situation.domain(first)
             near = [rank for rank in self._standbys if self._situation.domain(rank) == where]
@@ -190,7 +190,7 @@ def _paced(situation: Situation, grid: _Grid) -> tuple[float, float]:
     least: nobody is ever idle. Stages of other sizes can come near that, where the last ones have little to do.
     """
     cost, home, speeds = situation.cost, situation.home, situation.throughputs
-    full_width, num_stages = max([len(stage.ranks) for stage in home.replicas[0].stages]), len(home.replicas[0].stages)
+    full_width, num_stages = situation.full_width, len(home.replicas[0].stages)
     risks = max(0, len(home.replicas) - sum(map(bool, grid)))
     pace = fill = 0.0
     for row in filter(None, grid):

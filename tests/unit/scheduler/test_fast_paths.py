@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from evenkeel.layouts.programs.execution import times
 from evenkeel.layouts.programs.instructions import Op
 from evenkeel.layouts.programs.schedules import SCHEDULES, one_f_one_b
-from evenkeel.planning.levers.balance.split_search import least_slowest, split_candidates
-from evenkeel.planning.pipelined.makespan import near, pipeline_makespan, pipeline_makespans
+from evenkeel.planning.levers.balance.splits import least_slowest, ranges_of, split_candidates
+from evenkeel.planning.pipelined.makespan import pipeline_makespan
 from tests.unit.scheduler.planning_cases import one_f_one_b_makespan
 
 SPEEDS = st.lists(st.floats(0.2, 1.0), min_size=2, max_size=5)
@@ -32,17 +32,11 @@ def test_the_short_way_to_a_1f1b_pipelines_time_is_the_longest_path_through_its_
     st.sampled_from(["1f1b", "zb-h1"]),
 )
 @settings(max_examples=30, deadline=None)
-def test_hundreds_of_micro_batches_are_leapt_over_and_the_end_is_that_of_the_programs_alone_or_with_those_near(
+def test_hundreds_of_micro_batches_are_leapt_over_and_the_end_is_that_of_the_programs(
     stages, quota, transfer, schedule
 ):
     borders = np.full(len(stages) - 1, transfer)
     parts = np.array([(f, b + w, 0.0) if schedule == "1f1b" else (f, b, w) for f, b, w in stages])
-    together = near(quota, len(stages))
-    twice = pipeline_makespans(np.stack([parts, 2.0 * parts]), together.start, together.stop, np.stack([borders] * 2))
-    found = twice[0].tolist()
-    assert found == [pipeline_makespan(parts, each, borders) for each in together]
-    assert twice[1].tolist() == [pipeline_makespan(2.0 * parts, each, borders) for each in together]
-    assert quota in together
 
     def seconds_of(stage, one):
         forward, of_input, of_weights = stages[stage]
@@ -52,7 +46,7 @@ def test_hundreds_of_micro_batches_are_leapt_over_and_the_end_is_that_of_the_pro
     programs = [SCHEDULES[schedule](s, len(stages), range(quota)) for s in range(len(stages))]
     timelines = times(programs, seconds_of, transfer)
     expected = max(stage.end_seconds for stage in timelines)
-    assert found[together.index(quota)] == pytest.approx(expected, rel=1e-9)
+    assert pipeline_makespan(parts, quota, borders) == pytest.approx(expected, rel=1e-9)
 
 
 @given(
@@ -62,7 +56,7 @@ def test_hundreds_of_micro_batches_are_leapt_over_and_the_end_is_that_of_the_pro
 )
 @example([1.0, 1.0, 2.0, 2.0, 4.0, 1.0, 1.0], [0.5, 0.25, 1.0], 3)
 @settings(max_examples=150, deadline=None)
-def test_the_first_split_is_the_best_of_all_by_sum_and_maximum(blocks, speeds, quota):
+def test_the_best_of_all_splits_by_sum_and_maximum_is_among_those_found(blocks, speeds, quota):
     speeds = speeds[: len(blocks)]
     costs = [[seconds / speed for seconds in blocks] for speed in speeds]
     prefix = [list(accumulate(each, initial=0.0)) for each in costs]
@@ -73,20 +67,17 @@ def test_the_first_split_is_the_best_of_all_by_sum_and_maximum(blocks, speeds, q
         return sum(parts) + (quota - 1) * max(parts)
 
     every = [value(inner) for inner in combinations(range(1, len(blocks)), len(speeds) - 1)]
-    found = split_candidates(np.array(prefix), quota, max(every))
+    found, told = split_candidates(ranges_of(np.array(prefix)), quota)
     values = [value(inner[1:-1]) for inner in found.tolist()]
-    assert values[0] == pytest.approx(min(every), rel=1e-9)
-    assert values == pytest.approx(sorted(values), rel=1e-9)
+    assert min(values) == pytest.approx(min(every), rel=1e-9)
+    assert values == pytest.approx(told.tolist(), rel=1e-9)
     assert {(inner[0], inner[-1]) for inner in found.tolist()} == {(0, len(blocks))}
 
 
-@given(
-    st.lists(SECONDS, min_size=2, max_size=9),
-    st.lists(st.floats(0.2, 1.0), min_size=2, max_size=5) | st.just([0.5, 0.5, 0.5]),
-)
+@given(st.lists(SECONDS, min_size=2, max_size=9), st.lists(st.floats(0.2, 1.0), min_size=2, max_size=5))
 @example([1.0, 2.0, 1.0, 3.0, 1.0], [1.0, 0.25, 0.5, 1.0])
 @settings(max_examples=150, deadline=None)
-def test_the_slowest_stage_of_no_split_is_quicker_than_said(blocks, speeds):
+def test_the_slowest_stage_is_that_of_the_split_in_which_it_is_quickest(blocks, speeds):
     speeds = speeds[: len(blocks)]
     prefix = np.array([list(accumulate([seconds / speed for seconds in blocks], initial=0.0)) for speed in speeds])
     rows = np.arange(len(speeds))
@@ -94,7 +85,4 @@ def test_the_slowest_stage_of_no_split_is_quicker_than_said(blocks, speeds):
         (prefix[rows, [*inner, len(blocks)]] - prefix[rows, [0, *inner]]).max()
         for inner in combinations(range(1, len(blocks)), len(speeds) - 1)
     )
-    found = least_slowest(prefix)
-    assert sum(blocks) / sum(speeds) * (1.0 - 3e-3) <= found <= least
-    if len(set(speeds)) == 1:
-        assert least * (1.0 - 3e-3) <= found
+    assert least_slowest(ranges_of(prefix)) == least

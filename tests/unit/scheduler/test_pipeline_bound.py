@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evenkeel.planning.pipelined.pipeline_bound import climbed, pipeline_bound
+from evenkeel.planning.levers.balance.splits import climbed, ranges_of
+from evenkeel.planning.pipelined.pipeline_bound import pipeline_bound
 from tests.unit.scheduler.planning_cases import one_f_one_b_makespan
 
 SECONDS = st.floats(0.01, 5.0)
@@ -63,7 +64,7 @@ def test_climbing_keeps_every_block_and_ends_where_no_block_of_the_slowest_stage
         parts = [p[b] - p[a] for p, (a, b) in zip(prefix, pairwise((0, *borders, num_blocks)), strict=True)]
         return least_one_f_one_b(parts, 1.0 / 3.0, quota, transfer)
 
-    seconds, found = climbed(prefix, given, quota, 1.0 / 3.0, transfer)
+    seconds, found = climbed(ranges_of(prefix), given, quota, 1.0 / 3.0, transfer)
     assert given.tolist() == [0, *inner, num_blocks]
     again, slowest = least(found[1:-1])
     assert seconds == pytest.approx(again)

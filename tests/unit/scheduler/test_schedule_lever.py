@@ -2,13 +2,10 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from evenkeel.layouts.layout import Layout, uniform_layout
 from evenkeel.layouts.programs.instructions import Op
-from evenkeel.layouts.programs.schedules import SCHEDULES
-from evenkeel.planning.costs.cost_model import replica_makespan
 from evenkeel.planning.costs.memory import replica_peaks
 from evenkeel.planning.costs.risks import judged_seconds, num_risks
 from evenkeel.planning.levers.balance.tuning import LAYER_SPLIT, Tuner
@@ -129,14 +126,6 @@ def test_the_prediction_is_the_longest_path_with_the_cost_of_each_part() -> None
     expected = cost.total(timeline.iteration_seconds)
     assert cost.iteration_seconds(layout, situation.throughputs) == pytest.approx(expected)
     assert situation.seconds(layout) == pytest.approx(expected)
-
-
-def test_a_split_schedule_without_a_short_way_is_priced_by_its_programs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(SCHEDULES, "same", SCHEDULES["zb-h1"])
-    stages, borders = np.array([(1.0, 1.5, 0.5), (2.0, 2.0, 1.0), (0.5, 0.7, 0.4)]), np.array([0.1, 0.2])
-    expected = pytest.approx(replica_makespan(stages, 5, borders, "zb-h1"))
-    assert replica_makespan(stages, 5, borders, "same") == expected
-    assert replica_makespan(stages[:1], 5, borders[:0], "same") == 5 * 3.0
 
 
 def test_a_situation_without_micro_batches_for_a_replica_takes_no_time_there() -> None:

@@ -15,8 +15,9 @@ from evenkeel.planning.costs.cost_model import CostModel
 from evenkeel.planning.costs.memory import replica_peaks
 from evenkeel.planning.costs.risks import RISK_MARGIN, judged_seconds
 from evenkeel.planning.levers import REGISTRY, Asked, asked_at
-from evenkeel.planning.levers.balance.fitting import stages_within
 from evenkeel.planning.levers.balance.tuning import Tuner
+from evenkeel.planning.levers.balance.within_memory import fastest_within
+from evenkeel.planning.levers.rebalance.move_ranks import even_stages
 from evenkeel.planning.repair import EmptyStage, repaired
 from evenkeel.planning.search.solver import solve
 from evenkeel.planning.situation import Situation
@@ -218,9 +219,11 @@ def test_a_plan_exists_when_a_replica_of_live_ranks_fits(situation, part, width,
     whole = max(replica_peaks(situation.cost.model, situation.home.replicas[0]))
     limited = replace(situation, device_bytes=part * whole)
     live = sorted(limited.throughputs)
-    cells = [(tuple(live[s * width : (s + 1) * width]), (1,) * width) for s in range(depth)]
-    assume(len(live) >= width * depth)
-    assume(stages_within(limited.cost.model, cells, part * whole, limited.largest_scale) is not None)
+    cells = [tuple(live[s * width : (s + 1) * width]) for s in range(depth)]
+    assume(len(live) >= width * depth and depth <= limited.home.num_blocks)
+    stages = even_stages(cells, limited.home.num_blocks)
+    quota = limited.home.num_micro_batches
+    assume(fastest_within(limited, stages, quota, limited.home.schedule, widths=False, splits=True) is not None)
     assert not limited.excess_bytes(solve(limited).layout)
 
 
