@@ -2,11 +2,12 @@
 
 import re
 from collections.abc import Callable, Iterator
+from functools import cache
 
 import pytest
 import structlog
 
-from tests.simulation.faults import HURTFUL, TWO_NODES, Scenario, drawn
+from tests.simulation.faults import HURTFUL, TWO_NODES, Fault, Outcome, Scenario, drawn
 from tests.simulation.mistakes import MISTAKES, Patches, commit_before_it_is_durable, made
 from tests.simulation.run import run
 from tests.simulation.search import first_broken, quiet, shrunk
@@ -53,17 +54,22 @@ def test_a_fault_that_hurts_leaves_a_job_that_is_whole_again(whom: str) -> None:
     assert ("rank 3.1 dies" in struck[-1]) == whom.startswith("a joiner")
 
 
+@cache
+def broken_by(mistake: Callable[[], Patches]) -> tuple[Scenario, tuple[Fault, ...], Outcome] | None:
+    with made(mistake):
+        return first_broken([MISTAKES[mistake], *range(NUM_SEEDS)])
+
+
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_is_found(mistake: Callable[[], Patches]) -> None:
-    with made(mistake):
-        assert first_broken(range(NUM_SEEDS)) is not None
+    assert broken_by(mistake) is not None
 
 
 def test_what_breaks_is_made_small() -> None:
+    found = broken_by(commit_before_it_is_durable)
+    assert found is not None
+    scenario, faults, _ = found
     with made(commit_before_it_is_durable):
-        found = first_broken(range(NUM_SEEDS))
-        assert found is not None
-        scenario, faults, _ = found
         smaller, least = shrunk(scenario, faults)
         assert run(smaller, least).broken
         assert len(least) <= len(faults)
