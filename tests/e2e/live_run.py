@@ -22,6 +22,8 @@ PATIENCE_SECONDS = 600.0
 """As the slowest machine needs: eight processes load their libraries for minutes where others want the processors."""
 NARROW_HEAD_DIM = 4
 """Half the width: a quarter of the work that the machine has to do, at whatever speed the devices are said to be."""
+LOOK_SECONDS = 0.25
+"""Between two looks at what is waited for: each asks the database, on a connection of its own."""
 _NUM_LAST_LINES = 12
 _LONGEST_PART = 300
 
@@ -106,7 +108,7 @@ class LiveRun:
         began = time.monotonic()
         while not holds():
             assert time.monotonic() - began < PATIENCE_SECONDS, f"waited in vain: {what}\n{self.told()}"
-            assert self.launcher.wait(0.05) is None, "the job ended"
+            assert self.launcher.wait(LOOK_SECONDS) is None, "the job ended"
         return time.monotonic() - began
 
     def told(self) -> str:

@@ -21,7 +21,7 @@ import torch.distributed as dist
 
 from evenkeel.stack.paths import checkout_root
 from evenkeel.stack.stack import Stack
-from tests.e2e.live_run import PATIENCE_SECONDS, new_folder
+from tests.e2e.live_run import LOOK_SECONDS, PATIENCE_SECONDS, new_folder
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 
@@ -109,12 +109,12 @@ class Run:
         ends = time.monotonic() + PATIENCE_SECONDS
         while not condition():
             assert time.monotonic() < ends, f"waited in vain: {what}"
-            time.sleep(0.05)
+            time.sleep(LOOK_SECONDS)
 
-    def hangs(self) -> list[Any]:
-        """Verdicts on ranks that hang."""
+    def verdicts(self, *kinds: str) -> list[Any]:
+        """Those of some kinds."""
         verdicts = self.evenkeel("verdicts", "list", "--job", self.job_id)
-        return [verdict for verdict in verdicts if verdict["kind"] == "hang"]
+        return [verdict for verdict in verdicts if verdict["kind"] in kinds]
 
     def state(self) -> str:
         ((state,),) = self.ask("SELECT state FROM current_jobs WHERE job_id = %s")
@@ -147,8 +147,7 @@ def run(stack: Stack) -> Iterator[Run]:
         plans = run.evenkeel("plans", "list", "--job", run.job_id)
         run.seen["plans"] = [plan for plan in plans if "drop_dead" in plan["levers"]]
         run.seen["explained"] = run.evenkeel("plans", "explain", run.seen["plans"][0]["plan_id"])
-        verdicts = run.evenkeel("verdicts", "list", "--job", run.job_id)
-        run.seen["losses"] = [verdict for verdict in verdicts if verdict["kind"] in LOSSES]
+        run.seen["losses"] = run.verdicts(*LOSSES)
         run.seen["loss"] = run.evenkeel("verdicts", "explain", run.seen["losses"][0]["verdict_id"])
         run.start(1, 1_000_000)
         run.until(lambda: run.iteration() >= 5, "the loop started again")
@@ -156,8 +155,9 @@ def run(stack: Stack) -> Iterator[Run]:
         run.seen["again"] = run.job()
         run.seen["incidents"] = run.evenkeel("incidents", "list", "--job", run.job_id)
         run.stuck.write_text(str(STUCK))
-        run.until(lambda: bool(run.hangs()), "a verdict on the rank that hangs")
-        run.seen["hangs"] = run.hangs()
+        hangs = "SELECT 1 FROM verdicts WHERE job_id = %s AND kind = 'hang'"
+        run.until(lambda: bool(run.ask(hangs)), "a verdict on the rank that hangs")
+        run.seen["hangs"] = run.verdicts("hang")
         run.until(lambda: run.state() == "degraded", "a job that is held up")
         run.stuck.unlink()
         run.until(lambda: run.state() == "running", "a job that goes on")

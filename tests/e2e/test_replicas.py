@@ -79,7 +79,7 @@ class Job:
         ends = time.monotonic() + PATIENCE_SECONDS
         while not condition():
             assert time.monotonic() < ends, f"waited in vain: {what}; {self.shares()}, {self.plans()}"
-            time.sleep(0.2)
+            time.sleep(1.0)  # a look may be a command, which takes most of a second of a processor
 
     def plans(self) -> list[Any]:
         return list(self.evenkeel("plans", "list", "--job", self.folder.name))

@@ -2,11 +2,22 @@
 
 import re
 from collections.abc import Callable, Iterator
+from functools import cache
 
 import pytest
 import structlog
 
-from tests.simulation.faults import ALONE, HALF_WAY_BACK, HURTFUL, NOT_WANTED, TWO_NODES, Scenario, drawn
+from tests.simulation.faults import (
+    ALONE,
+    HALF_WAY_BACK,
+    HURTFUL,
+    NOT_WANTED,
+    TWO_NODES,
+    Fault,
+    Outcome,
+    Scenario,
+    drawn,
+)
 from tests.simulation.mistakes import MISTAKES, Patches, commit_before_it_is_durable, made
 from tests.simulation.run import run
 from tests.simulation.search import first_broken, quiet, shrunk
@@ -60,17 +71,24 @@ def test_a_plan_that_goes_back_and_fails_half_way_leaves_a_step_at_which_all_can
     assert outcome.num_plans >= 4
 
 
+@cache
+def broken_by(mistake: Callable[[], Patches]) -> tuple[Scenario, tuple[Fault, ...], Outcome] | None:
+    with made(mistake):
+        return first_broken([MISTAKES[mistake], *range(NUM_SEEDS)])
+
+
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_is_found(mistake: Callable[[], Patches]) -> None:
     with made(mistake):
-        assert run(TWO_NODES, HURTFUL[NOT_WANTED]).broken or first_broken(range(NUM_SEEDS)) is not None
+        hurt = run(TWO_NODES, HURTFUL[NOT_WANTED]).broken
+    assert hurt or broken_by(mistake) is not None
 
 
 def test_what_breaks_is_made_small() -> None:
+    found = broken_by(commit_before_it_is_durable)
+    assert found is not None
+    scenario, faults, _ = found
     with made(commit_before_it_is_durable):
-        found = first_broken(range(NUM_SEEDS))
-        assert found is not None
-        scenario, faults, _ = found
         smaller, least = shrunk(scenario, faults)
         assert run(smaller, least).broken
         assert len(least) <= len(faults)

@@ -1,12 +1,15 @@
-"""Trainers of other libraries as replicas, beside themselves as they come: the same loss, whoever dies."""
+"""Trainers of other libraries as replicas, beside themselves as they come: the same loss, though one dies."""
 
 import os
+import re
 import signal
-from collections.abc import Callable
+import subprocess
+import sys
+from collections.abc import Iterator
 
 import pytest
 
-from tests.integration.replicas.torchruns import DEADLINE_SECONDS, LAST_PLACE, STEPS, Torchruns, train_alone
+from tests.integration.replicas.torchruns import DEADLINE_SECONDS, LAST_PLACE, ROOT, STEPS, Output, children_of
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(1200)]
 
@@ -18,49 +21,90 @@ STOCK = {
     ),
 }
 """What makes the library's own of an example's import."""
+ALONE_IS_DONE = "alone: done\n"
+PROGRAM = f"""
+import os, runpy, sys
+
+script, stock = sys.argv[1:]
+runpy.run_path(script)
+if (pid := os.fork()) == 0:
+    os.environ["PAUSE"] = "0"
+    exec(stock)
+    runpy.run_path(script, run_name="__main__")
+    raise SystemExit
+assert os.waitpid(pid, 0)[1] == 0
+print({ALONE_IS_DONE!r}, end="", flush=True)
+from evenkeel.trainer_sdk.launcher.agent.__main__ import main
+os._exit(main(["--nproc-per-node", "2", script]))
+"""
+"""Runs an example with the library's own trainer, then as two replicas: what takes seconds to load is loaded once."""
 
 
-@pytest.fixture(scope="module", params=list(STOCK))
-def library(request: pytest.FixtureRequest) -> str:
+class Trained(Output):
+    """An example as it comes, and ``evenkeel launch`` of it."""
+
+    def __init__(self, library: str) -> None:
+        super().__init__()
+        script = ROOT / "examples" / "trainers" / f"on_{library}.py"
+        self.launcher = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, str(script), STOCK[library]],
+            # Buffered: two processes write their lines to one pipe, each in one piece.
+            env={**os.environ, "STEPS": str(STEPS), "PAUSE": "0.1", "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": ""},
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        assert self.launcher.stdout is not None
+        self.read(self.launcher.stdout)
+
+    def alone(self) -> dict[int, float]:
+        """Waits for the library's own losses, by step; what is said from then on is the replicas'."""
+        self.until(lambda: ALONE_IS_DONE in self.output)
+        said = "".join(self.output[: self.output.index(ALONE_IS_DONE)])
+        losses = {int(step): float(loss) for step, loss in re.findall(r"step (\d+), loss ([\d.]+)", said)}
+        del self.lines[: len(losses)]
+        return losses
+
+    def begun(self, replica: int) -> int:
+        """How many processes of a replica have begun to train."""
+        return self.output[self.output.index(ALONE_IS_DONE) :].count(f"replica {replica}: begins\n")
+
+    def close(self) -> None:
+        self.launcher.terminate()
+        self.launcher.wait(60)
+        self.join()
+
+
+@pytest.fixture(params=list(STOCK))
+def trained(request: pytest.FixtureRequest) -> Iterator[Trained]:
     package = {"hf": "transformers", "lightning": "lightning"}[request.param]
     pytest.importorskip(package)
-    return str(request.param)
+    trained = Trained(request.param)
+    yield trained
+    trained.close()
 
 
-@pytest.fixture(scope="module")
-def stock_losses(library: str) -> dict[int, float]:
-    losses = train_alone(
-        f"trainers/on_{library}.py",
-        "-c",
-        f"import runpy, sys; {STOCK[library]}; runpy.run_path(sys.argv[1], run_name='__main__')",
-    )
-    assert list(losses) == list(range(1, STEPS + 1))
-    return losses
-
-
-@pytest.mark.parametrize("dies", [False, True])
-def test_replicas_train_like_the_librarys_own_trainer(
-    start_torchruns: Callable[..., Torchruns], library: str, stock_losses: dict[int, float], dies: bool
-) -> None:
-    runs = start_torchruns(f"trainers/on_{library}.py", 2, 1)
-    if dies:
-        runs.until(lambda: any(step == 15 for _, step, _ in runs.lines))
-        os.kill(runs.ranks_of(1)[-1], signal.SIGKILL)
-        runs.until(lambda: any(replica == 0 and step == 20 for replica, step, _ in runs.lines))
-        survivor = runs.ranks_of(0)[-1]
-        os.kill(survivor, signal.SIGSTOP)  # else it may be done before the other has loaded its library again
-        runs.until(lambda: runs.output.count("replica 1: begins\n") >= 2)
-        os.kill(survivor, signal.SIGCONT)
-    for each in runs.processes:
-        assert each.wait(DEADLINE_SECONDS) == 0, "".join(runs.output[-40:])
-    runs.until(lambda: {replica for replica, step, _ in runs.lines if step == STEPS} == {0, 1})
-    for replica, step, loss in runs.lines:
+def test_replicas_of_which_one_dies_train_like_the_librarys_own_trainer(trained: Trained) -> None:
+    stock_losses = trained.alone()
+    assert list(stock_losses) == list(range(1, STEPS + 1))
+    trained.until(lambda: any(replica == 1 and step == 15 for replica, step, _ in trained.lines))
+    survivor, victim = children_of(trained.launcher.pid)[-2:]
+    os.kill(victim, signal.SIGKILL)
+    trained.until(lambda: any(replica == 0 and step == 20 for replica, step, _ in trained.lines))
+    os.kill(survivor, signal.SIGSTOP)  # else it may be done before the other is there again
+    trained.until(lambda: trained.begun(1) == 2)
+    os.kill(survivor, signal.SIGCONT)
+    assert trained.launcher.wait(DEADLINE_SECONDS) == 0, "".join(trained.output[-40:])
+    trained.join()
+    for replica, step, loss in trained.lines:
         assert float(loss) == pytest.approx(stock_losses[step], rel=1e-5, abs=LAST_PLACE), (
             f"replica {replica}, step {step}"
         )
-    steps = {each: [step for replica, step, _ in runs.lines if replica == each] for each in (0, 1)}
+    steps = {each: [step for replica, step, _ in trained.lines if replica == each] for each in (0, 1)}
     assert steps[0] == list(range(1, STEPS + 1))
     # Whoever was away has steps that it heard nothing of, and none twice.
     assert steps[1] == sorted(set(steps[1]))
+    assert steps[1][:15] == steps[0][:15]
     assert steps[1][-1] == STEPS
-    assert (len(steps[1]) < STEPS) == dies
+    assert len(steps[1]) < STEPS

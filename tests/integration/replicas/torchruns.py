@@ -39,15 +39,20 @@ class Output:
         self.output: list[str] = []
         self._changed = threading.Condition()
         self._readers: list[threading.Thread] = []
+        self._num_open = 0
 
     def read(self, source: "IO[str]") -> None:
         """Read a process's output in the background, to its end."""
+        with self._changed:
+            self._num_open += 1
         self._readers.append(threading.Thread(target=self._take, args=(source,), daemon=True))
         self._readers[-1].start()
 
     def until(self, condition: Callable[[], bool]) -> None:
+        """Wait until a condition holds: in vain once nobody is left to say anything."""
         with self._changed:
-            assert self._changed.wait_for(condition, DEADLINE_SECONDS), "".join(self.output[-40:])
+            self._changed.wait_for(lambda: condition() or not self._num_open, DEADLINE_SECONDS)
+            assert condition(), "".join(self.output[-40:])
 
     def join(self) -> None:
         for reader in self._readers:
@@ -62,6 +67,9 @@ class Output:
                     if found:
                         self.lines.append((int(found[1]), int(found[2]), found[3]))
                     self._changed.notify_all()
+        with self._changed:
+            self._num_open -= 1
+            self._changed.notify_all()
 
 
 def children_of(pid: int) -> list[int]:
@@ -124,9 +132,9 @@ class Torchruns(Output):
         self.join()
 
 
-def train_alone(script: str, *options: str, num_steps: int = STEPS) -> dict[int, float]:
-    """Losses by step of one process, without pauses; ``options`` are of the interpreter."""
+def train_alone(script: str, num_steps: int = STEPS) -> dict[int, float]:
+    """Losses by step of one process, without pauses."""
     settings = {**os.environ, "STEPS": str(num_steps), "PAUSE": "0", "OMP_NUM_THREADS": "1"}
-    run = [sys.executable, *options, str(ROOT / "examples" / script)]
+    run = [sys.executable, str(ROOT / "examples" / script)]
     alone = subprocess.run(run, env=settings, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
     return {int(step): float(loss) for step, loss in re.findall(r"replica 0: step (\d+), loss ([\d.]+)", alone.stdout)}

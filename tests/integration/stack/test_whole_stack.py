@@ -30,7 +30,7 @@ def wait_for(condition: Callable[[], bool], *, timeout_seconds: float = 200.0) -
     deadline = time.monotonic() + timeout_seconds
     while not condition():
         assert time.monotonic() < deadline, "the condition did not come true in time"
-        time.sleep(0.01)
+        time.sleep(0.25)  # a look may be a command, or a client of Kafka
 
 
 @pytest.fixture(scope="module")

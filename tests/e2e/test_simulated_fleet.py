@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +18,7 @@ from evenkeel.simulator.fleet.scenario.scenario import Scenario, scenario_of
 from evenkeel.simulator.live.live_run import LiveReport, LiveRun, Services, simulated_job
 from evenkeel.stack.stack import Stack
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
 
 SCENARIO = {
     "hours": 1,
@@ -35,14 +34,6 @@ SCENARIO = {
 ITERATION_SECONDS = 0.4
 PATIENCE_SECONDS = 900.0
 """On a machine that others want too; a run ends as soon as enough was seen."""
-
-
-@pytest.fixture(scope="module")
-def stack() -> Iterator[Stack]:
-    running = Stack(f"test-{uuid.uuid4().hex[:8]}", keep_data=False)
-    with running:
-        yield running
-    subprocess.run(["rm", "-rf", str(running.folder)], check=True)
 
 
 @pytest.fixture(scope="module")
