@@ -13,7 +13,7 @@ from tests.e2e.live_run import LiveRun, MadePlan, example_job
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 
-VICTIM, SPEED = 2, 0.6
+VICTIM, SPEED = 2, 0.4  # from 0.36 to 0.46 one route is all that pays: a speed is told too high beside others' work
 HEALTHY_ITERATIONS = 30  # a job whose start was rough is known by then
 
 
