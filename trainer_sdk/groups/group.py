@@ -166,7 +166,7 @@ class Group:
         try:
             return operation(self._backend)
         except c10d.DistBackendError as error:  # NCCL's way; gloo says it to whoever waits
-            return FailedWork(error)
+            return FailedWork(error.with_traceback(None))  # whose frames would hold the backend
 
 
 def make_backend(

@@ -1,5 +1,6 @@
 """A group whose backend refuses: what starts an operation may be a hook, so it is the wait that fails."""
 
+import weakref
 from datetime import timedelta
 from typing import Any
 
@@ -54,3 +55,20 @@ def test_on_the_cpu_too_it_is_the_wait_that_fails() -> None:
         Waiter(lambda: False).collective(work)
     with pytest.raises(c10d.DistBackendError):
         work.wait(timedelta(seconds=1))
+
+
+def test_what_failed_to_start_does_not_keep_a_buried_backend() -> None:
+    """Its end may block: it must come where it is buried, not where somebody drops the operation."""
+
+    class Abortable(BrokenBackend):
+        def abort(self) -> None:
+            pass
+
+    backend = Abortable()
+    gone = weakref.ref(backend)
+    group = Group("world", (0, 1), 0, backend, Waiter(lambda: False))
+    del backend
+    pending = group.start_all_reduce(torch.ones(2))
+    group.bury()
+    assert gone() is None
+    assert pending.work.is_completed()

@@ -67,5 +67,5 @@ class Building:
                         return
                     self.groups[spec.name] = group
         except RuntimeError as error:  # what torch raises for a store or a peer that does not answer
-            self.error = error
+            self.error = error.with_traceback(None)  # whose frames would hold what is half built
         self._ended.set()
