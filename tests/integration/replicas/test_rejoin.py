@@ -1,15 +1,16 @@
 """A replica that died comes back while the others train, and ends with what they have."""
 
 import signal
-import time
 from collections.abc import Callable
 from functools import partial
 
 import pytest
 from torch import nn
 
+from evenkeel.trainer_sdk.groups.group import Group
 from evenkeel.trainer_sdk.replicas import Replicas
 from evenkeel.trainer_sdk.replicas.membership import director
+from evenkeel.trainer_sdk.replicas.state.donor import Donor
 from evenkeel.trainer_sdk.replicas.state.training_state import TrainingState
 from tests.integration.replicas.crew import NUM_STEPS, Crew, Fate, Report, make_deep_model, train
 
@@ -44,15 +45,17 @@ def test_a_replica_comes_back(start_crew: Callable[..., Crew], failure_free: Rep
 
 @pytest.fixture
 def slowly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One unit a step at most, and most parameters in two pieces."""
+    """Two units a step at most, however long it takes, and most parameters in two pieces."""
     monkeypatch.setattr(TrainingState.__init__, "__defaults__", (512,))
-    pack = TrainingState.pack
+    send = Donor._send
 
-    def pack_slowly(self: TrainingState, unit: int) -> object:
-        time.sleep(0.05)
-        return pack(self, unit)
+    def send_slowly(self: Donor, group: Group, unit: int, step: int) -> None:
+        send(self, group, unit, step)
+        if unit % 2:
+            with self._changed:
+                self._step = None  # as if the step had come to its vote
 
-    monkeypatch.setattr(TrainingState, "pack", pack_slowly)
+    monkeypatch.setattr(Donor, "_send", send_slowly)
 
 
 def start_deep(start_crew: Callable[..., Crew], num_replicas: int, fates: dict[int, Fate]) -> Crew:

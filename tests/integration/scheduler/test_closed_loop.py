@@ -186,7 +186,7 @@ async def test_after_a_restart_a_slow_device_waits_for_the_jobs_profile(world: W
     await world.say(VerdictKind.COMPUTE_SLOW, 3, throughput=0.5)
     await world.until_epoch(1)
     before = world.job
-    await world.restart(profiled=False)
+    await world.restart(profiled=False, profile_seconds=600.0)
     await world.say(VerdictKind.COMPUTE_SLOW, 6, throughput=0.4)
     assert len(await world.plans()) == 1
     await world.profile(40, 1.7)
