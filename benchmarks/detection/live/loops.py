@@ -16,7 +16,7 @@ from benchmarks.detection.live.rows import RowEmitter, write_rows
 from benchmarks.detection.live.slowdown import WARM_UP, Slowdown
 from evenkeel.trainer_sdk.watch.run import Run
 
-WIDTH, ROWS = 256, 192
+WIDTH = 256
 
 
 class Burden(torch.nn.Module):
@@ -49,10 +49,10 @@ def train_plainly(case: Case, run: Run, slowdown: Slowdown) -> None:
     run.watch(model, optimizer)
     for _ in range(WARM_UP + case.iterations):
         slowdown.begin_iteration()
-        with run.iteration(tokens=ROWS) as iteration:
+        with run.iteration(tokens=case.rows) as iteration:
             with iteration.compute("data"):
                 slowdown.in_input()
-                batch = torch.randn(ROWS, WIDTH)
+                batch = torch.randn(case.rows, WIDTH)
             loss = (model(batch) - batch).square().mean()
             loss.backward()
             optimizer.step()
