@@ -62,7 +62,7 @@ test-e2e: setup ## Tests that run a whole job with the services
 test-compose: setup ## Bring docker-compose.yml up, run a job against it from outside, take it down; needs Docker
 	python -m tests.compose.run
 
-lint: setup ## Style, types, import rules, contracts; generated code and migrations up to date
+lint: setup ## Style, types, import rules, contracts; generated code up to date
 	ruff check .
 	ruff format --check .
 	mypy
@@ -75,7 +75,6 @@ lint: setup ## Style, types, import rules, contracts; generated code and migrati
 	python -m evenkeel.cli.pages.settings --check
 	python -m evenkeel.cli.pages.topics --check
 	python -m evenkeel.cli.pages.metrics --check
-	python -m evenkeel.stack.postgres.migrations_check
 
 format: setup ## Format the code and sort the imports
 	ruff check --fix .
