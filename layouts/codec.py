@@ -45,10 +45,12 @@ def to_proto(kind: type[M], /, *records: object, **said: Any) -> M:
 
 def from_proto(kind: type[R], message: Message, /, **said: Any) -> R:
     """A record: each field is what ``said`` has for it, or what the message has under this name."""
-    hashable: Any = kind
-    hints = _hints(hashable)
-    values = {name: _value(hint, getattr(message, name)) for name, hint in hints.items() if name not in said}
-    return kind(**values, **said)
+    back: Any = _back
+    for name, read in back(kind):
+        if name not in said:
+            value = getattr(message, name)
+            said[name] = value if read is None else read(value)
+    return kind(**said)
 
 
 def number_of(enum: EnumDescriptor, word: str) -> int:
@@ -166,14 +168,17 @@ def _messages(kind: type[Message], value: Any) -> Any:
 
 
 @lru_cache(maxsize=64)
-def _hints(kind: Any) -> Mapping[str, Any]:
+def _back(kind: Any) -> list[tuple[str, Callable[[Any], Any] | None]]:
     hints = get_type_hints(kind)
-    return {field.name: hints[field.name] for field in fields(kind) if field.init}
+    return [(field.name, _reader(hints[field.name])) for field in fields(kind) if field.init]
 
 
-def _value(hint: Any, value: Any) -> Any:
+def _reader(hint: Any) -> Callable[[Any], Any] | None:
+    """Makes a record's field of a message's; None where it is the same."""
     if is_dataclass(hint):
-        return from_proto(hint, value)  # type: ignore[arg-type]
-    if (items := get_args(hint)) and items[-1] is Ellipsis:
-        return tuple([_value(items[0], item) for item in value] if is_dataclass(items[0]) else value)
-    return value
+        return partial(from_proto, hint)  # type: ignore[arg-type]
+    items = get_args(hint)
+    if not items or items[-1] is not Ellipsis:
+        return None
+    read = _reader(items[0])
+    return tuple if read is None else lambda messages: tuple([read(one) for one in messages])

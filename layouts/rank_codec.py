@@ -1,8 +1,10 @@
 """A rank's state to and from protobuf."""
 
 from evenkeel.control.v1 import control_pb2 as pb
-from evenkeel.layouts.codec import from_proto, to_proto, word_of
+from evenkeel.layouts.codec import from_proto, number_of, to_proto
 from evenkeel.layouts.rank_state import Ballot, RankPhase, RankState
+
+_PHASES = {number_of(pb.RankPhase.DESCRIPTOR, phase): phase for phase in RankPhase}
 
 
 def ballot_to_proto(ballot: Ballot) -> pb.Ballot:
@@ -22,6 +24,5 @@ def rank_state_to_proto(state: RankState) -> pb.RankState:
 
 def rank_state_from_proto(message: pb.RankState) -> RankState:
     """The state in a message; a phase that this version does not know counts as RESHAPING: not yet there."""
-    word = word_of(pb.RankPhase.DESCRIPTOR, message.phase)
-    phase = RankPhase(word) if word in frozenset(RankPhase) else RankPhase.RESHAPING
+    phase = _PHASES.get(message.phase, RankPhase.RESHAPING)
     return from_proto(RankState, message, phase=phase, promised=ballot_from_proto(message.promised))
