@@ -62,7 +62,7 @@ test-e2e: setup ## Tests that run a whole job with the services
 test-compose: setup ## Bring docker-compose.yml up, run a job against it from outside, take it down; needs Docker
 	python -m tests.compose.run
 
-lint: setup ## Style, types, import rules, contracts; generated code and migrations up to date
+lint: setup ## Style, types, import rules, contracts; generated code up to date
 	ruff check .
 	ruff format --check .
 	mypy
@@ -72,10 +72,7 @@ lint: setup ## Style, types, import rules, contracts; generated code and migrati
 	cd protos && buf lint
 	python protos/breaking.py
 	python protos/generate.py --check
-	python -m evenkeel.cli.pages.settings --check
-	python -m evenkeel.cli.pages.topics --check
-	python -m evenkeel.cli.pages.metrics --check
-	python -m evenkeel.stack.postgres.migrations_check
+	python -m evenkeel.cli.pages --check
 
 format: setup ## Format the code and sort the imports
 	ruff check --fix .
@@ -83,9 +80,7 @@ format: setup ## Format the code and sort the imports
 
 generate: setup ## Generate protos/gen from protos/evenkeel, docs/settings.md, docs/topics.md and docs/metrics.md
 	python protos/generate.py
-	python -m evenkeel.cli.pages.settings
-	python -m evenkeel.cli.pages.topics
-	python -m evenkeel.cli.pages.metrics
+	python -m evenkeel.cli.pages
 
 lock: $(UV) ## Compile requirements/*.lock from pyproject.toml; pins stay where they still fit
 	$(COMPILE) pyproject.toml --all-extras --group dev --output-file requirements/dev.lock

@@ -1,5 +1,7 @@
 """How a command fails: one line that says what is wrong, one that says what to do next, and a stable exit status."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import IntEnum
 
 
@@ -33,6 +35,15 @@ class CommandError(Exception):
         super().__init__(message)
         self.next_step = next_step
         self.status = status
+
+
+@contextmanager
+def needing(what: str, next_step: str) -> Iterator[None]:
+    """Imports inside that fail say that ``what`` needs a package, and how to get it."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise CommandError(f"{what} {error.name}", next_step=next_step, status=ExitStatus.UNHEALTHY) from error
 
 
 def kafka_away(error: Exception) -> CommandError:

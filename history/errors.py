@@ -12,8 +12,6 @@ class JobConflictError(HistoryError):
 
     def __init__(self, job_id: str, difference: str) -> None:
         super().__init__(f"job {job_id!r} exists with another {difference}; choose another job id")
-        self.job_id = job_id
-        self.difference = difference
 
 
 class JobIdUsedError(JobConflictError):
@@ -21,8 +19,6 @@ class JobIdUsedError(JobConflictError):
 
     def __init__(self, job_id: str) -> None:
         HistoryError.__init__(self, f"job {job_id!r} has finished and stays in the history; choose another job id")
-        self.job_id = job_id
-        self.difference = "end"
 
 
 class UnknownJobError(HistoryError):
@@ -30,7 +26,6 @@ class UnknownJobError(HistoryError):
 
     def __init__(self, job_id: str) -> None:
         super().__init__(f"no job {job_id!r}; register it, or list the jobs to find its id")
-        self.job_id = job_id
 
 
 class UnknownRankError(HistoryError):
@@ -41,8 +36,6 @@ class UnknownRankError(HistoryError):
             f"job {job_id!r} has no rank {rank}: it was registered with {len(ranks)}, {min(ranks)} to {max(ranks)}; "
             "start it with these, or register a job with more under another id"
         )
-        self.job_id = job_id
-        self.rank = rank
 
 
 class FinishedJobError(HistoryError):
@@ -50,7 +43,6 @@ class FinishedJobError(HistoryError):
 
     def __init__(self, job_id: str) -> None:
         super().__init__(f"job {job_id!r} has finished; register another one under a new id")
-        self.job_id = job_id
 
 
 class UnknownPlanError(HistoryError):
@@ -58,7 +50,6 @@ class UnknownPlanError(HistoryError):
 
     def __init__(self, plan_id: str) -> None:
         super().__init__(f"no plan {plan_id!r}; list the plans to find one")
-        self.plan_id = plan_id
 
 
 class StaleStateError(HistoryError):
@@ -66,8 +57,6 @@ class StaleStateError(HistoryError):
 
     def __init__(self, job_id: str, version: int) -> None:
         super().__init__(f"job {job_id!r} was saved by somebody else: version {version} does not follow what is there")
-        self.job_id = job_id
-        self.version = version
 
 
 class DeposedError(HistoryError):
@@ -75,8 +64,6 @@ class DeposedError(HistoryError):
 
     def __init__(self, name: str, term: int) -> None:
         super().__init__(f"{name} of term {term} is not in charge any more: another one has taken over")
-        self.name = name
-        self.term = term
 
 
 class UnknownIncidentError(HistoryError):
@@ -84,7 +71,6 @@ class UnknownIncidentError(HistoryError):
 
     def __init__(self, incident_id: str) -> None:
         super().__init__(f"no incident {incident_id!r}")
-        self.incident_id = incident_id
 
 
 class MigrationError(HistoryError):

@@ -102,4 +102,3 @@ class OutboxRecord:
     topic: str
     key: str
     value: bytes
-    headers: Mapping[str, str] = field(default_factory=dict)

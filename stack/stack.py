@@ -30,7 +30,7 @@ from evenkeel.stack.postgres.server import Postgres
 from evenkeel.stack.processes.keeper import Keeper
 from evenkeel.stack.processes.locks import try_lock
 from evenkeel.stack.processes.pids import is_alive
-from evenkeel.stack.processes.ports import LOOPBACK, free_ports
+from evenkeel.stack.processes.ports import LOOPBACK, free_ports, start_on_free_ports
 from evenkeel.stack.processes.supervisor import Supervisor
 from evenkeel.stack.processes.watchdog import Watchdog
 from evenkeel.stack.services import SERVICE_NAMES, process_names, service_process
@@ -38,7 +38,6 @@ from evenkeel.stack.state import Phase, StackState, lock_path, process_state, re
 
 # Whoever looks at the state takes the lock for a moment.
 LOCK_TIMEOUT_SECONDS = 1.0
-NUM_ATTEMPTS = 3
 NUM_PARTITIONS = 8
 """Of each topic, in a Kafka of the stack's own: every reader pays for every partition with each of its fetches."""
 
@@ -184,8 +183,7 @@ class Stack:
         if self._lock is None:
             return
         self._enter(Phase.STOPPING)
-        if self._supervisor is not None:
-            self._supervisor.stop()
+        self._stop_services()
         # Data that nobody wants again needs no orderly end.
         graceful = {} if self._keep_data else {"grace_seconds": 0.0}
         for keeper in self._keepers.values():
@@ -233,16 +231,11 @@ class Stack:
     def _start_services(self) -> None:
         if not self._process_names:
             return
-        for attempt in range(NUM_ATTEMPTS):
-            try:
-                self._start_services_once()
-                return
-            except StackError as error:
-                # Somebody took a port between our look and the service's bind.
-                if "cannot listen on" not in str(error) or attempt == NUM_ATTEMPTS - 1:
-                    raise
-                assert self._supervisor is not None
-                self._supervisor.stop()
+        start_on_free_ports(self._start_services_once, self._stop_services)
+
+    def _stop_services(self) -> None:
+        if self._supervisor is not None:
+            self._supervisor.stop()
 
     def _start_services_once(self) -> None:
         ports = free_ports(self._num_instances + len(self._process_names))

@@ -25,14 +25,10 @@ from hypothesis import HealthCheck, settings
 from evenkeel.stack.kafka.node import Kafka
 from evenkeel.stack.kafka.topics import WantedTopic, apply_topics
 from evenkeel.stack.paths import stack_folder
-from evenkeel.stack.postgres.databases import (
-    create_database,
-    drop_database,
-    unique_database_name,
-    upgrade_database,
-)
+from evenkeel.stack.postgres.databases import upgrade_database
 from evenkeel.stack.postgres.server import Postgres
 from evenkeel.stack.processes.watchdog import Watchdog
+from tests.databases import create_database, drop_database, unique_database_name
 
 # Every run has the same examples and looks at no clock: a property fails because of a change, or not at all.
 # Whoever hunts for counterexamples gets other ones each time: pytest --hypothesis-profile=hunt tests/unit/layouts

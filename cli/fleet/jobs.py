@@ -111,12 +111,11 @@ def describe(context: typer.Context, job_id: JobArgument, output: OutputOption =
     """
     with fleet_client(context) as client:
         job = client.job(job_id)
-    ranks = [rank_row(rank) for rank in sorted(job.ranks, key=lambda rank: rank.rank)]
     if output_of(context, output) is OutputFormat.JSON:
-        show_json({**job_row(job), "standing": standing_row(job.standing), "ranks": ranks})
+        show_json(_whole_row(job))
         return
     show_record(job_row(job), OutputFormat.TABLE)
-    show_rows(ranks, RANK_COLUMNS, OutputFormat.TABLE)
+    show_rows(_whole_row(job)["ranks"], RANK_COLUMNS, OutputFormat.TABLE)
 
 
 @app.command()
@@ -144,14 +143,15 @@ def watch(context: typer.Context, job_id: JobArgument, output: OutputOption = No
                 print(f"{moment}  {happened:7}  {line}", flush=True)
 
 
+def _whole_row(job: scheduler_pb2.Job) -> dict[str, Any]:
+    ranks = [rank_row(rank) for rank in sorted(job.ranks, key=lambda rank: rank.rank)]
+    return {**job_row(job), "standing": standing_row(job.standing), "ranks": ranks}
+
+
 def _row(response: scheduler_pb2.WatchJobResponse) -> dict[str, Any]:
     match response.WhichOneof("happened"):
         case "job":
-            return {
-                **job_row(response.job),
-                "standing": standing_row(response.job.standing),
-                "ranks": [rank_row(rank) for rank in response.job.ranks],
-            }
+            return _whole_row(response.job)
         case "verdict":
             return verdict_row(response.verdict)
         case "plan":

@@ -1,8 +1,14 @@
-"""Messages of the fleet API as rows: plain values with stable names, for tables and JSON."""
+"""Messages of the fleet API as rows: plain values with stable names, for tables and JSON.
 
+One walk makes them: fields keep their names, enums become words, moments RFC 3339, and what is not set null.
+"""
+
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from google.protobuf.descriptor import EnumDescriptor
+from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from evenkeel.cli.terminal.output import rfc3339
@@ -15,10 +21,7 @@ def job_row(job: scheduler_pb2.Job) -> dict[str, Any]:
     """A job."""
     alive = [rank for rank in job.ranks if rank.alive]
     return {
-        "job_id": job.job_id,
-        "tenant": job.tenant,
-        "name": job.name,
-        "state": _word(scheduler_pb2.JobState, job.state, "JOB_STATE_"),
+        **_row(job, "job_id", "tenant", "name", "state"),
         # Only its processes can say, once they have registered.
         "reshapable": not job.cannot_reshape if any(rank.address for rank in job.ranks) else None,
         "epoch": job.epoch,
@@ -30,116 +33,47 @@ def job_row(job: scheduler_pb2.Job) -> dict[str, Any]:
         "layout": layout_text(job.layout),
         "problem": job.problem or None,
         "standing": job.standing.summary,
-        "registered_at": rfc3339(_moment(job, "registered_at", job.registered_at)),
+        **_row(job, "registered_at"),
     }
 
 
 def standing_row(standing: scheduler_pb2.Standing) -> dict[str, Any]:
     """What a job's ranks do."""
-    stuck = standing.stuck
-    return {
-        "training": list(standing.training),
-        "idle": [{"reason": each.reason, "ranks": list(each.ranks)} for each in standing.idle],
-        "joining": list(standing.joining),
-        "gone": list(standing.gone),
-        "not_survived": [list(loss.units) for loss in standing.not_survived],
-        "stuck": {
-            "reason": _word(scheduler_pb2.StuckReason, stuck.reason, "STUCK_REASON_"),
-            "detail": stuck.detail,
-            "since": rfc3339(_moment(stuck, "since", stuck.since)),
-            "frees_by": stuck.frees_by,
-        }
-        if standing.HasField("stuck")
-        else None,
-        "summary": standing.summary,
-    }
+    return _row(standing, "training", "idle", "joining", "gone", "not_survived", "stuck", "summary")
 
 
 def rank_row(rank: scheduler_pb2.Rank) -> dict[str, Any]:
     """A rank of a job."""
-    return {
-        "rank": rank.rank,
-        "incarnation": rank.incarnation,
-        "node": rank.node,
-        "device": rank.device,
-        "alive": rank.alive,
-        "throughput": rank.throughput,
-        "address": rank.address,
-    }
+    return _row(rank)
 
 
 def incident_row(incident: scheduler_pb2.Incident) -> dict[str, Any]:
     """An incident."""
-    return {
-        "incident_id": incident.incident_id,
-        "job_id": incident.job_id,
-        "kind": _word(detector_pb2.VerdictKind, incident.kind, "VERDICT_KIND_"),
-        "culprits": [culprit_text(culprit) for culprit in incident.culprits],
-        "throughput": incident.throughput,
-        "first_iteration": incident.first_iteration,
-        "opened_at": rfc3339(_moment(incident, "opened_at", incident.opened_at)),
-        "resolved_at": rfc3339(_moment(incident, "resolved_at", incident.resolved_at)),
-        "lost_seconds": incident.lost_seconds,
-        "plan_ids": list(incident.plan_ids),
-        "verdict_id": incident.verdict_id,
-        "notes": list(incident.notes),
-    }
+    return _row(incident)
 
 
 def plan_row(plan: scheduler_pb2.Plan) -> dict[str, Any]:
     """A plan, with what it beat."""
-    return {
-        "plan_id": plan.plan_id,
-        "job_id": plan.job_id,
-        "incident_id": plan.incident_id,
-        "state": _word(scheduler_pb2.PlanState, plan.state, "PLAN_STATE_"),
-        "epoch": plan.epoch,
-        "levers": [action.lever for action in plan.actions],
-        "actions": [
-            {"lever": action.lever, "description": action.description, "gain_seconds": action.gain_seconds}
-            for action in plan.actions
-        ],
-        "idle_seconds": plan.idle_seconds,
-        "predicted_seconds": plan.predicted_seconds,
-        "measured_seconds": plan.measured_seconds or None,
-        "cost_seconds": plan.cost_seconds,
-        "proportional_bound": plan.proportional_bound,
-        "first_iteration": plan.first_iteration,
-        "solve_seconds": plan.solve_seconds,
-        "layout": layout_text(plan.layout),
-        "alternatives": [
-            {"name": each.name, "predicted_seconds": each.predicted_seconds, "reason": each.reason}
-            for each in plan.alternatives
-        ],
-        "reason": plan.reason,
-        "at": rfc3339(_moment(plan, "at", plan.at)),
-    }
+    measured_seconds = plan.measured_seconds or None
+    return {**_row(plan), "levers": [action.lever for action in plan.actions], "measured_seconds": measured_seconds}
 
 
 def verdict_row(verdict: detector_pb2.Verdict) -> dict[str, Any]:
     """A verdict."""
+    row = _row(verdict)
+    decided_at, facts = row.pop("decided_at_unix_seconds"), row.pop("evidence")
     return {
-        "verdict_id": verdict.verdict_id,
-        "job_id": verdict.job_id,
-        "kind": _word(detector_pb2.VerdictKind, verdict.kind, "VERDICT_KIND_"),
-        "culprits": [culprit_text(culprit) for culprit in verdict.culprits],
-        "throughput": verdict.throughput,
-        "throughput_margin": verdict.throughput_margin,
-        "confidence": verdict.confidence,
-        "first_iteration": verdict.first_iteration,
-        "decided_iteration": verdict.decided_iteration,
-        "decided_at": rfc3339(datetime.fromtimestamp(verdict.decided_at_unix_seconds, UTC)),
-        "evidence": [each.text for each in verdict.evidence],
-        "facts": [
-            {"name": each.name, "value": each.value, "unit": each.unit, "text": each.text} for each in verdict.evidence
-        ],
+        **row,
+        "decided_at": rfc3339(datetime.fromtimestamp(decided_at, UTC)),
+        "evidence": [each["text"] for each in facts],
+        "facts": facts,
     }
 
 
 def verdict_kinds() -> list[str]:
     """The kinds of verdicts that this version knows."""
-    values = [value for value in detector_pb2.VerdictKind.values() if value != detector_pb2.VERDICT_KIND_UNSPECIFIED]
-    return [_word(detector_pb2.VerdictKind, value, "VERDICT_KIND_") for value in values]
+    kinds = detector_pb2.VerdictKind.DESCRIPTOR
+    return [_word(kinds, each.number) for each in kinds.values if each.number]
 
 
 def culprit_text(culprit: detector_pb2.Culprit) -> str:
@@ -168,11 +102,36 @@ def layout_text(layout: layout_pb2.Layout) -> str:
     return " | ".join(replicas) + "".join(ends)
 
 
-def _word(words: Any, number: int, prefix: str) -> str:
+_IN_OTHER_WORDS: Mapping[type[Message], Callable[[Any], Any]] = {
+    Timestamp: lambda moment: rfc3339(moment.ToDatetime(tzinfo=UTC)),
+    detector_pb2.Culprit: culprit_text,
+    layout_pb2.Layout: layout_text,
+    scheduler_pb2.Loss: lambda loss: list(loss.units),
+}
+
+
+def _row(message: Message, *names: str) -> dict[str, Any]:
+    """These fields of a message, or all of them."""
+    fields = message.DESCRIPTOR.fields_by_name
+    return {name: _value(message, fields[name]) for name in names or fields}
+
+
+def _value(message: Message, field: Any) -> Any:
+    value = getattr(message, field.name)
+    if isinstance(value, int | float | str):
+        return value if field.enum_type is None else _word(field.enum_type, int(value))
+    if isinstance(value, Message):
+        return _said(value) if message.HasField(field.name) else None
+    return [_said(each) if isinstance(each, Message) else each for each in value]
+
+
+def _said(message: Message) -> Any:
+    words: Callable[[Any], Any] = _IN_OTHER_WORDS.get(type(message), _row)
+    return words(message)
+
+
+def _word(words: EnumDescriptor, number: int) -> str:
     """The word for an enum's number; a number from a newer version than this one stays a number."""
-    name: str = words.Name(number) if number in words.values() else str(number)
-    return name.removeprefix(prefix).lower()
-
-
-def _moment(message: Any, field: str, value: Timestamp) -> datetime | None:
-    return value.ToDatetime(tzinfo=UTC) if message.HasField(field) else None
+    known = words.values_by_number.get(number)
+    prefix = words.values[0].name.removesuffix("UNSPECIFIED")
+    return str(number) if known is None else known.name.removeprefix(prefix).lower()

@@ -49,140 +49,132 @@ class Check:
 
 def all_checks() -> Iterator[Check]:
     """Every check, in the order in which a person would fix things."""
-    checks: tuple[Callable[[], Check], ...] = (
-        _python,
-        _packages,
-        _torch,
-        _java,
-        _kafka,
-        _postgres,
-        _folder,
-        _disk,
-        _memory,
-        _processors,
-        _ports,
-        _docker,
-    )
-    for check in checks:
-        yield check()
+    for name, look in _CHECKS.items():
+        outcome, found, advice = look()
+        yield Check(name=name, outcome=outcome, found=found, advice=advice)
 
 
-def _python() -> Check:
+_Seen = tuple[Outcome, str, str]
+"""How a check went, what is there, and what to do."""
+
+
+def _ok(found: str) -> _Seen:
+    return Outcome.OK, found, ""
+
+
+def _python() -> _Seen:
     # Older ones do not get this far; make setup says so.
-    return Check(name="Python", outcome=Outcome.OK, found=".".join(map(str, sys.version_info[:3])))
+    return _ok(".".join(map(str, sys.version_info[:3])))
 
 
-def _packages() -> Check:
+def _packages() -> _Seen:
     versions = {name: _version(name) for name in PACKAGES}
     absent = [name for name, version in versions.items() if version is None]
     if absent:
-        return Check(name="packages", outcome=Outcome.MISSING, found=f"no {', '.join(absent)}", advice="make setup")
-    found = ", ".join(f"{name} {version}" for name, version in versions.items())
-    return Check(name="packages", outcome=Outcome.OK, found=found)
+        return Outcome.MISSING, f"no {', '.join(absent)}", "make setup"
+    return _ok(", ".join(f"{name} {version}" for name, version in versions.items()))
 
 
-def _torch() -> Check:
+def _torch() -> _Seen:
     found = _version("torch")
     if found is None:
-        return Check(
-            name="torch",
-            outcome=Outcome.WARNING,
-            found="none",
-            advice="make setup; services need none, but jobs and the demo do",
-        )
+        return Outcome.WARNING, "none", "make setup; services need none, but jobs and the demo do"
     major, minor = (int(part) for part in found.split(".")[:2])
     if (major, minor) < MIN_TORCH:
-        return Check(name="torch", outcome=Outcome.MISSING, found=found, advice="install torch 2.15 or newer")
-    return Check(name="torch", outcome=Outcome.OK, found=found)
+        return Outcome.MISSING, found, "install torch 2.15 or newer"
+    return _ok(found)
 
 
-def _java() -> Check:
+def _java() -> _Seen:
     try:
         program = java_program()
     except StackError as error:
         if os.environ.get("EVENKEEL_KAFKA_BOOTSTRAP_SERVERS"):
-            return Check(name="Java", outcome=Outcome.OK, found="not needed: a Kafka is given")
-        return Check(name="Java", outcome=Outcome.MISSING, found="none", advice=str(error))
-    return Check(name="Java", outcome=Outcome.OK, found=f"{java_version(program)}: {program}")
+            return _ok("not needed: a Kafka is given")
+        return Outcome.MISSING, "none", str(error)
+    return _ok(f"{java_version(program)}: {program}")
 
 
-def _kafka() -> Check:
+def _kafka() -> _Seen:
     if os.environ.get("EVENKEEL_KAFKA_BOOTSTRAP_SERVERS"):
-        return Check(name="Kafka", outcome=Outcome.OK, found="a Kafka is given")
+        return _ok("a Kafka is given")
     if (cache_folder() / f"kafka-{kafka_version()}").is_dir():
-        return Check(name="Kafka", outcome=Outcome.OK, found=f"{kafka_version()} is fetched")
+        return _ok(f"{kafka_version()} is fetched")
     if _version("jgo") is None:
-        return Check(name="Kafka", outcome=Outcome.MISSING, found="nothing that fetches it", advice="make setup")
-    return Check(name="Kafka", outcome=Outcome.OK, found=f"{kafka_version()} will be fetched at the first start")
+        return Outcome.MISSING, "nothing that fetches it", "make setup"
+    return _ok(f"{kafka_version()} will be fetched at the first start")
 
 
-def _postgres() -> Check:
+def _postgres() -> _Seen:
     if os.environ.get("EVENKEEL_DATABASE_URL"):
-        return Check(name="PostgreSQL", outcome=Outcome.OK, found="a server is given")
+        return _ok("a server is given")
     try:
         programs = postgres_programs()
     except StackError as error:
-        return Check(name="PostgreSQL", outcome=Outcome.MISSING, found="none", advice=str(error))
-    return Check(name="PostgreSQL", outcome=Outcome.OK, found=str(programs.parent))
+        return Outcome.MISSING, "none", str(error)
+    return _ok(str(programs.parent))
 
 
-def _folder() -> Check:
+def _folder() -> _Seen:
     root = checkout_root()
     if os.access(root, os.W_OK):
-        return Check(name="checkout", outcome=Outcome.OK, found=str(root))
-    return Check(
-        name="checkout",
-        outcome=Outcome.MISSING,
-        found=f"{root} cannot be written",
-        advice="use a checkout of your own",
-    )
+        return _ok(str(root))
+    return Outcome.MISSING, f"{root} cannot be written", "use a checkout of your own"
 
 
-def _disk() -> Check:
+def _disk() -> _Seen:
     free = shutil.disk_usage(checkout_root()).free
     found = f"{free / 1024**3:.1f} GiB free"
     if free >= MIN_DISK_BYTES:
-        return Check(name="disk", outcome=Outcome.OK, found=found)
-    return Check(name="disk", outcome=Outcome.WARNING, found=found, advice="free 2 GiB: Kafka, PostgreSQL and reports")
+        return _ok(found)
+    return Outcome.WARNING, found, "free 2 GiB: Kafka, PostgreSQL and reports"
 
 
-def _memory() -> Check:
+def _memory() -> _Seen:
     # What macOS does not tell is not a fault.
     try:
         num_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (ValueError, OSError):
-        return Check(name="memory", outcome=Outcome.OK, found="unknown")
+        return _ok("unknown")
     found = f"{num_bytes / 1024**3:.1f} GiB"
     if num_bytes >= MIN_MEMORY_BYTES:
-        return Check(name="memory", outcome=Outcome.OK, found=found)
-    return Check(
-        name="memory", outcome=Outcome.WARNING, found=found, advice="the demo's 8 ranks, Kafka and services want 4 GiB"
-    )
+        return _ok(found)
+    return Outcome.WARNING, found, "the demo's 8 ranks, Kafka and services want 4 GiB"
 
 
-def _processors() -> Check:
+def _processors() -> _Seen:
     count = os.cpu_count() or 1
     if count >= MIN_PROCESSORS:
-        return Check(name="processors", outcome=Outcome.OK, found=str(count))
-    return Check(
-        name="processors", outcome=Outcome.WARNING, found=str(count), advice="times are only right with 2 or more"
-    )
+        return _ok(str(count))
+    return Outcome.WARNING, str(count), "times are only right with 2 or more"
 
 
-def _ports() -> Check:
+def _ports() -> _Seen:
     try:
         ports = free_ports(8)
     except OSError as error:
-        return Check(
-            name="ports", outcome=Outcome.MISSING, found=str(error), advice="allow programs to listen on 127.0.0.1"
-        )
-    return Check(name="ports", outcome=Outcome.OK, found=f"{len(ports)} free on loopback")
+        return Outcome.MISSING, str(error), "allow programs to listen on 127.0.0.1"
+    return _ok(f"{len(ports)} free on loopback")
 
 
-def _docker() -> Check:
-    if shutil.which("docker") is not None:
-        return Check(name="Docker", outcome=Outcome.OK, found=shutil.which("docker") or "")
-    return Check(name="Docker", outcome=Outcome.OK, found="none; only make test-compose and docker-compose.yml need it")
+def _docker() -> _Seen:
+    return _ok(shutil.which("docker") or "none; only make test-compose and docker-compose.yml need it")
+
+
+_CHECKS: dict[str, Callable[[], _Seen]] = {
+    "Python": _python,
+    "packages": _packages,
+    "torch": _torch,
+    "Java": _java,
+    "Kafka": _kafka,
+    "PostgreSQL": _postgres,
+    "checkout": _folder,
+    "disk": _disk,
+    "memory": _memory,
+    "processors": _processors,
+    "ports": _ports,
+    "Docker": _docker,
+}
 
 
 def _version(package: str) -> str | None:

@@ -1,7 +1,5 @@
-"""Writes ``docs/metrics.md`` from the classes that count: ``python -m evenkeel.cli.pages.metrics``; ``--check`` only compares."""
+"""``docs/metrics.md``, from the classes that count."""
 
-import argparse
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,7 +11,6 @@ from evenkeel.services.detector.metrics import DetectorMetrics
 from evenkeel.services.scheduler.adapters.api.interceptor import FleetApiMetrics
 from evenkeel.services.scheduler.metrics import SchedulerMetrics
 from evenkeel.services.telemetry.metrics import TelemetryMetrics
-from evenkeel.stack.paths import checkout_root
 
 GROUPS: dict[str, tuple[Callable[[CollectorRegistry], Any], ...]] = {
     "Every service": (KafkaMetrics,),
@@ -71,22 +68,3 @@ def _row(metric: MetricWrapperBase) -> str:
     suffix = "_total" if described.type == "counter" else ""
     labels = f"{{{','.join(metric._labelnames)}}}" if metric._labelnames else ""
     return f"| `{described.name}{suffix}{labels}` | {described.type} | {described.documentation} |"
-
-
-def main() -> int:
-    """Writes the page, or compares with ``--check``; returns the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="only compare with the committed page")
-    check_only = parser.parse_args().check
-    path = checkout_root() / "docs" / "metrics.md"
-    if not check_only:
-        path.write_text(page())
-        return 0
-    if path.is_file() and path.read_text() == page():
-        return 0
-    print("stale: docs/metrics.md; run: make generate", file=sys.stderr)
-    return 1
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -1,17 +1,13 @@
-"""Writes ``docs/settings.md`` from the settings classes: ``python -m evenkeel.cli.pages.settings``; ``--check`` only compares.
+"""``docs/settings.md``, from the settings classes.
 
 The classes are the truth; what the SDK, the command line and docker-compose.yml read besides is listed here.
 """
 
-import argparse
 import importlib
-import sys
-from pathlib import Path
 
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings
 
-from evenkeel.stack.paths import checkout_root
 from evenkeel.stack.services import SERVICE_NAMES
 
 SETTINGS_CLASSES = {
@@ -81,8 +77,8 @@ def service_settings() -> dict[str, tuple[FieldInfo, list[str]]]:
     return found
 
 
-def render() -> str:
-    """The page."""
+def page() -> str:
+    """The whole page."""
     lines = [INTRODUCTION, "## Services", "", "| name | read by | default | meaning |", "|---|---|---|---|"]
     for name, (info, services) in service_settings().items():
         who = "all services" if len(services) == len(SERVICE_NAMES) else ", ".join(services)
@@ -95,31 +91,8 @@ def render() -> str:
     return "\n".join(lines) + "\n"
 
 
-def page_path() -> Path:
-    """Where the page is."""
-    return checkout_root() / "docs" / "settings.md"
-
-
-def main() -> int:
-    """Writes the page, or compares with ``--check``; returns the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="only compare with the committed page")
-    if not parser.parse_args().check:
-        page_path().write_text(render())
-        return 0
-    if page_path().read_text() == render():
-        print("docs/settings.md: up to date")
-        return 0
-    print("docs/settings.md is stale; run: make generate", file=sys.stderr)
-    return 1
-
-
 def _default(info: FieldInfo) -> str:
     if info.is_required():
         return "required"
     default = info.default
     return "none" if default is None else f"`{default:g}`" if isinstance(default, float) else f"`{default}`"
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

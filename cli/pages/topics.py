@@ -1,11 +1,6 @@
-"""Writes ``docs/topics.md`` from the table of topics: ``python -m evenkeel.cli.pages.topics``; ``--check`` only compares."""
-
-import argparse
-import sys
-from pathlib import Path
+"""``docs/topics.md``, from the table of topics."""
 
 from evenkeel.contracts.topics import DEFAULT_NUM_PARTITIONS, TOPICS, Topic
-from evenkeel.stack.paths import checkout_root
 
 INTRODUCTION = """\
 # Topics
@@ -62,22 +57,3 @@ def _row(topic: Topic) -> str:
     readers = ", ".join(topic.consumers) or "whoever wants to"
     cells = (f"`{topic.name}`", f"`{topic.message}`", topic.producer, readers, kept)
     return "| " + " | ".join(cells) + " |"
-
-
-def main() -> int:
-    """Writes the page, or compares with ``--check``; returns the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="only compare with the committed page")
-    check_only = parser.parse_args().check
-    path: Path = checkout_root() / "docs" / "topics.md"
-    if not check_only:
-        path.write_text(page())
-        return 0
-    if path.is_file() and path.read_text() == page():
-        return 0
-    print("stale: docs/topics.md; run: make generate", file=sys.stderr)
-    return 1
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from evenkeel.cli.documents import read_json, readable
-from evenkeel.cli.errors import CommandError, ExitStatus
+from evenkeel.cli.errors import CommandError, ExitStatus, needing
 from evenkeel.cli.session import OutputOption, output_of
 from evenkeel.cli.terminal.output import OutputFormat, say, show_json, show_rows
 from evenkeel.layouts.codec import layout_to_proto
@@ -191,12 +191,8 @@ def _known_bound(case: Case, deadline: float | None) -> float:
 
 def _prove(case: Case, plan: Plan, is_over: Callable[[], bool]) -> tuple[Plan, bool, str]:
     """The best plan known, whether that is proven, and if not why."""
-    try:
+    with needing("--prove needs", "pip install 'evenkeel[pipelines]'"):
         from evenkeel.pipelines.proofs.exact import prove  # noqa: PLC0415 - only proofs need ortools
-    except ModuleNotFoundError as error:
-        raise CommandError(
-            "--prove needs ortools", next_step="pip install 'evenkeel[pipelines]'", status=ExitStatus.UNHEALTHY
-        ) from error
     try:
         proof = prove(case, plan, is_over=is_over)
     except ValueError as error:

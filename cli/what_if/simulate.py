@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from evenkeel.cli.documents import readable, schema_option
-from evenkeel.cli.errors import CommandError, ExitStatus
+from evenkeel.cli.errors import CommandError, ExitStatus, needing
 from evenkeel.cli.session import OutputOption, output_of
 from evenkeel.cli.terminal.output import OutputFormat, show_json, show_rows
 
@@ -35,18 +35,13 @@ EMIT_COLUMNS = {
     "epochs": "EPOCHS",
     "waited_seconds": "WAITED s",
 }
+_SIMULATOR = ("the simulator needs", "pip install 'evenkeel[simulator,services]'")
 
 
 def _scenario_schema() -> dict[str, Any]:
-    try:
+    with needing(*_SIMULATOR):
         from evenkeel.simulator.baselines import STRATEGIES  # noqa: PLC0415
         from evenkeel.simulator.fleet.scenario.schema import scenario_schema  # noqa: PLC0415
-    except ModuleNotFoundError as error:
-        raise CommandError(
-            f"the simulator needs {error.name}",
-            next_step="pip install 'evenkeel[simulator,services]'",
-            status=ExitStatus.UNHEALTHY,
-        ) from error
     return scenario_schema(list(STRATEGIES))
 
 
@@ -80,16 +75,10 @@ def simulate(
     Example: evenkeel simulate simulator/scenarios/fail_stop_32.yaml -o json
     """
     # Late: only this command needs numpy and YAML, which come with the extra "simulator".
-    try:
+    with needing(*_SIMULATOR):
         from evenkeel.simulator.baselines import STRATEGIES  # noqa: PLC0415
         from evenkeel.simulator.fleet.comparison import result_row, run_scenario  # noqa: PLC0415
         from evenkeel.simulator.fleet.scenario.scenario import ScenarioError, load_scenario  # noqa: PLC0415
-    except ModuleNotFoundError as error:
-        raise CommandError(
-            f"the simulator needs {error.name}",
-            next_step="pip install 'evenkeel[simulator,services]'",
-            status=ExitStatus.UNHEALTHY,
-        ) from error
     try:
         scenario = load_scenario(readable(scenario_file), list(STRATEGIES))
     except ScenarioError as error:
@@ -160,14 +149,8 @@ def _shown(result: "RunResult") -> dict[str, object]:
 
 
 def _draw(path: Path, title: str, results: "list[RunResult]") -> None:
-    try:
+    with needing("pictures need", "pip install 'evenkeel[demo]', or leave --picture out"):
         from evenkeel.simulator.fleet.picture import draw_runs  # noqa: PLC0415
-    except ModuleNotFoundError as error:
-        raise CommandError(
-            f"pictures need {error.name}",
-            next_step="pip install 'evenkeel[demo]', or leave --picture out",
-            status=ExitStatus.UNHEALTHY,
-        ) from error
     try:
         draw_runs(path, title, results)
     except (OSError, ValueError) as error:

@@ -3,8 +3,13 @@
 from alembic import context
 from sqlalchemy import Connection, MetaData, text
 
-from evenkeel.history.tables.base import NAMING_CONVENTION
-
+_NAMING_CONVENTION = {
+    "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+    "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+    "ck": "ck_%(table_name)s_%(constraint_name)s",
+    "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+    "pk": "pk_%(table_name)s",
+}
 # Any constant will do: it only has to differ from other programs' advisory locks in the same database.
 _LOCK_KEY = 0x65766B6C
 
@@ -13,8 +18,7 @@ def _run() -> None:
     connection: Connection = context.config.attributes["connection"]
     context.configure(
         connection=connection,
-        target_metadata=MetaData(naming_convention=NAMING_CONVENTION),
-        compare_server_default=True,
+        target_metadata=MetaData(naming_convention=_NAMING_CONVENTION),
         transactional_ddl=True,
     )
     with context.begin_transaction():

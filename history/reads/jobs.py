@@ -4,14 +4,13 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Row, select, text
+from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from evenkeel.history.documents import layout_from_document, model_from_document
 from evenkeel.history.reads._rows import record_of
 from evenkeel.history.reads.paging import PagedQuery
 from evenkeel.history.records import JobStatus, RankRecord
-from evenkeel.history.tables.fleet import JobSecretRow
 from evenkeel.history.vocabulary import JobState
 
 _JOBS = """
@@ -22,7 +21,7 @@ SELECT x.*, j.model,
            FROM current_ranks WHERE job_id = x.job_id ORDER BY rank, incarnation DESC) AS r) AS ranks
 FROM current_jobs AS x JOIN jobs AS j USING (job_id)
 """
-_SOME = text(_JOBS + "WHERE x.job_id = ANY(:job_ids)")
+_ONE = text(_JOBS + "WHERE x.job_id = :job_id")
 _TOKENS = text("SELECT job_id, job_token FROM job_secrets WHERE job_id = ANY (CAST(:job_ids AS text[]))")
 _UNFINISHED_TOKENS = text(
     "SELECT job_id, job_token FROM job_secrets JOIN current_jobs USING (job_id) WHERE state <> 'finished'"
@@ -58,19 +57,13 @@ list_jobs = PagedQuery(query=_JOBS, item_of=_job, at="registered_at", item_id="j
 
 async def get_job(connection: AsyncConnection, job_id: str) -> JobStatus | None:
     """One job, or None."""
-    return (await jobs_by_id(connection, [job_id])).get(job_id)
-
-
-async def jobs_by_id(connection: AsyncConnection, job_ids: Sequence[str]) -> dict[str, JobStatus]:
-    """Those of the jobs that there are, by id."""
-    rows = await connection.execute(_SOME, {"job_ids": list(job_ids)})
-    return {row.job_id: _job(row) for row in rows}
+    row = (await connection.execute(_ONE, {"job_id": job_id})).first()
+    return None if row is None else _job(row)
 
 
 async def job_token(connection: AsyncConnection, job_id: str) -> str | None:
     """A job's token, or None for an unknown job; for the scheduler only, reader roles are refused."""
-    token: str | None = await connection.scalar(select(JobSecretRow.job_token).where(JobSecretRow.job_id == job_id))
-    return token
+    return (await job_tokens(connection, [job_id])).get(job_id)
 
 
 async def job_tokens(connection: AsyncConnection, job_ids: Sequence[str] | None = None) -> dict[str, str]:

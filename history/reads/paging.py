@@ -6,9 +6,9 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
-from sqlalchemy import Row, TextClause, text
+from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 DEFAULT_PAGE_SIZE = 100
@@ -34,8 +34,7 @@ class Page(Generic[Item]):
     tokens: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Listing:
+class Listing(NamedTuple):
     """What is paged through: a token of one listing would skip or repeat items of another without anybody noticing.
 
     Attributes:
@@ -47,11 +46,9 @@ class Listing:
     job_id: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cursor:
-    """The last item of a page: when it was, its id, and of what listing."""
+class Place(NamedTuple):
+    """Where in a listing: when the last item shown was, and its id."""
 
-    listing: Listing
     at: datetime
     item_id: str
 
@@ -67,14 +64,14 @@ def limit_of(page_size: int) -> int:
     return min(page_size or DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE)
 
 
-def encode_cursor(cursor: Cursor) -> str:
-    """The page token of a cursor."""
-    document = [cursor.listing.item_id, cursor.listing.job_id, cursor.at.isoformat(), cursor.item_id]
+def token_of(listing: Listing, place: Place) -> str:
+    """The token of the page that begins after a place."""
+    document = [*listing, place.at.isoformat(), place.item_id]
     return base64.urlsafe_b64encode(json.dumps(document).encode()).decode()
 
 
-def decode_cursor(token: str, listing: Listing) -> Cursor | None:
-    """The cursor of a page token; None for the empty one, which asks for the first page.
+def place_of(token: str, listing: Listing) -> Place | None:
+    """After which place a page begins; None for the empty token, which asks for the first page.
 
     Args:
         token: From the previous page.
@@ -87,51 +84,24 @@ def decode_cursor(token: str, listing: Listing) -> Cursor | None:
         return None
     try:
         kind, job_id, at, item_id = json.loads(base64.b64decode(token.encode("ascii"), altchars=b"-_", validate=True))
-        moment = datetime.fromisoformat(at)
-        if moment.tzinfo is None or not isinstance(item_id, str) or "\x00" in item_id:
+        place = Place(datetime.fromisoformat(at), item_id)
+        if place.at.tzinfo is None or not isinstance(item_id, str) or "\x00" in item_id:
             raise ValueError
         item_id.encode()  # half of a surrogate pair is no text
     except (binascii.Error, ValueError, TypeError, RecursionError):
         raise PageError("unknown page_token: pass next_page_token of the previous response, or nothing") from None
-    if (kind, job_id) != (listing.item_id, listing.job_id):
+    if (kind, job_id) != listing:
         raise PageError(
             "page_token is of another list: pass next_page_token only to the call that gave it, with the same job_id, "
             "or nothing for the first page"
         )
-    return Cursor(listing=listing, at=moment, item_id=item_id)
+    return place
 
 
-def page_query(
-    query: str, listing: Listing, *, at: str, limit: int, cursor: Cursor | None
-) -> tuple[TextClause, dict[str, object]]:
-    """The statement and its parameters for one page, and one item more to see whether there is a next.
-
-    Only conditions that apply are written, so that the planner can walk the index of (time, id) and stop early.
-
-    Args:
-        query: A SELECT without conditions whose main relation is called ``x``.
-        listing: Its column ``item_id`` breaks ties.
-        at: Column of ``x`` that says when.
-        limit: Items on the page.
-        cursor: The last item of the previous page.
-    """
-    conditions = []
-    parameters: dict[str, object] = {"limit": limit + 1}
-    if listing.job_id:
-        conditions.append("x.job_id = :job_id")
-        parameters["job_id"] = listing.job_id
-    if cursor is not None:
-        conditions.append(f"(x.{at}, x.{listing.item_id}) < (:at, :item_id)")
-        parameters |= {"at": cursor.at, "item_id": cursor.item_id}
-    where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
-    return text(f"{query} {where} ORDER BY x.{at} DESC, x.{listing.item_id} DESC LIMIT :limit"), parameters
-
-
-def page_of(items: Sequence[Item], cursors: Sequence[Cursor], limit: int) -> Page[Item]:
+def page_of(listing: Listing, items: Sequence[Item], places: Sequence[Place], limit: int) -> Page[Item]:
     """The page of at most ``limit`` items when one more than that was asked for."""
-    tokens = tuple(encode_cursor(cursor) for cursor in cursors[:limit])
-    last = tokens[-1] if len(items) > limit else ""
-    return Page(items=tuple(items[:limit]), next_page_token=last, tokens=tokens)
+    tokens = tuple(token_of(listing, place) for place in places[:limit])
+    return Page(items=tuple(items[:limit]), next_page_token=tokens[-1] if len(items) > limit else "", tokens=tokens)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,9 +109,9 @@ class PagedQuery(Generic[Item]):
     """A query whose items are read page by page.
 
     Attributes:
-        query: As in :func:`page_query`; its rows have the columns ``at`` and ``item_id``.
+        query: A SELECT without conditions whose main relation is called ``x``.
         item_of: What a row stands for.
-        at: As in :func:`page_query`.
+        at: Column of ``x`` that says when.
         item_id: Column of ``x`` that names the items and breaks ties.
     """
 
@@ -164,11 +134,15 @@ class PagedQuery(Generic[Item]):
         Raises:
             PageError: The size is negative, or the token not one of this list.
         """
-        listing = Listing(item_id=self.item_id, job_id=job_id)
-        limit, cursor = limit_of(page_size), decode_cursor(page_token, listing)
-        statement, parameters = page_query(self.query, listing, at=self.at, limit=limit, cursor=cursor)
-        rows = (await connection.execute(statement, parameters)).all()
-        cursors = [
-            Cursor(listing=listing, at=getattr(row, self.at), item_id=getattr(row, self.item_id)) for row in rows
-        ]
-        return page_of([self.item_of(row) for row in rows], cursors, limit)
+        listing, limit = Listing(self.item_id, job_id), limit_of(page_size)
+        after = place_of(page_token, listing)
+        # Only conditions that apply, so that PostgreSQL's planner can walk the index of (time, id) and stop early.
+        conditions = ["x.job_id = :job_id"] if job_id else []
+        if after is not None:
+            conditions.append(f"(x.{self.at}, x.{self.item_id}) < (:at, :item_id)")
+        where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
+        order = f"ORDER BY x.{self.at} DESC, x.{self.item_id} DESC LIMIT :limit"
+        asked = {"job_id": job_id} | (after._asdict() if after else {}) | {"limit": limit + 1}
+        rows = (await connection.execute(text(f"{self.query} {where} {order}"), asked)).all()
+        places = [Place(getattr(row, self.at), getattr(row, self.item_id)) for row in rows]
+        return page_of(listing, [self.item_of(row) for row in rows], places, limit)

@@ -3,20 +3,20 @@
 Asking first whether it is there would cost every write a round trip.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import fields
 from enum import Enum
+from functools import cache
 from typing import Any
 
 import psycopg
-from sqlalchemy import literal
-from sqlalchemy.dialects.postgresql import insert
+from psycopg.types.json import Jsonb
+from sqlalchemy import TextClause, text
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from evenkeel.history.errors import HistoryError, UnknownIncidentError, UnknownJobError, UnknownPlanError
-from evenkeel.history.tables.base import Base
 
 _KINDS: dict[str, type[UnknownJobError] | type[UnknownIncidentError] | type[UnknownPlanError]] = {
     "job_id": UnknownJobError,
@@ -25,14 +25,19 @@ _KINDS: dict[str, type[UnknownJobError] | type[UnknownIncidentError] | type[Unkn
 }
 
 
-async def add_row(connection: AsyncConnection, table: type[Base], record: object, **said: Any) -> bool:
+def values_of(record: Any, **said: Any) -> dict[str, Any]:
+    """Columns: each field of a record that is no tuple, whose items are rows of their own; ``said`` adds to them."""
+    names = [each.name for each in fields(record)]
+    return {name: value for name in names if not isinstance(value := getattr(record, name), tuple)} | said
+
+
+async def add_row(connection: AsyncConnection, table: str, values: Mapping[str, Any]) -> bool:
     """Add a row, unless one of its key is there.
 
     Args:
         connection: In a transaction.
         table: Where to.
-        record: Each column is its field of the same name; one that it lacks is left to the database.
-        said: Columns that are something else than its fields.
+        values: By column; those that are left out are left to the database.
 
     Returns:
         True when it is new.
@@ -40,23 +45,32 @@ async def add_row(connection: AsyncConnection, table: type[Base], record: object
     Raises:
         UnknownJobError, UnknownIncidentError, UnknownPlanError: What it refers to is not there.
     """
-    names = [column.name for column in table.__table__.columns]
-    values = {name: getattr(record, name) for name in names if name not in said and hasattr(record, name)} | said
-    words = {name: value.value for name, value in values.items() if isinstance(value, Enum)}
-    statement = insert(table).values(values | words).on_conflict_do_nothing().returning(literal(1))
     with named_errors(**{name: values.get(name) for name in _KINDS}):
-        return (await connection.execute(statement)).first() is not None
+        return (await connection.execute(_insert(table, tuple(values)), _written(values))).first() is not None
 
 
-async def add_parts(connection: AsyncConnection, table: type[Base], parts: Sequence[Any], **key: str) -> None:
-    """Add the parts of a record that is new, each a row; numbered from 1 where the table numbers them."""
-    is_numbered = "number" in table.__table__.columns
+async def add_parts(
+    connection: AsyncConnection, table: str, parts: Sequence[Any], *, is_numbered: bool = False, **key: str
+) -> None:
+    """Add the parts of a record that is new, each a row, numbered from 1 where the table numbers them."""
     rows = [
-        {**key, **asdict(part), **({"number": number} if is_numbered else {})}
+        values_of(part, **key, **({"number": number} if is_numbered else {}))
         for number, part in enumerate(parts, start=1)
     ]
     if rows:
-        await connection.execute(insert(table).on_conflict_do_nothing(), rows)
+        await connection.execute(_insert(table, tuple(rows[0])), rows)
+
+
+@cache
+def _insert(table: str, names: tuple[str, ...]) -> TextClause:
+    columns, values = ", ".join(names), ", ".join(f":{name}" for name in names)
+    return text(f"INSERT INTO {table} ({columns}) VALUES ({values}) ON CONFLICT DO NOTHING RETURNING 1")  # noqa: S608
+
+
+def _written(values: Mapping[str, Any]) -> dict[str, Any]:
+    """As the driver takes them: words for members of a closed set, documents for what has a structure."""
+    written = {name: value.value if isinstance(value, Enum) else value for name, value in values.items()}
+    return {name: Jsonb(value) if isinstance(value, Mapping | list) else value for name, value in written.items()}
 
 
 @contextmanager

@@ -7,13 +7,11 @@ Cheriton, 1989); the token is the term.
 from collections.abc import Mapping
 from dataclasses import asdict
 
-from sqlalchemy import select, text
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from evenkeel.history.errors import DeposedError
 from evenkeel.history.stream_records import LeaseRecord
-from evenkeel.history.tables.control import IntakeOffsetRow, LeaseRow
 
 _EXPIRES_AT = "clock_timestamp() + make_interval(secs => :seconds)"
 _BEGIN = text(f"""
@@ -35,6 +33,12 @@ WHERE name = :name AND term = :term AND holder = :holder RETURNING term
 """)  # noqa: S608 - constant words only
 _GIVE_UP = text("UPDATE leases SET expires_at = '-infinity' WHERE name = :name AND term = :term AND holder = :holder")
 _HOLD = text("SELECT 1 FROM leases WHERE name = :name AND term = :term FOR KEY SHARE")
+_GET = text("SELECT name, term, holder, address FROM leases WHERE name = :name")
+_SAVE_OFFSET = text("""
+INSERT INTO intake_offsets (reader, topic, partition, next_offset) VALUES (:reader, :topic, :partition, :next_offset)
+ON CONFLICT (reader, topic, partition) DO UPDATE SET next_offset = excluded.next_offset
+""")
+_LOAD_OFFSETS = text("SELECT topic, partition, next_offset FROM intake_offsets WHERE reader = :reader")
 
 
 async def take_lease(
@@ -85,8 +89,7 @@ async def hold_lease(connection: AsyncConnection, name: str, term: int) -> None:
 
 async def get_lease(connection: AsyncConnection, name: str) -> LeaseRecord | None:
     """Who is or was last in charge; None before the first."""
-    query = select(LeaseRow.name, LeaseRow.term, LeaseRow.holder, LeaseRow.address).where(LeaseRow.name == name)
-    row = (await connection.execute(query)).first()
+    row = (await connection.execute(_GET, {"name": name})).first()
     return None if row is None else LeaseRecord(**row._mapping)
 
 
@@ -98,20 +101,14 @@ async def save_offsets(connection: AsyncConnection, reader: str, offsets: Mappin
         reader: Who.
         offsets: The first offset not dealt with, by topic and partition; at least one.
     """
-    new = insert(IntakeOffsetRow).values(
-        [
-            {"reader": reader, "topic": topic, "partition": partition, "next_offset": offset}
-            for (topic, partition), offset in offsets.items()
-        ]
-    )
-    key = [IntakeOffsetRow.reader, IntakeOffsetRow.topic, IntakeOffsetRow.partition]
-    await connection.execute(
-        new.on_conflict_do_update(index_elements=key, set_={"next_offset": new.excluded.next_offset})
-    )
+    rows = [
+        {"reader": reader, "topic": topic, "partition": partition, "next_offset": offset}
+        for (topic, partition), offset in offsets.items()
+    ]
+    await connection.execute(_SAVE_OFFSET, rows)
 
 
 async def load_offsets(connection: AsyncConnection, reader: str) -> dict[tuple[str, int], int]:
     """How far a reader has got, by topic and partition."""
-    row = IntakeOffsetRow
-    rows = await connection.execute(select(row.topic, row.partition, row.next_offset).where(row.reader == reader))
+    rows = await connection.execute(_LOAD_OFFSETS, {"reader": reader})
     return {(each.topic, each.partition): each.next_offset for each in rows}

@@ -4,14 +4,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from evenkeel.history.documents import evidence_to_documents
 from evenkeel.history.records import IncidentEventRecord, IncidentRecord, VerdictRecord
-from evenkeel.history.tables.incidents import (
-    IncidentCulpritRow,
-    IncidentEventRow,
-    IncidentRow,
-    VerdictCulpritRow,
-    VerdictRow,
-)
-from evenkeel.history.writes._rows import add_parts, add_row
+from evenkeel.history.writes._rows import add_parts, add_row, values_of
 
 
 async def record_verdict(connection: AsyncConnection, verdict: VerdictRecord) -> bool:
@@ -23,9 +16,10 @@ async def record_verdict(connection: AsyncConnection, verdict: VerdictRecord) ->
     Raises:
         UnknownJobError: The verdict is about a job that never registered.
     """
-    is_new = await add_row(connection, VerdictRow, verdict, evidence=evidence_to_documents(verdict.evidence))
+    values = values_of(verdict, evidence=evidence_to_documents(verdict.evidence))
+    is_new = await add_row(connection, "verdicts", values)
     if is_new:
-        await add_parts(connection, VerdictCulpritRow, verdict.culprits, verdict_id=verdict.verdict_id)
+        await add_parts(connection, "verdict_culprits", verdict.culprits, verdict_id=verdict.verdict_id)
     return is_new
 
 
@@ -38,9 +32,9 @@ async def open_incident(connection: AsyncConnection, incident: IncidentRecord) -
     Raises:
         UnknownJobError: No such job.
     """
-    is_new = await add_row(connection, IncidentRow, incident)
+    is_new = await add_row(connection, "incidents", values_of(incident))
     if is_new:
-        await add_parts(connection, IncidentCulpritRow, incident.culprits, incident_id=incident.incident_id)
+        await add_parts(connection, "incident_culprits", incident.culprits, incident_id=incident.incident_id)
     return is_new
 
 
@@ -53,4 +47,4 @@ async def append_incident_event(connection: AsyncConnection, event: IncidentEven
     Raises:
         UnknownIncidentError: No such incident.
     """
-    return await add_row(connection, IncidentEventRow, event)
+    return await add_row(connection, "incident_events", values_of(event))

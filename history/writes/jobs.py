@@ -3,30 +3,29 @@
 import hmac
 from collections.abc import Sequence
 from datetime import datetime
+from typing import get_type_hints
 
-from sqlalchemy import func, select, text
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from evenkeel.history.documents import layout_from_document, layout_to_document, model_from_document, model_to_document
 from evenkeel.history.errors import JobConflictError, UnknownJobError
 from evenkeel.history.records import DEFAULT_TENANT, JobRecord, RankExitRecord, RankRecord
-from evenkeel.history.tables.fleet import JobEventRow, JobLayoutRow, JobRow, JobSecretRow, RankExitRow
 from evenkeel.history.vocabulary import JobState
-from evenkeel.history.writes._rows import add_row
+from evenkeel.history.writes._rows import add_row, values_of
 from evenkeel.history.writes.working_states import forget_working_state
 
-_COLUMNS = {
-    "job_id": "text",
-    "rank": "integer",
-    "incarnation": "integer",
-    "node": "text",
-    "device": "text",
-    "address": "text",
-    "process_id": "bigint",
-    "registered_at": "timestamptz",
-    "can_reshape": "boolean",
-}
+_SAME = text("""
+SELECT j.tenant, j.model, l.layout, k.job_token
+FROM jobs AS j JOIN job_layouts AS l USING (job_id) JOIN job_secrets AS k USING (job_id)
+WHERE j.job_id = :job_id AND l.epoch = 0
+""")
+# States line up under a lock; a row lock would need the right to update history, which nobody has.
+_LOCK_STATE = text("SELECT pg_advisory_xact_lock(hashtextextended(:job_id, 0))")
+_STATE = text("SELECT state FROM job_events WHERE job_id = :job_id ORDER BY job_event_id DESC LIMIT 1")
+_KNOWN = text("SELECT job_id FROM jobs WHERE job_id = ANY (CAST(:job_ids AS text[]))")
+_TYPES = {str: "text", int: "bigint", bool: "boolean", datetime: "timestamptz"}
+_COLUMNS = {name: _TYPES[kind] for name, kind in get_type_hints(RankRecord).items()}
 # Arrays, one a column: a statement has at most 65,535 parameters, and a text of its own for every number of them.
 _RECORDS = f"""
 unnest({", ".join(f"CAST(:{name} AS {kind}[])" for name, kind in _COLUMNS.items())}) AS r ({", ".join(_COLUMNS)})
@@ -63,34 +62,26 @@ async def register_job(connection: AsyncConnection, job: JobRecord) -> bool:
     Raises:
         JobConflictError: The id is taken by a job with another model, layout, token or tenant.
     """
-    tenant = job.tenant or DEFAULT_TENANT
-    is_new = await add_row(
-        connection,
-        JobRow,
-        job,
-        tenant=tenant,
-        model=model_to_document(job.model),
-        num_devices=len(job.layout.ranks),
-    )
-    if not is_new:
+    about = {"job_id": job.job_id}
+    tenant, layout = job.tenant or DEFAULT_TENANT, layout_to_document(job.layout)
+    registered = about | {
+        "tenant": tenant,
+        "name": job.name,
+        "model": model_to_document(job.model),
+        "num_devices": len(job.layout.ranks),
+        "registered_at": job.registered_at,
+    }
+    if not await add_row(connection, "jobs", registered):
         await _require_same(connection, job, tenant)
         return False
-    await add_row(connection, JobSecretRow, job)
-    layout = layout_to_document(job.layout)
-    await add_row(connection, JobLayoutRow, job, epoch=0, layout=layout, plan_id=None, at=job.registered_at)
+    await add_row(connection, "job_secrets", about | {"job_token": job.job_token})
+    await add_row(connection, "job_layouts", about | {"epoch": 0, "layout": layout, "at": job.registered_at})
     await _append_state(connection, job.job_id, JobState.RUNNING, job.registered_at, "registered")
     return True
 
 
 async def _require_same(connection: AsyncConnection, job: JobRecord, tenant: str) -> None:
-    known = (
-        await connection.execute(
-            select(JobRow.tenant, JobRow.model, JobLayoutRow.layout, JobSecretRow.job_token)
-            .join(JobLayoutRow, (JobLayoutRow.job_id == JobRow.job_id) & (JobLayoutRow.epoch == 0))
-            .join(JobSecretRow, JobSecretRow.job_id == JobRow.job_id)
-            .where(JobRow.job_id == job.job_id)
-        )
-    ).one()
+    known = (await connection.execute(_SAME, {"job_id": job.job_id})).one()
     if not hmac.compare_digest(known.job_token.encode(), job.job_token.encode()):
         raise JobConflictError(job.job_id, "token")
     if known.tenant != tenant:
@@ -112,13 +103,10 @@ async def set_job_state(
     Raises:
         UnknownJobError: No such job.
     """
-    # States line up under a lock; a row lock would need the right to update history, which nobody has.
-    await connection.execute(select(func.pg_advisory_xact_lock(func.hashtextextended(job_id, 0))))
-    if await connection.scalar(select(JobRow.job_id).where(JobRow.job_id == job_id)) is None:
+    await connection.execute(_LOCK_STATE, {"job_id": job_id})
+    newest = await connection.scalar(_STATE, {"job_id": job_id})
+    if newest is None:
         raise UnknownJobError(job_id)
-    newest = await connection.scalar(
-        select(JobEventRow.state).where(JobEventRow.job_id == job_id).order_by(JobEventRow.job_event_id.desc()).limit(1)
-    )
     if newest in (state, JobState.FINISHED):
         return False
     await _append_state(connection, job_id, state, at, detail)
@@ -128,7 +116,7 @@ async def set_job_state(
 
 
 async def _append_state(connection: AsyncConnection, job_id: str, state: JobState, at: datetime, detail: str) -> None:
-    await connection.execute(insert(JobEventRow).values(job_id=job_id, state=state.value, at=at, detail=detail))
+    await add_row(connection, "job_events", {"job_id": job_id, "state": state, "at": at, "detail": detail})
 
 
 async def register_ranks(connection: AsyncConnection, ranks: Sequence[RankRecord]) -> list[bool]:
@@ -147,7 +135,7 @@ async def register_ranks(connection: AsyncConnection, ranks: Sequence[RankRecord
         UnknownJobError: One of the jobs does not exist.
     """
     job_ids = sorted({rank.job_id for rank in ranks})
-    known = set(await connection.scalars(select(JobRow.job_id).where(JobRow.job_id.in_(job_ids))))
+    known = set(await connection.scalars(_KNOWN, {"job_ids": job_ids}))
     for job_id in job_ids:
         if job_id not in known:
             raise UnknownJobError(job_id)
@@ -170,4 +158,4 @@ async def record_exit(connection: AsyncConnection, one: RankExitRecord) -> bool:
     Raises:
         UnknownJobError: No such job.
     """
-    return await add_row(connection, RankExitRow, one)
+    return await add_row(connection, "rank_exits", values_of(one))

@@ -4,12 +4,20 @@ Enqueue in the transaction that writes the rows. A publisher takes the oldest re
 them, and commits once Kafka has acknowledged: a crash in between sends them again, with the same event ids.
 """
 
-from sqlalchemy import delete, select
+from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from evenkeel.history.stream_records import OutboxRecord
-from evenkeel.history.tables.streams import OutboxRow as Row
-from evenkeel.history.writes._rows import add_row
+from evenkeel.history.writes._rows import add_row, values_of
+
+_TAKE = text("""
+WITH taken AS (
+    DELETE FROM outbox
+    WHERE outbox_id = ANY (ARRAY(SELECT outbox_id FROM outbox ORDER BY outbox_id LIMIT :limit FOR UPDATE))
+    RETURNING outbox_id, event_id, topic, key, value
+)
+SELECT event_id, topic, key, value FROM taken ORDER BY outbox_id
+""")
 
 
 async def enqueue_outbox(connection: AsyncConnection, record: OutboxRecord) -> bool:
@@ -18,7 +26,7 @@ async def enqueue_outbox(connection: AsyncConnection, record: OutboxRecord) -> b
     Returns:
         False when its event id waits already.
     """
-    return await add_row(connection, Row, record)
+    return await add_row(connection, "outbox", values_of(record, headers={}))
 
 
 async def take_outbox(connection: AsyncConnection, *, limit: int = 100) -> list[OutboxRecord]:
@@ -26,10 +34,5 @@ async def take_outbox(connection: AsyncConnection, *, limit: int = 100) -> list[
 
     A second publisher waits here until the first one's transaction ends, so that order holds.
     """
-    rows = (await connection.execute(select(Row).order_by(Row.outbox_id).limit(limit).with_for_update())).all()
-    if rows:
-        await connection.execute(delete(Row).where(Row.outbox_id.in_([row.outbox_id for row in rows])))
-    return [
-        OutboxRecord(event_id=row.event_id, topic=row.topic, key=row.key, value=row.value, headers=row.headers)
-        for row in rows
-    ]
+    rows = await connection.execute(_TAKE, {"limit": limit})
+    return [OutboxRecord(**row._mapping) for row in rows]

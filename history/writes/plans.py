@@ -1,16 +1,18 @@
 """Plans, and the states they go through."""
 
-from sqlalchemy import literal, select
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from evenkeel.history.documents import layout_to_document, throughputs_to_document
 from evenkeel.history.records import IncidentEventRecord, PlanEventRecord, PlanRecord
-from evenkeel.history.tables.fleet import JobLayoutRow
-from evenkeel.history.tables.plans import PlanActionRow, PlanAlternativeRow, PlanEventRow, PlanRow
 from evenkeel.history.vocabulary import IncidentEventKind, PlanState
-from evenkeel.history.writes._rows import add_parts, add_row
+from evenkeel.history.writes._rows import add_parts, add_row, values_of
 from evenkeel.history.writes.incidents import append_incident_event
+
+_DECIDE = text("""
+INSERT INTO job_layouts (job_id, epoch, layout, plan_id, at)
+SELECT job_id, epoch, layout, plan_id, :at FROM plans WHERE plan_id = :plan_id
+""")
 
 
 async def record_plan(connection: AsyncConnection, plan: PlanRecord) -> bool:
@@ -23,15 +25,13 @@ async def record_plan(connection: AsyncConnection, plan: PlanRecord) -> bool:
         UnknownJobError: No such job.
         UnknownIncidentError: It names an incident that was never opened.
     """
-    is_new = await add_row(
-        connection,
-        PlanRow,
+    values = values_of(
         plan,
         incident_id=plan.incident_id or None,
         layout=layout_to_document(plan.layout),
         throughputs=throughputs_to_document(plan.throughputs),
     )
-    if not is_new:
+    if not await add_row(connection, "plans", values):
         return False
     if plan.incident_id:
         answered = IncidentEventRecord(
@@ -42,8 +42,8 @@ async def record_plan(connection: AsyncConnection, plan: PlanRecord) -> bool:
             detail=plan.reason,
         )
         await append_incident_event(connection, answered)
-    await add_parts(connection, PlanActionRow, plan.actions, plan_id=plan.plan_id)
-    await add_parts(connection, PlanAlternativeRow, plan.alternatives, plan_id=plan.plan_id)
+    await add_parts(connection, "plan_actions", plan.actions, is_numbered=True, plan_id=plan.plan_id)
+    await add_parts(connection, "plan_alternatives", plan.alternatives, is_numbered=True, plan_id=plan.plan_id)
     proposed = PlanEventRecord(plan_id=plan.plan_id, state=PlanState.PROPOSED, at=plan.proposed_at)
     await append_plan_event(connection, proposed)
     return True
@@ -59,12 +59,7 @@ async def append_plan_event(connection: AsyncConnection, event: PlanEventRecord)
         UnknownPlanError: No such plan.
         sqlalchemy.exc.IntegrityError: Another plan of the job is committed for the same epoch.
     """
-    is_new = await add_row(connection, PlanEventRow, event)
+    is_new = await add_row(connection, "plan_events", values_of(event))
     if is_new and event.state is PlanState.COMMITTED:
-        decided = select(
-            PlanRow.job_id, PlanRow.epoch, PlanRow.layout, PlanRow.plan_id, literal(event.at).label("at")
-        ).where(PlanRow.plan_id == event.plan_id)
-        await connection.execute(
-            insert(JobLayoutRow).from_select(["job_id", "epoch", "layout", "plan_id", "at"], decided)
-        )
+        await connection.execute(_DECIDE, {"plan_id": event.plan_id, "at": event.at})
     return is_new

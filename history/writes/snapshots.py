@@ -3,12 +3,28 @@
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from sqlalchemy import delete, func, select
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from evenkeel.history.stream_records import SnapshotRecord
-from evenkeel.history.tables.streams import DetectorSnapshotRow as Row
+
+_SAVE = text("""
+INSERT INTO detector_snapshots AS known (consumer_group, topic, partition, job_id, next_offset, format, state)
+VALUES (:consumer_group, :topic, :partition, :job_id, :next_offset, :format, :state)
+ON CONFLICT (consumer_group, topic, partition, job_id) DO UPDATE SET
+    next_offset = excluded.next_offset, format = excluded.format, state = excluded.state, saved_at = clock_timestamp()
+WHERE excluded.next_offset >= known.next_offset
+RETURNING 1
+""")
+_LOAD = text("""
+SELECT consumer_group, topic, partition, job_id, next_offset, format, state FROM detector_snapshots
+WHERE consumer_group = :consumer_group AND topic = :topic AND partition = ANY (CAST(:partitions AS integer[]))
+ORDER BY partition, job_id
+""")
+_DELETE = text("""
+DELETE FROM detector_snapshots
+WHERE consumer_group = :consumer_group AND topic = :topic AND job_id = ANY (CAST(:job_ids AS text[]))
+""")
 
 
 async def save_snapshot(connection: AsyncConnection, snapshot: SnapshotRecord) -> bool:
@@ -17,41 +33,15 @@ async def save_snapshot(connection: AsyncConnection, snapshot: SnapshotRecord) -
     Returns:
         False when a snapshot that covers more is there already: another instance is ahead, and this one should stop.
     """
-    statement = insert(Row).values(**asdict(snapshot))
-    new = statement.excluded
-    upsert = statement.on_conflict_do_update(
-        index_elements=[Row.consumer_group, Row.topic, Row.partition, Row.job_id],
-        set_={
-            "next_offset": new.next_offset,
-            "format": new.format,
-            "state": new.state,
-            "saved_at": func.clock_timestamp(),
-        },
-        where=new.next_offset >= Row.next_offset,
-    ).returning(Row.next_offset)
-    return (await connection.execute(upsert)).first() is not None
+    return (await connection.execute(_SAVE, asdict(snapshot))).first() is not None
 
 
 async def load_snapshots(
-    connection: AsyncConnection, *, consumer_group: str, topic: str, partitions: Sequence[int] | None = None
+    connection: AsyncConnection, *, consumer_group: str, topic: str, partitions: Sequence[int]
 ) -> list[SnapshotRecord]:
-    """The newest snapshots of a group, ordered by partition and job.
-
-    Args:
-        connection: Open connection.
-        consumer_group: Whose.
-        topic: Of which topic.
-        partitions: Only of these; None = of all.
-    """
-    statement = (
-        select(Row.partition, Row.job_id, Row.next_offset, Row.format, Row.state)
-        .where(Row.consumer_group == consumer_group, Row.topic == topic)
-        .order_by(Row.partition, Row.job_id)
-    )
-    if partitions is not None:
-        statement = statement.where(Row.partition.in_(partitions))
-    rows = await connection.execute(statement)
-    return [SnapshotRecord(consumer_group=consumer_group, topic=topic, **row._mapping) for row in rows]
+    """The newest snapshots of a group in some partitions of a topic, ordered by partition and job."""
+    wanted = {"consumer_group": consumer_group, "topic": topic, "partitions": list(partitions)}
+    return [SnapshotRecord(**row._mapping) for row in await connection.execute(_LOAD, wanted)]
 
 
 async def delete_snapshots(
@@ -62,5 +52,5 @@ async def delete_snapshots(
     Returns:
         Number of snapshots deleted.
     """
-    statement = delete(Row).where(Row.consumer_group == consumer_group, Row.topic == topic, Row.job_id.in_(job_ids))
-    return len((await connection.execute(statement.returning(Row.job_id))).all())
+    over = {"consumer_group": consumer_group, "topic": topic, "job_ids": list(job_ids)}
+    return (await connection.execute(_DELETE, over)).rowcount

@@ -6,19 +6,19 @@ import uuid
 
 from evenkeel.numeric.compiled import Compiled
 from evenkeel.planning.costs.price import TransitionCosts
-from evenkeel.services.common.backoff import Reachability, persist
+from evenkeel.services.common.backoff import Reachability
 from evenkeel.services.common.health import Health, health_server, ready_file
 from evenkeel.services.common.kafka import ConsumeLoop, DeadLetters, KafkaClientConfig, KafkaProducer
 from evenkeel.services.common.kafka.assigned_consumer import AssignedConsumer
 from evenkeel.services.common.kafka.pace import LoopConfig
 from evenkeel.services.common.lifecycle import run_service
 from evenkeel.services.common.metrics import KafkaMetrics, create_registry
-from evenkeel.services.common.postgres.database import DATABASE_AWAY, create_engine
+from evenkeel.services.common.postgres.database import create_engine
 from evenkeel.services.common.settings import load_settings
 from evenkeel.services.common.steady_clock import SteadyClock
 from evenkeel.services.common.worker import Worker
-from evenkeel.services.scheduler.adapters.api.gate import Gate
-from evenkeel.services.scheduler.adapters.api.server import FleetServer, TlsFiles, fleet_server
+from evenkeel.services.scheduler.adapters.api.admission import Admission
+from evenkeel.services.scheduler.adapters.api.server import FleetServer, fleet_server
 from evenkeel.services.scheduler.adapters.findings import DECODERS
 from evenkeel.services.scheduler.adapters.intake import Intake
 from evenkeel.services.scheduler.adapters.job_events import JobEvents
@@ -47,16 +47,16 @@ class _Plumbing:
         self.postgres = Reachability("postgres", self.health.witness("postgres", "history"))
         holder, url = uuid.uuid4().hex[:12], settings.database_url.get_secret_value()
         self.engine = create_engine(url, application_name=f"evenkeel-scheduler/{holder}")
-        self.gate = Gate()
         self.lease = Lease(self.engine, holder, reachability=self.postgres, on_leader=self._stand_by)
         self.store = Store(self.engine, reachability=self.postgres, fence=self.lease.fence)
+        self.admission = Admission(settings.fleet_token.get_secret_value(), self.store)
         self.kafka = KafkaClientConfig.from_settings(settings, service=SERVICE)
         self.kafka_metrics = KafkaMetrics(self.registry)
         on_change = self.health.witness("kafka", "producer")
         self.producer = KafkaProducer(self.kafka, self.kafka_metrics, on_change=on_change)
 
     def _stand_by(self, leader: str) -> None:
-        self.gate.stand_by(leader)
+        self.admission.stand_by(leader)
         for part in ("kafka", "partitions"):
             self.health.report(part, ready=True, detail=f"stands by; in charge is the scheduler at {leader}")
 
@@ -85,11 +85,10 @@ async def serve(settings: SchedulerSettings) -> None:
                     coordinator,
                     plumbing.store,
                     registry,
+                    plumbing.admission,
                     address=settings.fleet_address,
-                    fleet_token=settings.fleet_token.get_secret_value(),
-                    tls=_tls(settings),
+                    credentials=settings.credentials(),
                     rank_tls=rank_tls,
-                    gate=plumbing.gate,
                     term=lambda: plumbing.lease.term,
                 ) as fleet,
                 ready_file(settings.ready_file, metrics_port=metrics_port, grpc_port=fleet.port),
@@ -130,17 +129,10 @@ async def _lead(plumbing: _Plumbing, coordinator: Coordinator, group: asyncio.Ta
     """Be in charge: take the jobs up, let calls in, and read what the detector says."""
     health, store = plumbing.health, plumbing.store
     health.report("partitions", ready=False, detail="loads the history")
-    await persist(coordinator.load, transient=DATABASE_AWAY, reachability=plumbing.postgres)
-    plumbing.gate.open()
+    await store.patiently(coordinator.load)
+    plumbing.admission.open()
     group.create_task(_say_whether_serving(fleet, plumbing.postgres))
-    outbox = OutboxPublisher(
-        plumbing.engine,
-        plumbing.producer,
-        store.outbox_filled,
-        reachability=plumbing.postgres,
-        fence=plumbing.lease.fence,
-    )
-    group.create_task(outbox.run())
+    group.create_task(OutboxPublisher(store, plumbing.producer).run())
     await plumbing.producer.start()
     dead_letters = DeadLetters(plumbing.producer, plumbing.kafka_metrics, group=GROUP)
     on_change = health.witness("kafka", "consumer")
@@ -169,12 +161,6 @@ async def _say_whether_serving(fleet: FleetServer, postgres: Reachability) -> No
     """What gRPC's health service answers: without its history the fleet API can promise nothing."""
     async for reachable in postgres.follow():
         await fleet.set_serving(reachable)
-
-
-def _tls(settings: SchedulerSettings) -> TlsFiles | None:
-    if settings.tls_certificate is None or settings.tls_key is None:
-        return None
-    return TlsFiles(certificate=settings.tls_certificate, key=settings.tls_key)
 
 
 def main() -> int:

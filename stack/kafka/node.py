@@ -14,13 +14,12 @@ from evenkeel.stack.errors import StackError, log_tail
 from evenkeel.stack.kafka.jars import kafka_jars
 from evenkeel.stack.kafka.java import java_program
 from evenkeel.stack.processes.loops import run_on_own_loop
-from evenkeel.stack.processes.ports import LOOPBACK, free_ports, is_listening
+from evenkeel.stack.processes.ports import LOOPBACK, free_ports, is_listening, start_on_free_ports
 from evenkeel.stack.processes.process import ManagedProcess
 from evenkeel.stack.processes.watchdog import Watchdog
 
 START_TIMEOUT_SECONDS = 180.0
 STOP_GRACE_SECONDS = 15.0
-NUM_ATTEMPTS = 3
 LOG_CONFIGURATION_PATH = Path(__file__).with_name("log4j2.xml")
 # Serial collector, first compiler tier: throughput is not needed, start-up and idle cost are.
 JAVA_OPTIONS = (
@@ -99,15 +98,7 @@ class Kafka:
             StackError: Java is missing, Kafka could not be fetched, or the broker did not come up.
         """
         java = [java_program(), *JAVA_OPTIONS, "-cp", f"{kafka_jars(self._say)}/*"]
-        for attempt in range(NUM_ATTEMPTS):
-            try:
-                self._start_once(java)
-                return
-            except StackError as error:
-                self.stop(grace_seconds=0)
-                # Somebody took a port between our look and the broker's bind.
-                if "in use" not in str(error) or attempt == NUM_ATTEMPTS - 1:
-                    raise
+        start_on_free_ports(lambda: self._start_once(java), lambda: self.stop(grace_seconds=0))
 
     def stop(self, *, grace_seconds: float = STOP_GRACE_SECONDS) -> None:
         """Stops the broker; with a grace of 0 it is killed, which is fine for data that nobody wants again."""

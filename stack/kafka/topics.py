@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
@@ -13,8 +12,6 @@ from aiokafka.errors import KafkaConnectionError, KafkaError, TopicAlreadyExists
 from evenkeel.contracts.topics import DEFAULT_MAX_MESSAGE_BYTES, DEFAULT_NUM_PARTITIONS, TOPICS, Topic
 from evenkeel.stack.errors import ServerAwayError, StackError
 from evenkeel.stack.processes.loops import Result, run_on_own_loop
-
-_Connect = Callable[[], AIOKafkaAdminClient]
 
 TIMEOUT_SECONDS = 120.0
 MAX_REPLICAS = 3
@@ -136,8 +133,7 @@ def apply_topics(
         StackError: Kafka refuses.
     """
     topics = tuple(wanted_topics() if wanted is None else wanted)
-    client = partial(AIOKafkaAdminClient, bootstrap_servers=bootstrap_servers, **(security or {}))
-    return _run(bootstrap_servers, _apply(client, topics, num_partitions))
+    return _asked(bootstrap_servers, security, lambda client: _apply(client, topics, num_partitions))
 
 
 def check_topics(
@@ -151,43 +147,35 @@ def check_topics(
     Raises:
         ServerAwayError: Kafka does not answer.
     """
-    client = partial(AIOKafkaAdminClient, bootstrap_servers=bootstrap_servers, **(security or {}))
-    return _run(bootstrap_servers, _check(client, tuple(wanted_topics() if wanted is None else wanted)))
+    topics = tuple(wanted_topics() if wanted is None else wanted)
+    return _asked(bootstrap_servers, security, lambda client: _check(client, topics))
 
 
-async def _apply(connect: _Connect, wanted: tuple[WantedTopic, ...], num_partitions: int) -> tuple[str, ...]:
-    client = connect()
-    try:
-        await client.start()
-        present = set(await client.list_topics())
-        missing = [topic for topic in wanted if topic.name not in present]
-        if not missing:
-            return ()
-        num_brokers = len((await client.describe_cluster())["brokers"])
-        replicas = min(num_brokers, MAX_REPLICAS)
-        number = _common_number(wanted, await _num_partitions(client, present & {topic.name for topic in wanted}))
-        new = [
-            NewTopic(
-                topic.name,
-                topic.num_partitions or number or num_partitions,
-                replicas,
-                topic_configs=dict(topic.settings),
-            )
-            for topic in missing
-        ]
-        response = await client.create_topics(new)
-        for name, code, *message in response.topic_errors:
-            error = for_code(code)
-            # Another process may apply the same table at the same time.
-            if code != 0 and error is not TopicAlreadyExistsError:
-                raise StackError(f"topic {name} cannot be created: {error.__name__} {message or ''}")
-        created = [topic.name for topic in missing]
-        # Creation is acknowledged by the controller; the brokers hear of it a moment later.
-        while not await _have_leaders(client, created):  # noqa: ASYNC110 - there is no event for it
-            await asyncio.sleep(POLL_SECONDS)
-        return tuple(created)
-    finally:
-        await client.close()
+async def _apply(client: AIOKafkaAdminClient, wanted: tuple[WantedTopic, ...], num_partitions: int) -> tuple[str, ...]:
+    present = set(await client.list_topics())
+    missing = [topic for topic in wanted if topic.name not in present]
+    if not missing:
+        return ()
+    num_brokers = len((await client.describe_cluster())["brokers"])
+    replicas = min(num_brokers, MAX_REPLICAS)
+    number = _common_number(wanted, await _num_partitions(client, present & {topic.name for topic in wanted}))
+    new = [
+        NewTopic(
+            topic.name, topic.num_partitions or number or num_partitions, replicas, topic_configs=dict(topic.settings)
+        )
+        for topic in missing
+    ]
+    response = await client.create_topics(new)
+    for name, code, *message in response.topic_errors:
+        error = for_code(code)
+        # Another process may apply the same table at the same time.
+        if code != 0 and error is not TopicAlreadyExistsError:
+            raise StackError(f"topic {name} cannot be created: {error.__name__} {message or ''}")
+    created = [topic.name for topic in missing]
+    # Creation is acknowledged by the controller; the brokers hear of it a moment later.
+    while not await _have_leaders(client, created):  # noqa: ASYNC110 - there is no event for it
+        await asyncio.sleep(POLL_SECONDS)
+    return tuple(created)
 
 
 async def _num_partitions(client: AIOKafkaAdminClient, present: set[str]) -> dict[str, int]:
@@ -203,26 +191,33 @@ async def _have_leaders(client: AIOKafkaAdminClient, names: list[str]) -> bool:
     )
 
 
-async def _check(connect: _Connect, wanted: tuple[WantedTopic, ...]) -> tuple[TopicDrift, ...]:
-    client = connect()
-    try:
-        await client.start()
-        present = set(await client.list_topics()) & {topic.name for topic in wanted}
-        partitions = await _num_partitions(client, present)
-        settings: dict[str, dict[str, str]] = {}
-        if present:
-            resources = [ConfigResource(ConfigResourceType.TOPIC, name) for name in sorted(present)]
-            for response in await client.describe_configs(resources):
-                for _code, _message, _kind, name, entries in response.resources:
-                    settings[name] = {entry[0]: entry[1] for entry in entries}
-        return drift(wanted, partitions, settings)
-    finally:
-        await client.close()
+async def _check(client: AIOKafkaAdminClient, wanted: tuple[WantedTopic, ...]) -> tuple[TopicDrift, ...]:
+    present = set(await client.list_topics()) & {topic.name for topic in wanted}
+    partitions = await _num_partitions(client, present)
+    settings: dict[str, dict[str, str]] = {}
+    if present:
+        resources = [ConfigResource(ConfigResourceType.TOPIC, name) for name in sorted(present)]
+        for response in await client.describe_configs(resources):
+            for _code, _message, _kind, name, entries in response.resources:
+                settings[name] = {entry[0]: entry[1] for entry in entries}
+    return drift(wanted, partitions, settings)
 
 
-def _run(bootstrap_servers: str, work: Coroutine[Any, Any, Result]) -> Result:
+def _asked(
+    bootstrap_servers: str,
+    security: Mapping[str, Any] | None,
+    work: Callable[[AIOKafkaAdminClient], Coroutine[Any, Any, Result]],
+) -> Result:
+    async def ask() -> Result:
+        client = AIOKafkaAdminClient(bootstrap_servers=bootstrap_servers, **(security or {}))
+        try:
+            await client.start()
+            return await work(client)
+        finally:
+            await client.close()
+
     try:
-        return run_on_own_loop(work, timeout_seconds=TIMEOUT_SECONDS)
+        return run_on_own_loop(ask(), timeout_seconds=TIMEOUT_SECONDS)
     except KafkaConnectionError as error:
         raise ServerAwayError(
             f"Kafka at {bootstrap_servers} does not answer; check EVENKEEL_KAFKA_BOOTSTRAP_SERVERS"

@@ -13,13 +13,12 @@ from pathlib import Path
 import psycopg
 
 from evenkeel.stack.errors import StackError
-from evenkeel.stack.processes.ports import LOOPBACK, free_ports, is_listening
+from evenkeel.stack.processes.ports import LOOPBACK, free_ports, is_listening, start_on_free_ports
 from evenkeel.stack.processes.process import ManagedProcess
 from evenkeel.stack.processes.watchdog import Watchdog
 
 START_TIMEOUT_SECONDS = 180.0
 STOP_GRACE_SECONDS = 10.0
-NUM_ATTEMPTS = 3
 USER = "evenkeel"
 DATABASE = "evenkeel"
 _UNFINISHED = "unfinished-"
@@ -75,14 +74,7 @@ class Postgres:
         if not (data / "PG_VERSION").exists():
             self._initialise(programs, data, user_id)
         self._password = (self._folder / "password").read_text().strip()
-        for attempt in range(NUM_ATTEMPTS):
-            try:
-                self._start_once(programs, data, user_id)
-                break
-            except StackError as error:
-                self.stop(grace_seconds=0)
-                if "in use" not in str(error) or attempt == NUM_ATTEMPTS - 1:
-                    raise
+        start_on_free_ports(lambda: self._start_once(programs, data, user_id), lambda: self.stop(grace_seconds=0))
         self._create_database()
 
     def stop(self, *, grace_seconds: float = STOP_GRACE_SECONDS) -> None:

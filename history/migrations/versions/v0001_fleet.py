@@ -8,8 +8,6 @@ from sqlalchemy.dialects import postgresql
 
 revision = "0001"
 down_revision = None
-branch_labels = None
-depends_on = None
 
 
 def _recorded_at() -> "sa.Column[datetime]":
@@ -172,8 +170,3 @@ def upgrade() -> None:
     _fleet()
     _processes()
     _streams()
-
-
-def downgrade() -> None:
-    """History is not taken back: restore a backup instead."""
-    raise RuntimeError("the history cannot be downgraded; restore a backup")

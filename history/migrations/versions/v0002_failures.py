@@ -8,8 +8,6 @@ from sqlalchemy.dialects import postgresql
 
 revision = "0002"
 down_revision = "0001"
-branch_labels = None
-depends_on = None
 
 
 def _recorded_at() -> "sa.Column[datetime]":
@@ -160,8 +158,3 @@ def upgrade() -> None:
     """Apply."""
     _failures()
     _plans()
-
-
-def downgrade() -> None:
-    """History is not taken back: restore a backup instead."""
-    raise RuntimeError("the history cannot be downgraded; restore a backup")

@@ -11,8 +11,6 @@ from sqlalchemy.dialects import postgresql
 
 revision = "0003"
 down_revision = "0002"
-branch_labels = None
-depends_on = None
 
 
 def upgrade() -> None:
@@ -47,8 +45,3 @@ def upgrade() -> None:
         sa.Column("rank", sa.Integer(), primary_key=True),
         sa.Column("seat", postgresql.JSONB(), nullable=False),
     )
-
-
-def downgrade() -> None:
-    """History is not taken back: restore a backup instead."""
-    raise RuntimeError("the history cannot be downgraded; restore a backup")

@@ -4,8 +4,6 @@ from alembic import op
 
 revision = "0004"
 down_revision = "0003"
-branch_labels = None
-depends_on = None
 
 _BY_JOB = (
     "job_events",
@@ -121,8 +119,3 @@ def _secure_rows() -> None:
         op.execute(f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY")
         op.execute(f"CREATE POLICY of_tenant ON {table} FOR SELECT TO evenkeel_reader USING ({condition})")
         op.execute(f"CREATE POLICY service ON {table} TO evenkeel_service USING (true) WITH CHECK (true)")
-
-
-def downgrade() -> None:
-    """History is not taken back: restore a backup instead."""
-    raise RuntimeError("the history cannot be downgraded; restore a backup")

@@ -11,8 +11,6 @@ from alembic import op
 
 revision = "0005"
 down_revision = "0004"
-branch_labels = None
-depends_on = None
 
 _CURRENT_JOBS = """
 SELECT j.job_id, j.tenant, j.name, e.state, e.at AS state_since, l.epoch, l.layout, j.num_devices, j.registered_at
@@ -221,8 +219,3 @@ def upgrade() -> None:
         op.execute(f"CREATE VIEW {name} WITH (security_invoker = true) AS {query}")
         op.execute(f"GRANT SELECT ON {name} TO evenkeel_reader, evenkeel_service")
     op.execute(_JOB_TIMELINE)
-
-
-def downgrade() -> None:
-    """History is not taken back: restore a backup instead."""
-    raise RuntimeError("the history cannot be downgraded; restore a backup")

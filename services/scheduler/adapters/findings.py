@@ -9,12 +9,12 @@ from google.protobuf.message import DecodeError
 from evenkeel.contracts.topics import PROFILES, SUSPICIONS, VERDICTS
 from evenkeel.detector.v1 import detector_pb2
 from evenkeel.history.records import VerdictRecord
+from evenkeel.layouts.codec import from_proto
 from evenkeel.planning.costs.cost_model import Workload
 from evenkeel.planning.costs.measured.recent import RecentIteration
 from evenkeel.services.common.kafka import ConsumedRecord, RejectedRecordError
 from evenkeel.services.common.kafka.ports import Decoder
 from evenkeel.services.scheduler.adapters.api.codec import verdict_from_proto
-from evenkeel.services.scheduler.adapters.wire import from_proto
 from evenkeel.services.scheduler.domain.profiles import JobEnded, JobProfile
 from evenkeel.services.scheduler.domain.suspicion import SuspectedLink, Suspicion
 

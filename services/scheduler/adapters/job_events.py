@@ -8,9 +8,9 @@ from evenkeel.contracts.headers import record_headers
 from evenkeel.contracts.mac import job_key, signed
 from evenkeel.contracts.speakers import NO_RANK, SCHEDULER_INCARNATION
 from evenkeel.contracts.topics import BATCHES
+from evenkeel.layouts.codec import to_proto
 from evenkeel.services.common.kafka.ports import Producer
 from evenkeel.services.common.kafka.records import OutgoingRecord
-from evenkeel.services.scheduler.adapters.wire import to_proto
 from evenkeel.services.scheduler.domain.suspicion import ProbeOutcome
 from evenkeel.telemetry.v2 import process_pb2 as pb
 from evenkeel.telemetry.v2.batch_pb2 import Batch

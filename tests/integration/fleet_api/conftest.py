@@ -9,6 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from evenkeel.scheduler.v1.scheduler_pb2_grpc import FleetServiceStub
 from evenkeel.services.common.postgres.database import create_engine
+from evenkeel.services.scheduler.adapters.api.admission import Admission
 from evenkeel.services.scheduler.adapters.api.server import FleetServer, fleet_server
 from evenkeel.services.scheduler.adapters.store.store import Store
 from tests.fakes.fleet import FakeFleet
@@ -23,6 +24,11 @@ Metadata = tuple[tuple[str, str], ...]
 
 def bearer(token: str) -> Metadata:
     return (("authorization", f"Bearer {token}"),)
+
+
+def admission(store: Store) -> Admission:
+    """Of a scheduler in charge."""
+    return Admission(FLEET_TOKEN, store, is_open=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +56,7 @@ async def api(engine: AsyncEngine) -> AsyncIterator[Api]:
     fleet = FakeFleet(store)
     registry = CollectorRegistry()
     async with (
-        fleet_server(fleet, store, registry, address="127.0.0.1:0", fleet_token=FLEET_TOKEN) as server,
+        fleet_server(fleet, store, registry, admission(store), address="127.0.0.1:0") as server,
         grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel,
     ):
         yield Api(

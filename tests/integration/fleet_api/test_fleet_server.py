@@ -13,10 +13,11 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from evenkeel.scheduler.v1 import scheduler_pb2 as pb
 from evenkeel.scheduler.v1.scheduler_pb2_grpc import FleetServiceStub
 from evenkeel.services.common.postgres.database import create_engine
-from evenkeel.services.scheduler.adapters.api.server import TlsFiles, fleet_server
+from evenkeel.services.scheduler.adapters.api.server import fleet_server
+from evenkeel.services.scheduler.adapters.api.settings import FleetApiSettings
 from evenkeel.services.scheduler.adapters.store.store import Store
 from tests.fakes.fleet import FakeFleet
-from tests.integration.fleet_api.conftest import FLEET_TOKEN, Api, bearer
+from tests.integration.fleet_api.conftest import FLEET_TOKEN, Api, admission, bearer
 
 pytestmark = [pytest.mark.integration, pytest.mark.asyncio]
 
@@ -46,7 +47,8 @@ async def test_reflection_lists_the_services(api: Api) -> None:
 
 async def test_a_taken_address_says_which_setting_to_change(api: Api) -> None:
     address = f"127.0.0.1:{api.server.port}"
-    second = fleet_server(api.fleet, Store(api.engine), CollectorRegistry(), address=address, fleet_token=FLEET_TOKEN)
+    store = Store(api.engine)
+    second = fleet_server(api.fleet, store, CollectorRegistry(), admission(store), address=address)
 
     with pytest.raises(OSError, match="EVENKEEL_FLEET_ADDRESS"):
         async with second:
@@ -66,9 +68,7 @@ async def away() -> AsyncIterator[AsyncEngine]:
 async def test_without_the_database_calls_are_unavailable_and_say_to_try_again(away: AsyncEngine) -> None:
     store = Store(away, timeout_seconds=2.0)
     async with (
-        fleet_server(
-            FakeFleet(store), store, CollectorRegistry(), address="127.0.0.1:0", fleet_token=FLEET_TOKEN
-        ) as server,
+        fleet_server(FakeFleet(store), store, CollectorRegistry(), admission(store), address="127.0.0.1:0") as server,
         grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel,
     ):
         stub = FleetServiceStub(channel)
@@ -80,23 +80,29 @@ async def test_without_the_database_calls_are_unavailable_and_say_to_try_again(a
 
 
 @pytest.fixture
-def tls(tmp_path: Path) -> TlsFiles:
-    """A key and a certificate that it signed itself, for localhost."""
-    files = TlsFiles(certificate=tmp_path / "tls.crt", key=tmp_path / "tls.key")
+def tls(tmp_path: Path) -> FleetApiSettings:
+    """Settings with a key and a certificate that it signed itself, for localhost."""
+    key, certificate = tmp_path / "tls.key", tmp_path / "tls.crt"
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost",
-         "-addext", "subjectAltName=DNS:localhost", "-keyout", str(files.key), "-out", str(files.certificate)],
+         "-addext", "subjectAltName=DNS:localhost", "-keyout", str(key), "-out", str(certificate)],
         check=True,
         capture_output=True,
     )  # fmt: skip
-    return files
+    return FleetApiSettings(fleet_token=FLEET_TOKEN, tls_certificate=certificate, tls_key=key)  # type: ignore[arg-type]
 
 
-async def test_with_a_certificate_the_api_speaks_tls_and_only_tls(engine: AsyncEngine, tls: TlsFiles) -> None:
+async def test_with_a_certificate_the_api_speaks_tls_and_only_tls(engine: AsyncEngine, tls: FleetApiSettings) -> None:
     store = Store(engine)
-    credentials = grpc.ssl_channel_credentials(tls.certificate.read_bytes())
+    assert tls.tls_certificate is not None
+    credentials = grpc.ssl_channel_credentials(tls.tls_certificate.read_bytes())
     async with fleet_server(
-        FakeFleet(store), store, CollectorRegistry(), address="localhost:0", fleet_token=FLEET_TOKEN, tls=tls
+        FakeFleet(store),
+        store,
+        CollectorRegistry(),
+        admission(store),
+        address="localhost:0",
+        credentials=tls.credentials(),
     ) as server:
         address = f"localhost:{server.port}"
         async with grpc.aio.secure_channel(address, credentials) as channel:

@@ -20,7 +20,8 @@ from evenkeel.layouts.codec import layout_from_proto
 from evenkeel.scheduler.v1 import scheduler_pb2 as pb
 from evenkeel.services.common.kafka.records import OutgoingRecord
 from evenkeel.services.scheduler.adapters.store.outbox import OutboxPublisher
-from evenkeel.services.scheduler.adapters.store.store import Change, Store
+from evenkeel.services.scheduler.adapters.store.store import Store
+from evenkeel.services.scheduler.jobs.steps import JobChange
 from tests.fakes.kafka import FakeBroker, FakeProducer
 from tests.integration.history.seed import START, incident, job, layout_with, life, plan, rank, verdict
 
@@ -29,7 +30,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.asyncio]
 TOKEN = "job-token-0123456789"
 SLOW = verdict("v1", VerdictKind.COMPUTE_SLOW, rank("a", 5, START), START, 10, 0.5)
 PLAN = plan("p1", "i1", START + timedelta(seconds=1), job_id="a", epoch=1, layout=layout_with(shares=(2, 1)))
-STORY: Sequence[Change] = (
+STORY: Sequence[JobChange] = (
     job("a", TOKEN),
     rank("a", 5, START),
     SLOW,
@@ -78,7 +79,7 @@ async def publish_all(publisher: OutboxPublisher, engine: AsyncEngine) -> None:
 
 async def test_each_state_of_a_plan_goes_to_kafka_once_and_in_order(engine: AsyncEngine) -> None:
     store, broker = Store(engine, timeout_seconds=60.0), FakeBroker()
-    publisher = OutboxPublisher(engine, FakeProducer(broker), store.outbox_filled)
+    publisher = OutboxPublisher(store, FakeProducer(broker))
     await store.save(STORY)
 
     await publish_all(publisher, engine)
@@ -106,7 +107,7 @@ async def test_each_state_of_a_plan_goes_to_kafka_once_and_in_order(engine: Asyn
 
 async def test_the_publisher_wakes_up_when_a_plan_is_saved(engine: AsyncEngine) -> None:
     store, broker = Store(engine, timeout_seconds=60.0), FakeBroker()
-    running = asyncio.create_task(OutboxPublisher(engine, FakeProducer(broker), store.outbox_filled).run())
+    running = asyncio.create_task(OutboxPublisher(store, FakeProducer(broker)).run())
     try:
         await store.save(STORY)
         async with asyncio.timeout(60), broker.appended:
@@ -132,9 +133,9 @@ async def test_a_crash_between_kafka_and_the_database_repeats_messages_with_the_
     store, broker = Store(engine, timeout_seconds=60.0), FakeBroker()
     await store.save(STORY)
 
-    with pytest.raises(ConnectionResetError):
-        await OutboxPublisher(engine, DyingProducer(broker), store.outbox_filled).publish_once()
-    await publish_all(OutboxPublisher(engine, FakeProducer(broker), store.outbox_filled), engine)
+    with pytest.raises(ConnectionError, match="killed"):
+        await OutboxPublisher(store, DyingProducer(broker)).publish_once()
+    await publish_all(OutboxPublisher(store, FakeProducer(broker)), engine)
 
     ids = [dict(record.headers)["ce_id"] for record in broker.records(PLANS.name)]
     assert len(ids) == 8
@@ -144,7 +145,7 @@ async def test_a_crash_between_kafka_and_the_database_repeats_messages_with_the_
 async def test_while_kafka_is_away_nothing_is_lost(engine: AsyncEngine) -> None:
     store, broker = Store(engine, timeout_seconds=60.0), FakeBroker()
     broker.reachable.clear()
-    running = asyncio.create_task(OutboxPublisher(engine, FakeProducer(broker), store.outbox_filled).run())
+    running = asyncio.create_task(OutboxPublisher(store, FakeProducer(broker)).run())
     try:
         await store.save(STORY)
         broker.reachable.set()

@@ -9,7 +9,7 @@ import pytest_asyncio
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from evenkeel.services.common.postgres.database import create_engine
-from evenkeel.stack.postgres.databases import create_database, drop_database, unique_database_name
+from tests.databases import create_database, drop_database, unique_database_name
 from tests.integration.history.seed import seed
 
 

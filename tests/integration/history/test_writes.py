@@ -302,7 +302,8 @@ async def test_a_snapshot_is_replaced_by_a_newer_one_and_never_by_an_older_one(c
     assert await writes.save_snapshot(connection, snapshot(20))
     assert not await writes.save_snapshot(connection, snapshot(15))
 
-    assert await writes.load_snapshots(connection, consumer_group="detector", topic="observations") == [snapshot(20)]
+    found = await writes.load_snapshots(connection, consumer_group="detector", topic="observations", partitions=[0])
+    assert found == [snapshot(20)]
 
 
 async def test_snapshots_are_loaded_by_partition_and_forgotten_by_job(connection: AsyncConnection) -> None:
@@ -317,11 +318,11 @@ async def test_snapshots_are_loaded_by_partition_and_forgotten_by_job(connection
 
     assert [each.job_id for each in of_one] == ["b", "c"]
     assert forgotten == 1
-    assert [each.job_id for each in await load()] == ["a", "c"]
+    assert [each.job_id for each in await load(partitions=[1, 0])] == ["a", "c"]
 
 
 def message(event_id: str) -> OutboxRecord:
-    return OutboxRecord(event_id=event_id, topic="plans", key="a", value=b"x", headers={"h": "v"})
+    return OutboxRecord(event_id=event_id, topic="plans", key="a", value=b"x")
 
 
 async def test_the_outbox_gives_records_in_order_and_keeps_them_when_sending_failed(engine: AsyncEngine) -> None:

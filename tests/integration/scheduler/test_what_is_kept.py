@@ -14,11 +14,11 @@ from evenkeel.history.records import JobRecord, JobStateRecord, PlanEventRecord,
 from evenkeel.history.vocabulary import JobState, PlanState, VerdictKind
 from evenkeel.layouts.model import BlockCost, ModelSpec
 from evenkeel.services.scheduler.adapters.store.job_document import restored_job, saved_state
-from evenkeel.services.scheduler.adapters.store.store import Change
 from evenkeel.services.scheduler.domain.profiles import JobEnded
 from evenkeel.services.scheduler.jobs import events, steps
 from evenkeel.services.scheduler.jobs.machine import on
 from evenkeel.services.scheduler.jobs.rules import Rules
+from evenkeel.services.scheduler.jobs.steps import JobChange
 from tests.integration.scheduler.conftest import World, job_record
 from tests.integration.scheduler.toy_job import ToyRank
 
@@ -68,7 +68,7 @@ async def test_a_decision_whose_write_outlives_the_scheduler_is_refused_when_ano
     before, may_go = world.scheduler.store, asyncio.Event()
     save, late = before.save, list[BaseException | None]()
 
-    async def held_up(changes: Sequence[Change]) -> tuple[bool, ...]:
+    async def held_up(changes: Sequence[JobChange]) -> tuple[bool, ...]:
         decides = any(isinstance(one, PlanEventRecord) and one.state is PlanState.COMMITTED for one in changes)
         if not decides:
             return await save(changes)
@@ -76,7 +76,7 @@ async def test_a_decision_whose_write_outlives_the_scheduler_is_refused_when_ano
         # What is on its way to the database goes on there when its sender dies.
         return await asyncio.shield(asyncio.ensure_future(arrives_late(changes)))
 
-    async def arrives_late(changes: Sequence[Change]) -> tuple[bool, ...]:
+    async def arrives_late(changes: Sequence[JobChange]) -> tuple[bool, ...]:
         await may_go.wait()
         try:
             return await save(changes)
@@ -140,7 +140,7 @@ async def test_a_record_that_took_long_says_nothing_of_the_job_that_is_over(
 ) -> None:
     save, written, is_over = world.scheduler.store.save, asyncio.Event(), asyncio.Event()
 
-    async def save_slowly(changes: Sequence[Change]) -> tuple[bool, ...]:
+    async def save_slowly(changes: Sequence[JobChange]) -> tuple[bool, ...]:
         if not any(isinstance(change, JobStateRecord) and change.state is JobState.RESHAPING for change in changes):
             return await save(changes)
         with contextlib.suppress(TimeoutError):
@@ -182,7 +182,7 @@ async def test_a_job_whose_end_meets_a_database_that_is_away_ends_when_it_is_bac
 ) -> None:
     save, outages = world.scheduler.store.save, [OSError("away"), OSError("away")]
 
-    async def save_later(changes: Sequence[Change]) -> tuple[bool, ...]:
+    async def save_later(changes: Sequence[JobChange]) -> tuple[bool, ...]:
         if outages and any(isinstance(one, JobStateRecord) and one.state is JobState.FINISHED for one in changes):
             raise outages.pop()
         return await save(changes)
@@ -224,7 +224,7 @@ async def test_a_process_that_registers_while_its_job_ends_is_refused_and_not_wa
     newer = world.toys.replace(0)
     save, ends, may_end = world.scheduler.store.save, asyncio.Event(), asyncio.Event()
 
-    async def save_slowly(changes: Sequence[Change]) -> tuple[bool, ...]:
+    async def save_slowly(changes: Sequence[JobChange]) -> tuple[bool, ...]:
         if any(isinstance(one, JobStateRecord) and one.state is JobState.FINISHED for one in changes):
             ends.set()
             await may_end.wait()

@@ -17,9 +17,9 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from evenkeel.contracts.topics import BATCHES, PROFILES, TOPICS
 from evenkeel.stack.kafka.topics import WantedTopic, apply_topics, check_topics, wanted_topics
 from evenkeel.stack.paths import stack_folder
-from evenkeel.stack.postgres.databases import create_database, drop_database, unique_database_name
 from evenkeel.stack.postgres.server import Postgres
 from evenkeel.stack.processes.watchdog import Watchdog
+from tests.databases import create_database, drop_database, unique_database_name
 
 pytestmark = pytest.mark.integration
 
@@ -73,6 +73,7 @@ import sys
 from pathlib import Path
 from evenkeel.stack.postgres.server import Postgres
 from evenkeel.stack.processes.watchdog import Watchdog
+from tests.databases import create_database, drop_database, unique_database_name
 Postgres(Path(sys.argv[1]), Watchdog()).start()
 """
 

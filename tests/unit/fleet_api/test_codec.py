@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from evenkeel.detector.v1 import detector_pb2
 from evenkeel.history.records import CulpritRecord, EvidenceRecord, JobStatus, VerdictRecord
 from evenkeel.history.vocabulary import JobState, PlanState, VerdictKind
+from evenkeel.layouts.codec import number_of
 from evenkeel.layouts.layout import uniform_layout
 from evenkeel.layouts.model import BlockCost, ModelSpec
 from evenkeel.scheduler.v1 import scheduler_pb2 as pb
@@ -19,7 +20,6 @@ from evenkeel.services.scheduler.adapters.api.codec import (
     verdict_kind_from_proto,
     verdict_to_proto,
 )
-from evenkeel.services.scheduler.adapters.wire import number_of
 from evenkeel.services.scheduler.domain.standing import Standing
 from evenkeel.services.scheduler.serving.news import JobView
 

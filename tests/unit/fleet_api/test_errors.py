@@ -11,12 +11,8 @@ from evenkeel.history.errors import (
 )
 from evenkeel.history.reads import PageError
 from evenkeel.layouts.layout import LayoutError
-from evenkeel.services.scheduler.adapters.api.errors import (
-    InvalidRequestError,
-    TokenMissingError,
-    TokenRefusedError,
-    status_of,
-)
+from evenkeel.services.scheduler.adapters.api.errors import InvalidRequestError, RefusedError, status_of
+from evenkeel.services.scheduler.adapters.ranks.tls import SecurityMismatchError
 
 
 @pytest.mark.parametrize(
@@ -30,8 +26,8 @@ from evenkeel.services.scheduler.adapters.api.errors import (
         (LayoutError("ranks [1] hold more than one position"), grpc.StatusCode.INVALID_ARGUMENT, "ranks [1]"),
         (InvalidRequestError("rank -1"), grpc.StatusCode.INVALID_ARGUMENT, "rank -1"),
         (PageError("page_size -1"), grpc.StatusCode.INVALID_ARGUMENT, "page_size -1"),
-        (TokenMissingError("send metadata"), grpc.StatusCode.UNAUTHENTICATED, "send metadata"),
-        (TokenRefusedError("needs the fleet token"), grpc.StatusCode.PERMISSION_DENIED, "fleet token"),
+        (RefusedError(grpc.StatusCode.UNAUTHENTICATED, "send metadata"), grpc.StatusCode.UNAUTHENTICATED, "send"),
+        (SecurityMismatchError("set it"), grpc.StatusCode.FAILED_PRECONDITION, "set it"),
         (OperationalError("SELECT secret", {}, Exception("gone")), grpc.StatusCode.UNAVAILABLE, "try again"),
         (ConnectionRefusedError("10.0.0.9:5432"), grpc.StatusCode.UNAVAILABLE, "try again"),
         (TimeoutError(), grpc.StatusCode.UNAVAILABLE, "try again"),

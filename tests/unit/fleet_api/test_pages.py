@@ -1,17 +1,17 @@
 """Pages of messages end before gRPC refuses them, and together they are the whole list."""
 
 import asyncio
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenkeel.history.reads.paging import Cursor, Listing, Page, PageError, decode_cursor, limit_of, page_of
+from evenkeel.history.reads.paging import Listing, Page, PageError, Place, limit_of, page_of, place_of
 from evenkeel.scheduler.v1 import scheduler_pb2 as pb
 from evenkeel.services.scheduler.adapters.api.pages import page_of_messages
 
-LISTING = Listing(item_id="job_id")
+LISTING = Listing("job_id")
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -23,11 +23,10 @@ class Listed:
         self.most_read = 0
 
     async def __call__(self, *, page_size: int, page_token: str) -> Page[tuple[str, str]]:
-        limit, cursor = limit_of(page_size), decode_cursor(page_token, LISTING)
-        left = [item for item in self.items if cursor is None or item[0] > cursor.item_id][: limit + 1]
+        limit, after = limit_of(page_size), place_of(page_token, LISTING)
+        left = [item for item in self.items if after is None or item[0] > after.item_id][: limit + 1]
         self.most_read = max(self.most_read, min(limit, len(left)))
-        cursors = [Cursor(listing=LISTING, at=START + timedelta(days=1), item_id=number) for number, _ in left]
-        return page_of(left, cursors, limit)
+        return page_of(LISTING, left, [Place(START, number) for number, _ in left], limit)
 
 
 def message(item: tuple[str, str]) -> pb.Job:

@@ -6,8 +6,13 @@ import pytest
 from pydantic import ValidationError
 
 from evenkeel.scheduler.v1 import scheduler_pb2 as pb
-from evenkeel.services.scheduler.adapters.api.errors import SecurityMismatchError
-from evenkeel.services.scheduler.adapters.ranks.tls import RankTls, RankTlsSettings, check_security, tls_advice
+from evenkeel.services.scheduler.adapters.ranks.tls import (
+    RankTls,
+    RankTlsSettings,
+    SecurityMismatchError,
+    check_security,
+    tls_advice,
+)
 
 PLAIN = (pb.CONTROLLER_SECURITY_UNSPECIFIED, pb.CONTROLLER_SECURITY_PLAIN)
 TLS = RankTls(certificates=b"")

@@ -11,7 +11,7 @@ from evenkeel.layouts.model import BlockCost, ModelSpec
 from evenkeel.scheduler.v1 import scheduler_pb2 as pb
 from evenkeel.services.scheduler.adapters.api.errors import InvalidRequestError
 from evenkeel.services.scheduler.adapters.api.requests import (
-    check_job_id,
+    check_name,
     check_plan_id,
     check_register_job,
     check_register_ranks,
@@ -51,7 +51,7 @@ def test_good_requests_pass() -> None:
         pb.RegisterRanksRequest(job_id="j", processes=[pb.RankProcess(node="n", device="d", address="[::1]:1")])
     )
     check_report_exits(exits_request())
-    check_job_id("a.B_c-9")
+    check_name("job_id", "a.B_c-9")
     check_plan_id("p1")
 
 
@@ -150,7 +150,7 @@ def test_a_rank_is_named_once_in_a_call_and_a_call_names_one_at_least() -> None:
 @given(st.text())
 def test_an_accepted_job_id_is_safe_everywhere(job_id: str) -> None:
     try:
-        check_job_id(job_id)
+        check_name("job_id", job_id)
     except InvalidRequestError:
         return
     assert 1 <= len(job_id) <= 128

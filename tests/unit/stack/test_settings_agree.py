@@ -11,7 +11,7 @@ from evenkeel.cli.pages.settings import (
     CLIENT_SETTINGS,
     COMPOSE_SETTINGS,
     PREFIX,
-    render,
+    page,
     service_settings,
     settings_class,
 )
@@ -35,7 +35,7 @@ def evenkeel_names(environment: dict[str, str]) -> set[str]:
 
 
 def test_the_settings_page_is_what_the_classes_say() -> None:
-    assert (ROOT / "docs" / "settings.md").read_text() == render()
+    assert (ROOT / "docs" / "settings.md").read_text() == page()
 
 
 @pytest.mark.parametrize("folder", CODE_FOLDERS)

@@ -14,17 +14,15 @@ from evenkeel.history.records import (
     VerdictRecord,
 )
 from evenkeel.history.vocabulary import VerdictKind
-from evenkeel.layouts.codec import layout_from_proto, model_from_proto
+from evenkeel.layouts.codec import from_proto, layout_from_proto, model_from_proto, to_proto, word_of
 from evenkeel.scheduler.v1 import scheduler_pb2 as pb
-from evenkeel.services.scheduler.adapters.wire import from_proto, to_proto
 from evenkeel.services.scheduler.serving.news import JobView
 
 
 def verdict_kind_from_proto(number: int) -> str:
     """The word of a verdict kind; a number that this version does not know keeps its number."""
-    known = detector_pb2.VerdictKind.DESCRIPTOR.values_by_number.get(number)
-    word = f"kind_{number}" if known is None else known.name.removeprefix("VERDICT_KIND_").lower()
-    return VerdictKind(word) if word in frozenset(VerdictKind) else word
+    word = word_of(detector_pb2.VerdictKind.DESCRIPTOR, number)
+    return VerdictKind(word) if word in frozenset(VerdictKind) else f"kind_{word}" if word.isdigit() else word
 
 
 def verdict_to_proto(verdict: VerdictRecord) -> detector_pb2.Verdict:

@@ -13,36 +13,32 @@ from evenkeel.history.errors import (
 from evenkeel.history.reads import PageError
 from evenkeel.layouts.layout import LayoutError
 from evenkeel.services.common.postgres.database import is_database_away
+from evenkeel.services.scheduler.adapters.ranks.tls import SecurityMismatchError
 from evenkeel.services.scheduler.serving.faults import JobAwayError
 
 
-class InvalidRequestError(ValueError):
+class RefusedError(Exception):
+    """The fleet API refuses a call.
+
+    Attributes:
+        code: The status of the call.
+    """
+
+    def __init__(self, code: grpc.StatusCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class InvalidRequestError(RefusedError):
     """A field of a request cannot be; the message names it and says what would do."""
 
-
-class TokenMissingError(Exception):
-    """The call carries no bearer token."""
-
-
-class TokenRefusedError(Exception):
-    """The call's token does not allow the call."""
-
-
-class SecurityMismatchError(Exception):
-    """A rank's controller and the scheduler cannot talk; the message says who has to change what."""
-
-
-class NotInChargeError(Exception):
-    """Another scheduler is in charge, or none is yet; the message says where it is found."""
+    def __init__(self, message: str) -> None:
+        super().__init__(grpc.StatusCode.INVALID_ARGUMENT, message)
 
 
 _CODES: tuple[tuple[type[Exception], grpc.StatusCode], ...] = (
-    (TokenMissingError, grpc.StatusCode.UNAUTHENTICATED),
-    (TokenRefusedError, grpc.StatusCode.PERMISSION_DENIED),
-    (InvalidRequestError, grpc.StatusCode.INVALID_ARGUMENT),
     (LayoutError, grpc.StatusCode.INVALID_ARGUMENT),
     (JobAwayError, grpc.StatusCode.UNAVAILABLE),
-    (NotInChargeError, grpc.StatusCode.UNAVAILABLE),
     (DeposedError, grpc.StatusCode.UNAVAILABLE),
     (PageError, grpc.StatusCode.INVALID_ARGUMENT),
     (UnknownJobError, grpc.StatusCode.NOT_FOUND),
@@ -56,6 +52,8 @@ _CODES: tuple[tuple[type[Exception], grpc.StatusCode], ...] = (
 
 def status_of(error: Exception) -> tuple[grpc.StatusCode, str]:
     """The status and the message for the caller. What is our own fault says nothing of our inside."""
+    if isinstance(error, RefusedError):
+        return error.code, str(error)
     if is_database_away(error):
         return grpc.StatusCode.UNAVAILABLE, "the database is away; try again"
     for kind, code in _CODES:

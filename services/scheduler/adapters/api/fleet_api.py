@@ -1,7 +1,7 @@
 # ruff: noqa: N802 - methods are called as in the contract
 """The fleet's gRPC API: checks requests, asks the coordinator and the history, translates. Nothing is decided here.
 
-Tokens, status codes, deadlines, logs and metrics are the interceptor's
+Who may call, status codes, deadlines, logs and metrics are the interceptor's
 (:mod:`evenkeel.services.scheduler.adapters.api.interceptor`). Runs on the service's one event loop.
 """
 
@@ -10,24 +10,19 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-import structlog
-
 from evenkeel.history import reads
 from evenkeel.history.errors import UnknownJobError, UnknownPlanError
 from evenkeel.history.records import JobStatus, VerdictRecord
+from evenkeel.layouts.codec import M
 from evenkeel.scheduler.v1 import scheduler_pb2 as pb
 from evenkeel.scheduler.v1 import scheduler_pb2_grpc as pb_grpc
 from evenkeel.services.scheduler.adapters.api import codec, requests
-from evenkeel.services.scheduler.adapters.api.errors import SecurityMismatchError
 from evenkeel.services.scheduler.adapters.api.explanation import explain_plan
 from evenkeel.services.scheduler.adapters.api.pages import page_of_messages
 from evenkeel.services.scheduler.adapters.ranks.tls import RankTls, check_security
 from evenkeel.services.scheduler.adapters.store.store import Store
-from evenkeel.services.scheduler.adapters.wire import M
 from evenkeel.services.scheduler.serving.coordinator import Coordinator
 from evenkeel.services.scheduler.serving.news import JobNews, JobView
-
-_log = structlog.get_logger(__name__)
 
 
 def _now() -> datetime:
@@ -43,7 +38,6 @@ class FleetApi(pb_grpc.FleetServiceServicer):
         history: Store,
         *,
         rank_tls: RankTls | None = None,
-        now: Callable[[], datetime] = _now,
         term: Callable[[], int] = lambda: 0,
     ) -> None:
         """Keeps what it is given; does no I/O.
@@ -52,50 +46,48 @@ class FleetApi(pb_grpc.FleetServiceServicer):
             fleet: The coordinator: what is.
             history: What was.
             rank_tls: How the scheduler talks to ranks; others are refused.
-            now: The time, with a zone.
             term: Of the scheduler.
         """
         self._term = term
         self._fleet = fleet
         self._history = history
         self._rank_tls = rank_tls
-        self._refused_jobs: set[str] = set()
-        self._now = now
 
     async def RegisterJob(self, request: pb.RegisterJobRequest, context: object) -> pb.RegisterJobResponse:
         """See the contract."""
         requests.check_register_job(request)
-        job = await self._fleet.register_job(codec.job_from_request(request, self._now()))
+        job = await self._fleet.register_job(codec.job_from_request(request, _now()))
         return pb.RegisterJobResponse(job=codec.job_to_proto(job))
 
     async def RegisterRanks(self, request: pb.RegisterRanksRequest, context: object) -> pb.RegisterRanksResponse:
         """See the contract."""
         requests.check_register_ranks(request)
-        self._check_security(request)
-        await self._fleet.register_ranks(request.job_id, codec.ranks_from_request(request, self._now()))
+        for process in request.processes:
+            check_security(process.controller_security, self._rank_tls)
+        await self._fleet.register_ranks(request.job_id, codec.ranks_from_request(request, _now()))
         return pb.RegisterRanksResponse(term=self._term())
 
     async def ReportExits(self, request: pb.ReportExitsRequest, context: object) -> pb.ReportExitsResponse:
         """See the contract."""
         requests.check_report_exits(request)
-        await self._fleet.report_exits(request.job_id, codec.exits_from_request(request, self._now()))
+        await self._fleet.report_exits(request.job_id, codec.exits_from_request(request, _now()))
         return pb.ReportExitsResponse()
 
     async def FinishJob(self, request: pb.FinishJobRequest, context: object) -> pb.FinishJobResponse:
         """See the contract."""
-        requests.check_job_id(request.job_id)
+        requests.check_name("job_id", request.job_id)
         requests.check_line("failure", request.failure)
         await self._fleet.finish_job(request.job_id, request.failure)
         return pb.FinishJobResponse()
 
     async def GetJob(self, request: pb.GetJobRequest, context: object) -> pb.GetJobResponse:
         """See the contract."""
-        requests.check_job_id(request.job_id)
+        requests.check_name("job_id", request.job_id)
         return pb.GetJobResponse(job=await self._job(request.job_id))
 
     async def WatchJob(self, request: pb.WatchJobRequest, context: object) -> AsyncIterator[pb.WatchJobResponse]:
         """See the contract. A finished job is shown as it ended, and that is all."""
-        requests.check_job_id(request.job_id)
+        requests.check_name("job_id", request.job_id)
         if self._fleet.job(request.job_id) is None:
             yield pb.WatchJobResponse(job=await self._job(request.job_id))
             return
@@ -136,17 +128,6 @@ class FleetApi(pb_grpc.FleetServiceServicer):
             text=explain_plan(status, incident),
         )
 
-    def _check_security(self, request: pb.RegisterRanksRequest) -> None:
-        for process in request.processes:
-            try:
-                check_security(process.controller_security, self._rank_tls)
-            except SecurityMismatchError as error:
-                if request.job_id not in self._refused_jobs:
-                    self._refused_jobs.add(request.job_id)
-                    _log.warning("ranks refused", job_id=request.job_id, rank=process.rank, reason=str(error))
-                raise
-        self._refused_jobs.discard(request.job_id)
-
     async def _page(
         self, request: Any, query: Any, to_message: Callable[[Any], M], *, most_at_once: int = 100
     ) -> tuple[list[M], str]:
@@ -157,7 +138,7 @@ class FleetApi(pb_grpc.FleetServiceServicer):
         of_job = {}
         if job_id := getattr(request, "job_id", ""):
             of_job["job_id"] = job_id
-            requests.check_job_id(job_id)
+            requests.check_name("job_id", job_id)
             await self._job(job_id)
         read = partial(self._history.read, query, **of_job)
         return await page_of_messages(

@@ -15,9 +15,8 @@ from google.protobuf.message import DecodeError
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from evenkeel.services.common.metrics import SHORT_SECONDS_BUCKETS
-from evenkeel.services.scheduler.adapters.api.errors import status_of
-from evenkeel.services.scheduler.adapters.api.gate import Gate
-from evenkeel.services.scheduler.adapters.api.tokens import TokenGuard, bearer_token
+from evenkeel.services.scheduler.adapters.api.admission import Admission
+from evenkeel.services.scheduler.adapters.api.errors import InvalidRequestError, status_of
 
 SERVICE = "evenkeel.scheduler.v1.FleetService"
 # For callers that set no deadline, or a longer one: longer than the database's own time limit.
@@ -46,9 +45,8 @@ class FleetApiMetrics:
 class FleetApiInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc, unused-ignore]
     """Wraps the handlers of the fleet service."""
 
-    def __init__(self, guard: TokenGuard, metrics: FleetApiMetrics, gate: Gate) -> None:
-        self._guard = guard
-        self._gate = gate
+    def __init__(self, admission: Admission, metrics: FleetApiMetrics) -> None:
+        self._admission = admission
         self._metrics = metrics
 
     async def intercept_service(
@@ -71,35 +69,15 @@ class FleetApiInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc, unu
             response_serializer=handler.response_serializer,
         )
 
-    async def _parsed(
-        self, method: str, parse: Callable[[bytes], Any], raw: bytes, context: grpc.aio.ServicerContext[Any, Any]
-    ) -> Any:
-        """The request; left to gRPC, bytes that are none would get UNKNOWN and the name of a Python class."""
-        try:
-            return parse(raw)
-        except DecodeError as error:
-            self._metrics.calls.labels(method, grpc.StatusCode.INVALID_ARGUMENT.name).inc()
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"not a request of {method}: {error}")
-
     def _unary(
         self, method: str, parse: Callable[[bytes], Any], behaviour: Callable[..., Awaitable[Any]]
     ) -> Callable[..., Awaitable[Any]]:
         async def call(raw: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
-            request = await self._parsed(method, parse, raw, context)
             started = time.perf_counter()
-            async with self._reported(method, request, context):
-                remaining = context.time_remaining()
-                limit = MAX_UNARY_SECONDS if remaining is None else min(remaining, MAX_UNARY_SECONDS)
-                deadline = asyncio.timeout(limit)
-                try:
-                    async with deadline:
-                        self._gate.check()
-                        await self._guard.check(method, request, bearer_token(context.invocation_metadata() or ()))
-                        response = await behaviour(request, context)
-                except TimeoutError:
-                    if not deadline.expired():
-                        raise
-                    await _abort(context, grpc.StatusCode.DEADLINE_EXCEEDED, f"not done within {limit:.1f} s")
+            remaining = context.time_remaining()
+            limit = MAX_UNARY_SECONDS if remaining is None else min(remaining, MAX_UNARY_SECONDS)
+            async with self._admitted(method, parse, raw, context, limit) as request:
+                response = await behaviour(request, context)
             self._metrics.seconds.labels(method).observe(time.perf_counter() - started)
             return response
 
@@ -109,40 +87,53 @@ class FleetApiInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc, unu
         self, method: str, parse: Callable[[bytes], Any], behaviour: Callable[..., AsyncIterator[Any]]
     ) -> Callable[..., AsyncIterator[Any]]:
         async def call(raw: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[Any]:
-            request = await self._parsed(method, parse, raw, context)
             with self._metrics.streams.track_inprogress():
-                async with self._reported(method, request, context):
-                    self._gate.check()
-                    await self._guard.check(method, request, bearer_token(context.invocation_metadata() or ()))
+                async with self._admitted(method, parse, raw, context, None) as request:
                     async for response in behaviour(request, context):
                         yield response
 
         return call
 
     @asynccontextmanager
-    async def _reported(
-        self, method: str, request: Any, context: grpc.aio.ServicerContext[Any, Any]
-    ) -> AsyncIterator[None]:
-        """Turns errors into statuses, and says how the call ended."""
-        job_id = getattr(request, "job_id", "")
-        code = grpc.StatusCode.OK
+    async def _admitted(
+        self,
+        method: str,
+        parse: Callable[[bytes], Any],
+        raw: bytes,
+        context: grpc.aio.ServicerContext[Any, Any],
+        limit_seconds: float | None,
+    ) -> AsyncIterator[Any]:
+        """The request of a call that is let in; errors become statuses, and how the call ended is told."""
+        job_id, why, code = "", "", grpc.StatusCode.OK
+        deadline = asyncio.timeout(limit_seconds)
         try:
-            yield
-        except grpc.aio.AbortError:
-            code = _code_of(context)
-            raise
+            async with deadline:
+                request = _parsed(method, parse, raw)
+                job_id = getattr(request, "job_id", "")
+                await self._admission.check(method, request, context.invocation_metadata() or ())
+                yield request
         except (asyncio.CancelledError, GeneratorExit):
             code = grpc.StatusCode.CANCELLED
             raise
         except Exception as error:  # the boundary: every error of a call becomes its status
-            code, message = status_of(error)
+            code, why = status_of(error)
+            if deadline.expired():
+                code, why = grpc.StatusCode.DEADLINE_EXCEEDED, f"not done within {limit_seconds:.1f} s"
             if code is grpc.StatusCode.INTERNAL:
                 _log.exception("call failed", method=method, job_id=job_id)
-            await _abort(context, code, message)
+            await _abort(context, code, why)
         finally:
             self._metrics.calls.labels(method, code.name).inc()
             level = _log.debug if code in (grpc.StatusCode.OK, grpc.StatusCode.CANCELLED) else _log.warning
-            level("call", method=method, job_id=job_id, code=code.name, peer=context.peer())
+            level("call", method=method, job_id=job_id, code=code.name, reason=why, peer=context.peer())
+
+
+def _parsed(method: str, parse: Callable[[bytes], Any], raw: bytes) -> Any:
+    """The request; left to gRPC, bytes that are none would get UNKNOWN and the name of a Python class."""
+    try:
+        return parse(raw)
+    except DecodeError as error:
+        raise InvalidRequestError(f"not a request of {method}: {error}") from error
 
 
 async def _abort(context: grpc.aio.ServicerContext[Any, Any], code: grpc.StatusCode, message: str) -> None:
@@ -151,9 +142,3 @@ async def _abort(context: grpc.aio.ServicerContext[Any, Any], code: grpc.StatusC
     except grpc.aio.InternalError as error:
         # Nobody is there to hear it: the caller's own deadline passed a moment before, which cancels the call.
         raise asyncio.CancelledError from error
-
-
-def _code_of(context: grpc.aio.ServicerContext[Any, Any]) -> grpc.StatusCode:
-    code = context.code()
-    known = {member.value[0]: member for member in grpc.StatusCode}
-    return code if isinstance(code, grpc.StatusCode) else known.get(code, grpc.StatusCode.UNKNOWN)

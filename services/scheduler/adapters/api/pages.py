@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from evenkeel.history.reads.paging import Page, limit_of
-from evenkeel.services.scheduler.adapters.wire import M
+from evenkeel.layouts.codec import M
 
 MOST_BYTES = 2 * 1024 * 1024
 """Of a page; gRPC takes 4 MiB, and no single item has half of that."""

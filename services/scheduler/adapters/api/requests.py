@@ -30,9 +30,9 @@ def check_register_job(request: pb.RegisterJobRequest) -> None:
     Raises:
         InvalidRequestError: Its id, token, model or layout cannot be.
     """
-    _check_name("job_id", request.job_id)
+    check_name("job_id", request.job_id)
     if request.tenant:
-        _check_name("tenant", request.tenant)
+        check_name("tenant", request.tenant)
     _check_text("name", request.name)
     token = request.job_token
     if not (MIN_TOKEN_CHARACTERS <= len(token) <= _MAX_TOKEN_CHARACTERS and token.isascii() and token.isprintable()):
@@ -49,7 +49,7 @@ def check_register_ranks(request: pb.RegisterRanksRequest) -> None:
     Raises:
         InvalidRequestError: One of the fields cannot be.
     """
-    _check_name("job_id", request.job_id)
+    check_name("job_id", request.job_id)
     _check_processes("processes", request.processes)
     for process in request.processes:
         for field, text in (("node", process.node), ("device", process.device)):
@@ -69,7 +69,7 @@ def check_report_exits(request: pb.ReportExitsRequest) -> None:
     Raises:
         InvalidRequestError: One of the fields cannot be.
     """
-    _check_name("job_id", request.job_id)
+    check_name("job_id", request.job_id)
     _check_processes("exits", request.exits)
     for one in request.exits:
         for field, number in (("code", one.code), ("signal", one.signal)):
@@ -99,15 +99,6 @@ def _check_processes(field: str, processes: Sequence[pb.RankProcess] | Sequence[
         raise InvalidRequestError(f"{field}: each rank at most once")
 
 
-def check_job_id(job_id: str) -> None:
-    """Accept a job id.
-
-    Raises:
-        InvalidRequestError: No job can have it.
-    """
-    _check_name("job_id", job_id)
-
-
 def check_plan_id(plan_id: str) -> None:
     """Accept a plan id.
 
@@ -119,7 +110,12 @@ def check_plan_id(plan_id: str) -> None:
     _check_text("plan_id", plan_id)
 
 
-def _check_name(field: str, value: str) -> None:
+def check_name(field: str, value: str) -> None:
+    """Accept an id that people choose.
+
+    Raises:
+        InvalidRequestError: Nothing can be called so.
+    """
     if not _NAME.fullmatch(value):
         raise InvalidRequestError(f"{field} {value[:80]!r}: 1 to 128 letters, digits, '.', '_' or '-'")
 
@@ -166,18 +162,11 @@ def _check_model(request: pb.RegisterJobRequest) -> None:
     if request.model.activation_bytes_per_token < 0:
         raise InvalidRequestError("model.activation_bytes_per_token: must be 0 or more")
     for number, block in enumerate(blocks):
-        costs = (
-            block.forward_flops_per_token,
-            block.forward_flops_per_squared_length,
-            block.backward_multiple,
-            block.parameter_bytes,
-            block.optimizer_bytes,
-            block.activation_bytes,
-        )
-        if not all(0 <= cost <= _MAX_COST for cost in costs):
-            raise InvalidRequestError(f"model.blocks[{number}]: costs must be 0 to {_MAX_COST:g}")
         if not 1 <= block.max_width <= _MAX_WIDTH:
             raise InvalidRequestError(f"model.blocks[{number}].max_width {block.max_width}: must be 1 to {_MAX_WIDTH}")
+        # Everything else in it is a cost.
+        if not all(0 <= getattr(block, field.name) <= _MAX_COST for field in block.DESCRIPTOR.fields):
+            raise InvalidRequestError(f"model.blocks[{number}]: costs must be 0 to {_MAX_COST:g}")
     if not any(b.forward_flops_per_token or b.forward_flops_per_squared_length for b in blocks):
         raise InvalidRequestError(
             "model.blocks: none costs anything; give 1 flop per token to each where nobody knows better"

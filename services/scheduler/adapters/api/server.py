@@ -2,8 +2,6 @@
 
 import contextlib
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
-from pathlib import Path
 
 import grpc
 import structlog
@@ -15,10 +13,9 @@ from prometheus_client import CollectorRegistry
 from evenkeel.scheduler.v1 import scheduler_pb2 as pb
 from evenkeel.scheduler.v1 import scheduler_pb2_grpc as pb_grpc
 from evenkeel.services.common.settings import BindError
+from evenkeel.services.scheduler.adapters.api.admission import Admission
 from evenkeel.services.scheduler.adapters.api.fleet_api import FleetApi
-from evenkeel.services.scheduler.adapters.api.gate import Gate
 from evenkeel.services.scheduler.adapters.api.interceptor import SERVICE, FleetApiInterceptor, FleetApiMetrics
-from evenkeel.services.scheduler.adapters.api.tokens import TokenGuard
 from evenkeel.services.scheduler.adapters.ranks.tls import RankTls
 from evenkeel.services.scheduler.adapters.store.store import Store
 from evenkeel.services.scheduler.serving.coordinator import Coordinator
@@ -33,14 +30,6 @@ _OPTIONS = (
 )
 
 _log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TlsFiles:
-    """PEM files of the server."""
-
-    certificate: Path
-    key: Path
 
 
 class FleetServer:
@@ -66,12 +55,11 @@ async def fleet_server(
     fleet: Coordinator,
     history: Store,
     registry: CollectorRegistry,
+    admission: Admission,
     *,
     address: str,
-    fleet_token: str,
-    tls: TlsFiles | None = None,
+    credentials: grpc.ServerCredentials | None = None,
     rank_tls: RankTls | None = None,
-    gate: Gate | None = None,
     term: Callable[[], int] = lambda: 0,
 ) -> AsyncIterator[FleetServer]:
     """Serves inside the ``async with``; NOT_SERVING until :meth:`FleetServer.set_serving` says otherwise.
@@ -80,31 +68,26 @@ async def fleet_server(
         fleet: The coordinator.
         history: Of the scheduler.
         registry: For the API's metrics.
+        admission: Which calls are let in.
         address: ``host:port`` to bind; port 0 = any free one.
-        fleet_token: Opens everything.
-        tls: Certificate and key; None = no TLS.
+        credentials: Of the server; None = no TLS.
         rank_tls: How the scheduler talks to ranks: those that want it otherwise cannot register.
-        gate: Closed for a scheduler that stands by; None = open.
         term: Of the scheduler, told to ranks that register.
 
     Raises:
         BindError: The address is taken or not ours.
-        OSError: A TLS file cannot be read.
     """
-    guard = TokenGuard(fleet_token, history)
-    server = grpc.aio.server(
-        interceptors=[FleetApiInterceptor(guard, FleetApiMetrics(registry), gate or Gate(opened=True))],
-        options=list(_OPTIONS),
-    )
+    interceptors = [FleetApiInterceptor(admission, FleetApiMetrics(registry))]
+    server = grpc.aio.server(interceptors=interceptors, options=list(_OPTIONS))
     pb_grpc.add_FleetServiceServicer_to_server(FleetApi(fleet, history, rank_tls=rank_tls, term=term), server)
     status = HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(status, server)
     names = (pb.DESCRIPTOR.services_by_name["FleetService"].full_name, health.SERVICE_NAME, reflection.SERVICE_NAME)
     reflection.enable_server_reflection(names, server)
-    running = FleetServer(_bind(server, address, tls), status)
+    running = FleetServer(_bind(server, address, credentials), status)
     await running.set_serving(False)
     await server.start()
-    _log.info("fleet API listens", port=running.port, tls=tls is not None)
+    _log.info("fleet API listens", port=running.port, tls=credentials is not None)
     try:
         yield running
     finally:
@@ -112,11 +95,10 @@ async def fleet_server(
         await server.stop(_GRACE_SECONDS)
 
 
-def _bind(server: grpc.aio.Server, address: str, tls: TlsFiles | None) -> int:
+def _bind(server: grpc.aio.Server, address: str, credentials: grpc.ServerCredentials | None) -> int:
     try:
-        if tls is None:
+        if credentials is None:
             return server.add_insecure_port(address)
-        credentials = grpc.ssl_server_credentials([(tls.key.read_bytes(), tls.certificate.read_bytes())])
         return server.add_secure_port(address, credentials)
     except RuntimeError as error:
         raise BindError(f"EVENKEEL_FLEET_ADDRESS: cannot listen on {address}: {error}; choose a free one") from error

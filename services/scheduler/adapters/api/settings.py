@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Self
 
+import grpc
 from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
@@ -47,3 +48,13 @@ class FleetApiSettings(BaseSettings):
     def _check_pair(self) -> Self:
         check_key_pair(("EVENKEEL_TLS_CERTIFICATE", "EVENKEEL_TLS_KEY"), self.tls_certificate, self.tls_key)
         return self
+
+    def credentials(self) -> grpc.ServerCredentials | None:
+        """Of the fleet API's server; None = no TLS.
+
+        Raises:
+            OSError: A file has gone since the settings were read.
+        """
+        if self.tls_certificate is None or self.tls_key is None:
+            return None
+        return grpc.ssl_server_credentials([(self.tls_key.read_bytes(), self.tls_certificate.read_bytes())])

@@ -9,11 +9,10 @@ import grpc
 from evenkeel.control.v1 import control_pb2 as pb
 from evenkeel.control.v1 import control_pb2_grpc
 from evenkeel.history.records import PlanRecord
-from evenkeel.layouts.codec import layout_to_proto
+from evenkeel.layouts.codec import layout_to_proto, to_proto
 from evenkeel.layouts.rank_codec import ballot_from_proto, rank_state_from_proto
 from evenkeel.layouts.rank_state import RankState
 from evenkeel.services.scheduler.adapters.ranks.tls import RankTls, tls_advice
-from evenkeel.services.scheduler.adapters.wire import to_proto
 from evenkeel.services.scheduler.dispatch.protocol import (
     Decision,
     LinkProbe,
@@ -93,18 +92,18 @@ class RankClient:
         """See :class:`~evenkeel.services.scheduler.dispatch.protocol.RankCalls`."""
         self._require_leadership()
         request = pb.PrepareRequest(reshape=self._reshape(plan))
-        return self._checked((await self._answer(self._stub.Prepare, request, timeout_seconds)).state)
+        return await self._state(self._stub.Prepare, request, timeout_seconds)
 
     async def commit(self, plan: PlanRecord, decision: Decision, timeout_seconds: float) -> RankState:
         """See :class:`~evenkeel.services.scheduler.dispatch.protocol.RankCalls`."""
         request = to_proto(pb.CommitRequest, decision, reshape=self._reshape(plan), group_handles=())
-        return self._checked((await self._answer(self._stub.Commit, request, timeout_seconds)).state)
+        return await self._state(self._stub.Commit, request, timeout_seconds)
 
     async def abort(self, plan: PlanRecord, timeout_seconds: float) -> RankState:
         """See :class:`~evenkeel.services.scheduler.dispatch.protocol.RankCalls`."""
         self._require_leadership()
         request = pb.AbortRequest(plan_id=plan.plan_id, epoch=plan.epoch, **self._about)
-        return self._checked((await self._answer(self._stub.Abort, request, timeout_seconds)).state)
+        return await self._state(self._stub.Abort, request, timeout_seconds)
 
     async def interrupt(self, epoch: int, *, leave: bool, timeout_seconds: float) -> None:
         """See :class:`~evenkeel.services.scheduler.dispatch.protocol.RankCalls`."""
@@ -114,16 +113,15 @@ class RankClient:
 
     async def probe(self, matrix_size: int, repetitions: int, timeout_seconds: float) -> list[float]:
         """See :class:`~evenkeel.services.scheduler.dispatch.protocol.RankCalls`."""
-        request = pb.ProbeRequest(matrix_size=matrix_size, repetitions=repetitions, **self._about)
-        return await self._probed(request, timeout_seconds)
+        return await self._probed(timeout_seconds, matrix_size=matrix_size, repetitions=repetitions)
 
     async def probe_link(self, probe: LinkProbe, timeout_seconds: float) -> list[float]:
         """See :class:`~evenkeel.services.scheduler.dispatch.protocol.RankCalls`."""
-        request = pb.ProbeRequest(repetitions=probe.repetitions, link=to_proto(pb.LinkProbe, probe), **self._about)
-        return await self._probed(request, timeout_seconds)
+        link = to_proto(pb.LinkProbe, probe)
+        return await self._probed(timeout_seconds, repetitions=probe.repetitions, link=link)
 
-    async def _probed(self, request: pb.ProbeRequest, timeout_seconds: float) -> list[float]:
-        answer = await self._answer(self._stub.Probe, request, timeout_seconds)
+    async def _probed(self, timeout_seconds: float, **asked: Any) -> list[float]:
+        answer = await self._answer(self._stub.Probe, pb.ProbeRequest(**asked, **self._about), timeout_seconds)
         if not answer.seconds:
             raise RankRefusedError(f"rank {self.rank} at {self.address}: a probe without figures")
         return list(answer.seconds)
@@ -131,7 +129,7 @@ class RankClient:
     async def status(self, timeout_seconds: float) -> RankState:
         """See :class:`~evenkeel.services.scheduler.dispatch.protocol.RankCalls`."""
         request = pb.StatusRequest(**self._about)
-        return self._checked((await self._answer(self._stub.Status, request, timeout_seconds)).state)
+        return await self._state(self._stub.Status, request, timeout_seconds)
 
     async def watch(self) -> AsyncIterator[RankState]:
         """States as they change, until the stream ends or breaks.
@@ -174,6 +172,9 @@ class RankClient:
         """A decided plan may be told again by whoever it was; what is new, only by the one in charge."""
         if not self._leadership.holds:
             raise RankAwayError(f"rank {self.rank} is not asked: this scheduler may not be in charge any more")
+
+    async def _state(self, ask: Callable[..., Awaitable[Any]], request: object, timeout_seconds: float) -> RankState:
+        return self._checked((await self._answer(ask, request, timeout_seconds)).state)
 
     def _checked(self, message: pb.RankState) -> RankState:
         state = rank_state_from_proto(message)

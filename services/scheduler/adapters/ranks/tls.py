@@ -11,7 +11,6 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from evenkeel.contracts.pem_files import check_certificates, check_key_pair
 from evenkeel.scheduler.v1 import scheduler_pb2 as pb
 from evenkeel.services.common.settings import PREFIX
-from evenkeel.services.scheduler.adapters.api.errors import SecurityMismatchError
 
 
 class RankTlsSettings(BaseSettings):
@@ -97,6 +96,10 @@ class RankTls:
         named = (("grpc.ssl_target_name_override", self.name),) if self.name else ()
         credentials = grpc.ssl_channel_credentials(self.certificates, self.key, self.chain)
         return grpc.aio.secure_channel(address, credentials, options=(*options, *named))
+
+
+class SecurityMismatchError(Exception):
+    """A rank's controller and the scheduler cannot talk; the message says who has to change what."""
 
 
 def check_security(security: "pb.ControllerSecurity.ValueType", tls: RankTls | None) -> None:

@@ -12,17 +12,14 @@ from typing import Any, get_type_hints
 
 from pydantic import TypeAdapter
 
-from evenkeel.history.records import PlanStatus, RankExitRecord, StoredJob
+from evenkeel.history.records import RankExitRecord, StoredJob
 from evenkeel.history.stream_records import WorkingStateRecord
-from evenkeel.layouts.layout import Layout
-from evenkeel.planning.costs.cost_model import Workload
 from evenkeel.services.scheduler.domain.job_state import JobKnowledge
 from evenkeel.services.scheduler.domain.parts import AppliedPlan, Newcomer, PlanInFlight, RankInfo
-from evenkeel.services.scheduler.jobs.job import Job, Process
+from evenkeel.services.scheduler.jobs.job import Job
 from evenkeel.services.scheduler.jobs.machine import registered_job
 from evenkeel.services.scheduler.plans.records import decision_from_document
 
-_OF_JOB = ("must_recover", "seen_to_end", "advised")
 _AS_REGISTERED = ("job_id", "tenant", "name", "model", "registered_at", "home", "finished")
 _IN_OWN_ROWS = ("layout", "layouts", "ranks", "newcomers", "exits", "seen", "flight", "unmeasured")
 
@@ -36,18 +33,28 @@ class _Seat:
     exits: tuple[RankExitRecord, ...] = ()
 
 
-def _codecs(owner: type, names: tuple[str, ...]) -> dict[str, TypeAdapter[Any]]:
-    hints = get_type_hints(owner)
-    return {name: TypeAdapter(hints[name]) for name in names}
+class _Part:
+    """Some fields of a record, as a part of the document."""
+
+    def __init__(self, owner: type, *names: str) -> None:
+        hints = get_type_hints(owner)
+        self._codecs: dict[str, TypeAdapter[Any]] = {name: TypeAdapter(hints[name]) for name in names}
+
+    def of(self, record: object) -> dict[str, Any]:
+        """What the document says of them."""
+        return {name: codec.dump_python(getattr(record, name), mode="json") for name, codec in self._codecs.items()}
+
+    def fields(self, document: Mapping[str, Any]) -> dict[str, Any]:
+        """The fields again."""
+        return {name: codec.validate_python(document[name]) for name, codec in self._codecs.items()}
 
 
-_JOB = _codecs(Job, _OF_JOB)
-_KNOWN = _codecs(
-    JobKnowledge,
-    tuple(each.name for each in fields(JobKnowledge) if each.name not in (*_AS_REGISTERED, *_IN_OWN_ROWS)),
+_JOB = _Part(Job, "must_recover", "seen_to_end", "advised")
+_KNOWN = _Part(
+    JobKnowledge, *(each.name for each in fields(JobKnowledge) if each.name not in (*_AS_REGISTERED, *_IN_OWN_ROWS))
 )
-_WORKLOAD: TypeAdapter[Workload | None] = TypeAdapter(Workload | None)
-_PARTICIPANTS: TypeAdapter[frozenset[Process]] = TypeAdapter(frozenset[Process])
+_UNMEASURED = _Part(AppliedPlan, "first_iteration", "workload")
+_FLIGHT = _Part(PlanInFlight, "participants")
 _SEAT = TypeAdapter(_Seat)
 
 
@@ -59,30 +66,19 @@ def saved_state(job: Job, before: Job, version: int) -> WorkingStateRecord:
         before: The same as it was saved last, or as it was registered.
         version: One more than that had.
     """
-    document: dict[str, Any] = {
-        "job": {name: codec.dump_python(getattr(job, name), mode="json") for name, codec in _JOB.items()},
-        "known": {name: codec.dump_python(getattr(job.known, name), mode="json") for name, codec in _KNOWN.items()},
-    }
-    plans = list[str]()
-    if (applied := job.known.unmeasured) is not None:
-        plans.append(applied.record.plan_id)
-        workload = _WORKLOAD.dump_python(applied.workload, mode="json")
-        document["unmeasured"] = {
-            "plan_id": plans[-1],
-            "first_iteration": applied.first_iteration,
-            "workload": workload,
-        }
-    if (flight := job.known.flight) is not None:
-        plans.append(flight.record.plan_id)
-        participants = _PARTICIPANTS.dump_python(flight.participants, mode="json")
-        document["flight"] = {"plan_id": plans[-1], "participants": participants}
+    known = job.known
+    document: dict[str, Any] = {"job": _JOB.of(job), "known": _KNOWN.of(known)}
+    if known.unmeasured is not None:
+        document["unmeasured"] = {"plan_id": known.unmeasured.record.plan_id, **_UNMEASURED.of(known.unmeasured)}
+    if known.flight is not None:
+        document["flight"] = {"plan_id": known.flight.record.plan_id, **_FLIGHT.of(known.flight)}
     return WorkingStateRecord(
-        job_id=job.known.job_id,
+        job_id=known.job_id,
         version=version,
         save_id=uuid.uuid4().hex,
         document=document,
-        plan_ids=tuple(plans),
-        seats={rank: _SEAT.dump_python(seat, mode="json") for rank, seat in _new_seats(job.known, before.known)},
+        plan_ids=tuple(document[part]["plan_id"] for part in ("unmeasured", "flight") if part in document),
+        seats={rank: _SEAT.dump_python(seat, mode="json") for rank, seat in _new_seats(known, before.known)},
     )
 
 
@@ -100,7 +96,7 @@ def restored_job(stored: StoredJob, salt: str) -> Job:
     if stored.state is None:
         return job
     document, layouts = stored.state.document, dict(stored.layouts)
-    kept = _decoded(_KNOWN, document["known"])
+    kept = _KNOWN.fields(document["known"])
     known = replace(
         job.known,
         **kept,
@@ -108,33 +104,16 @@ def restored_job(stored: StoredJob, salt: str) -> Job:
         layout=layouts[kept["epoch"]],
         layouts=layouts,
         seen=stored.seen,
-        flight=_flight(document["flight"], stored.plans, layouts) if "flight" in document else None,
-        unmeasured=_applied(document["unmeasured"], stored.plans) if "unmeasured" in document else None,
     )
-    return replace(job, **_decoded(_JOB, document["job"]), known=known)
-
-
-def _decoded(codecs: Mapping[str, TypeAdapter[Any]], document: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: codec.validate_python(document[name]) for name, codec in codecs.items()}
-
-
-def _flight(
-    document: Mapping[str, Any], plans: Mapping[str, PlanStatus], layouts: Mapping[int, Layout]
-) -> PlanInFlight:
-    status = plans[document["plan_id"]]
-    return PlanInFlight(
-        record=status.plan,
-        participants=_PARTICIPANTS.validate_python(document["participants"]),
-        decision=None if status.decision is None else decision_from_document(status.decision, layouts),
-    )
-
-
-def _applied(document: Mapping[str, Any], plans: Mapping[str, PlanStatus]) -> AppliedPlan:
-    return AppliedPlan(
-        record=plans[document["plan_id"]].plan,
-        first_iteration=document["first_iteration"],
-        workload=_WORKLOAD.validate_python(document["workload"]),
-    )
+    if (applied := document.get("unmeasured")) is not None:
+        record = stored.plans[applied["plan_id"]].plan
+        known = replace(known, unmeasured=AppliedPlan(record=record, **_UNMEASURED.fields(applied)))
+    if (flight := document.get("flight")) is not None:
+        status = stored.plans[flight["plan_id"]]
+        decision = None if status.decision is None else decision_from_document(status.decision, layouts)
+        in_flight = PlanInFlight(record=status.plan, decision=decision, **_FLIGHT.fields(flight))
+        known = replace(known, flight=in_flight)
+    return replace(job, **_JOB.fields(document["job"]), known=known)
 
 
 def _new_seats(known: JobKnowledge, before: JobKnowledge) -> list[tuple[int, _Seat]]:

@@ -5,9 +5,8 @@ topic of plans and the table never disagree; :mod:`evenkeel.services.scheduler.a
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import groupby
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
@@ -36,19 +35,8 @@ from evenkeel.services.scheduler.adapters.api.codec import plan_to_proto
 from evenkeel.services.scheduler.adapters.store.group_commit import GroupCommit
 from evenkeel.services.scheduler.jobs.steps import JobChange
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OffsetsRecord:
-    """How far the scheduler has read: the first offset not dealt with, by partition; at least one."""
-
-    offsets: Mapping[Partition, int]
-
-
 Fence = Callable[[AsyncConnection], Awaitable[None]]
 """Makes a transaction commit only if this process is still in charge; raises DeposedError where it is not."""
-
-Change = JobChange | OffsetsRecord
-"""Anything that can be added to the history."""
 
 _READER = "scheduler"
 
@@ -79,11 +67,11 @@ class Store:
         self._timeout_seconds = timeout_seconds
         self._reachability = reachability or Reachability("postgres")
         self._fence = fence
-        self._group = GroupCommit(self._write, _apply_all, together=_are_registrations)
+        self._group = GroupCommit(self._write)
         self.outbox_filled = asyncio.Event()
         """Set whenever records for Kafka have been committed."""
 
-    async def save(self, changes: Sequence[Change]) -> tuple[bool, ...]:
+    async def save(self, changes: Sequence[JobChange]) -> tuple[bool, ...]:
         """Add records in the order given, all or none; durable on return. The same call twice adds nothing.
 
         Returns:
@@ -100,27 +88,29 @@ class Store:
             self.outbox_filled.set()
         return outcome
 
-    async def save_patiently(self, changes: Sequence[Change]) -> tuple[bool, ...]:
+    async def save_patiently(self, changes: Sequence[JobChange]) -> tuple[bool, ...]:
         """As :meth:`save`, but waits for as long as the database is away.
 
         Raises:
             history.errors.HistoryError: As for :meth:`save`.
         """
-        return await persist(lambda: self.save(changes), transient=DATABASE_AWAY, reachability=self._reachability)
+        return await self.patiently(lambda: self.save(changes))
+
+    async def patiently(self, work: Callable[[], Awaitable[Answer]]) -> Answer:
+        """What some work answers that asks the database; begun anew for as long as that is away."""
+        return await persist(work, transient=DATABASE_AWAY, reachability=self._reachability)
 
     async def load_offsets(self) -> Mapping[Partition, int]:
         """See :class:`evenkeel.services.common.kafka.assigned_consumer.OffsetStore`."""
-
-        async def load() -> dict[tuple[str, int], int]:
-            return await self.read(writes.load_offsets, _READER)
-
-        found = await persist(load, transient=DATABASE_AWAY, reachability=self._reachability)
+        found = await self.patiently(lambda: self.read(writes.load_offsets, _READER))
         return {Partition(*each): offset for each, offset in found.items()}
 
     async def save_offsets(self, offsets: Mapping[Partition, int]) -> bool:
         """See :class:`evenkeel.services.common.kafka.assigned_consumer.OffsetStore`."""
         try:
-            await self.save([OffsetsRecord(offsets=offsets)])
+            async with self.begin() as connection:
+                named = {(topic, number): offset for (topic, number), offset in offsets.items()}
+                await writes.save_offsets(connection, _READER, named)
         except DATABASE_AWAY:
             return False
         return True
@@ -141,7 +131,7 @@ class Store:
                 snapshot = await connection.execution_options(isolation_level="REPEATABLE READ")
                 return await reads.load_jobs(snapshot, job_ids)
 
-        return await persist(load, transient=DATABASE_AWAY, reachability=self._reachability)
+        return await self.patiently(load)
 
     async def read(
         self,
@@ -155,63 +145,63 @@ class Store:
             OperationalError, InterfaceError, DatabaseAwayError: The database is away.
             PageError: What is asked for is a page that cannot be.
         """
-        return await self._transaction(lambda connection: query(connection, *args, **kwargs))
+        async with self._begin(self._timeout_seconds) as connection:
+            return await query(connection, *args, **kwargs)
 
-    async def _write(self, work: Callable[[AsyncConnection], Awaitable[None]]) -> None:
-        async def fenced(connection: AsyncConnection) -> None:
+    async def _write(self, changes: Sequence[JobChange]) -> tuple[bool, ...]:
+        """Changes in the order given, but that ranks are added together after jobs, and how jobs stand after the rest.
+
+        They may be those of several jobs.
+        """
+        outcome = dict.fromkeys(range(len(changes)), True)
+        ranks = {number: change for number, change in enumerate(changes) if isinstance(change, RankRecord)}
+        states = [change for change in changes if isinstance(change, WorkingStateRecord)]
+        async with self.begin() as connection:
+            for number, change in enumerate(changes):
+                if isinstance(change, JobRecord):
+                    outcome[number] = await writes.register_job(connection, change)
+            if ranks:
+                outcome.update(zip(ranks, await writes.register_ranks(connection, list(ranks.values())), strict=True))
+            for number, change in enumerate(changes):
+                if not isinstance(change, JobRecord | RankRecord | WorkingStateRecord):
+                    outcome[number] = await _apply(connection, change)
+            if states:
+                await writes.save_working_states(connection, states)
+        return tuple(outcome.values())
+
+    @asynccontextmanager
+    async def begin(self, *, idle_seconds: float = 0.0) -> AsyncIterator[AsyncConnection]:
+        """A transaction that writes: it commits only if this process is still in charge.
+
+        Args:
+            idle_seconds: How long something else than the database may be waited for in it.
+
+        Raises:
+            DeposedError: It is not.
+            OperationalError, InterfaceError, DatabaseAwayError: The database is away.
+        """
+        async with self._begin(self._timeout_seconds + idle_seconds) as connection:
             if self._fence is not None:
                 await self._fence(connection)
-            await work(connection)
+            yield connection
 
-        await self._transaction(fenced)
-
-    async def _transaction(self, work: Callable[[AsyncConnection], Awaitable[Answer]]) -> Answer:
+    @asynccontextmanager
+    async def _begin(self, timeout_seconds: float) -> AsyncIterator[AsyncConnection]:
         try:
-            async with asyncio.timeout(self._timeout_seconds), self._engine.begin() as connection:
-                result = await work(connection)
+            async with asyncio.timeout(timeout_seconds), self._engine.begin() as connection:
+                yield connection
         except DATABASE_AWAY as error:
             self._reachability.down(error)
             if isinstance(error, OSError | TimeoutError):
                 raise DatabaseAwayError(f"the history did not answer: {error!r}") from error
             raise
         self._reachability.up()
-        return result
 
 
-def _are_registrations(changes: Sequence[Change]) -> bool:
-    return all(isinstance(change, RankRecord | WorkingStateRecord) for change in changes)
-
-
-async def _apply_all(connection: AsyncConnection, changes: Sequence[Change]) -> tuple[bool, ...]:
-    """Changes in the order given, but that ranks are added together after jobs, and how jobs stand after all else."""
-    outcome = dict[int, bool]()
-    numbers = sorted(range(len(changes)), key=lambda number: _turn(changes[number]))
-    for _, some in groupby(numbers, key=lambda number: _turn(changes[number])):
-        batch = {number: changes[number] for number in some}
-        ranks = [change for change in batch.values() if isinstance(change, RankRecord)]
-        states = [change for change in batch.values() if isinstance(change, WorkingStateRecord)]
-        if ranks:
-            outcome.update(zip(batch, await writes.register_ranks(connection, ranks), strict=True))
-        elif states:
-            await writes.save_working_states(connection, states)
-            outcome.update(dict.fromkeys(batch, True))
-        else:
-            outcome.update({number: await _apply(connection, change) for number, change in batch.items()})
-    return tuple(outcome[number] for number in range(len(changes)))
-
-
-def _turn(change: Change) -> int:
-    return {JobRecord: 0, RankRecord: 1, WorkingStateRecord: 3}.get(type(change), 2)
-
-
-async def _apply(connection: AsyncConnection, change: Change) -> bool:
+async def _apply(connection: AsyncConnection, change: JobChange) -> bool:
     match change:
         case JobStateRecord():
             return await writes.set_job_state(connection, change.job_id, change.state, change.at, change.detail)
-        case OffsetsRecord():
-            offsets = {(each.topic, each.number): offset for each, offset in change.offsets.items()}
-            await writes.save_offsets(connection, _READER, offsets)
-            return True
         case PlanRecord():
             return await writes.record_plan(connection, change) and await _announce(
                 connection, PlanStatus(plan=change, state=PlanState.PROPOSED, at=change.proposed_at)
@@ -222,7 +212,6 @@ async def _apply(connection: AsyncConnection, change: Change) -> bool:
 
 
 _ADD: Mapping[type, Callable[[AsyncConnection, Any], Awaitable[bool]]] = {
-    JobRecord: writes.register_job,
     RankExitRecord: writes.record_exit,
     VerdictRecord: writes.record_verdict,
     IncidentRecord: writes.open_incident,

@@ -29,8 +29,9 @@ from evenkeel.services.common.metrics import KafkaMetrics, create_registry
 from evenkeel.services.common.worker import Worker
 from evenkeel.services.scheduler.adapters.findings import DECODERS
 from evenkeel.services.scheduler.adapters.intake import Intake
-from evenkeel.services.scheduler.adapters.store.store import Change, Store
+from evenkeel.services.scheduler.adapters.store.store import Store
 from evenkeel.services.scheduler.jobs import events
+from evenkeel.services.scheduler.jobs.steps import JobChange
 from tests.integration.scheduler.conftest import (
     PATIENT_SECONDS,
     Scheduler,
@@ -79,7 +80,7 @@ async def consuming(kafka: str, scheduler: Scheduler, group: str) -> AsyncIterat
         await producer.stop()
 
 
-def verdicts_of(job_id: str) -> Callable[[Change], bool]:
+def verdicts_of(job_id: str) -> Callable[[JobChange], bool]:
     return lambda change: isinstance(change, VerdictRecord) and change.job_id == job_id
 
 
@@ -162,11 +163,11 @@ async def test_a_plan_that_fails_in_the_middle_of_its_flight_is_settled_when_its
 ) -> None:
     bad, good = worlds
 
-    def proposes(change: Change) -> bool:
+    def proposes(change: JobChange) -> bool:
         of_it = isinstance(change, PlanRecord) and change.job_id == bad.toys.job_id
         return of_it and not bad.scheduler.num_failures("task")
 
-    def decides(change: Change) -> bool:
+    def decides(change: JobChange) -> bool:
         is_decision = isinstance(change, PlanEventRecord) and change.state is PlanState.COMMITTED
         return is_decision and bad.toys.job_id in change.plan_id and not bad.scheduler.num_failures("task")
 
@@ -196,7 +197,7 @@ async def test_failing_anywhere_on_the_way_of_its_plans_a_job_goes_on_and_no_ste
     bad, good = worlds
     moments, trips = random.Random(seed), 0
 
-    def now_and_then(_: Change) -> bool:
+    def now_and_then(_: JobChange) -> bool:
         nonlocal trips
         is_now = trips < _MOST_TRIPS and moments.random() < 0.2
         trips += is_now

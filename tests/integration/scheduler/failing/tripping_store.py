@@ -8,7 +8,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from evenkeel.history.records import (
     StoredJob,
 )
-from evenkeel.services.scheduler.adapters.store.store import Change, Store
+from evenkeel.services.scheduler.adapters.store.store import Store
+from evenkeel.services.scheduler.jobs.steps import JobChange
 from tests.integration.scheduler.conftest import (
     PATIENT_SECONDS,
 )
@@ -25,11 +26,11 @@ class TrippingStore(Store):
 
     def __init__(self, engine: AsyncEngine) -> None:
         super().__init__(engine, timeout_seconds=PATIENT_SECONDS)
-        self.trips_before: Callable[[Change], bool] = lambda _: False
-        self.trips_after: Callable[[Change], bool] = lambda _: False
+        self.trips_before: Callable[[JobChange], bool] = lambda _: False
+        self.trips_after: Callable[[JobChange], bool] = lambda _: False
         self.forgets_layouts_of = ""
 
-    async def save(self, changes: Sequence[Change]) -> tuple[bool, ...]:
+    async def save(self, changes: Sequence[JobChange]) -> tuple[bool, ...]:
         if any(map(self.trips_before, changes)):
             raise ArithmeticError("before it was written")
         saved = await super().save(changes)
