@@ -1,6 +1,5 @@
 """What a job is made of, as the scheduler knows it: processes of ranks, incidents, plans. Immutable."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -91,14 +90,6 @@ class PlanInFlight:
     record: PlanRecord
     participants: frozenset[tuple[int, int]] = frozenset()
     decision: Decision | None = None
-
-    def is_intact(self, ranks: Mapping[int, RankInfo]) -> bool:
-        """Whether all processes that it counts on are alive and those of their ranks.
-
-        Args:
-            ranks: The process of each rank that counts now.
-        """
-        return self.participants <= {info.process for info in ranks.values() if info.alive}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from evenkeel.services.scheduler.domain.replacements import promoted
 from evenkeel.services.scheduler.domain.stuck import StuckReason
 from evenkeel.services.scheduler.jobs import flights
 from evenkeel.services.scheduler.jobs.events import Agreed, Applied, Event, Failed, Solved
-from evenkeel.services.scheduler.jobs.job import Question, Timer
+from evenkeel.services.scheduler.jobs.job import Question, Timer, counted
 from evenkeel.services.scheduler.jobs.steps import Step, Weighed
 from evenkeel.services.scheduler.plans.decision import Choice, weigh
 from evenkeel.services.scheduler.plans.records import plan_record
@@ -27,8 +27,8 @@ def react(step: Step) -> None:
     """Ask for what the state needs; take back a plan that counts on somebody who is gone."""
     need, flight = _need(step), step.known.flight
     if need is PlanNeed.RECOVER:
-        is_made = flight is not None and flight.record.mode is _mode(step.known, need)
-        if not is_made or flight is None or not flight.is_intact(step.known.ranks):
+        mode, there = _mode(step.known, need), counted(step.known).keys()
+        if flight is None or flight.record.mode is not mode or not flight.participants <= there:
             flights.ground(step, "somebody it counts on is gone")
             _ask(step, need)
     elif need is not PlanNeed.NONE and _awaits_profile(step):
