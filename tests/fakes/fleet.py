@@ -7,6 +7,8 @@ from evenkeel.history.errors import UnknownJobError
 from evenkeel.history.records import JobRecord, JobStateRecord, RankExitRecord, RankRecord
 from evenkeel.history.vocabulary import JobState
 from evenkeel.services.scheduler.adapters.store.store import Store
+from evenkeel.services.scheduler.domain.job_state import new_job
+from evenkeel.services.scheduler.domain.standing import Standing
 from evenkeel.services.scheduler.serving.news import JobNews, JobView
 
 
@@ -20,19 +22,7 @@ class FakeFleet:
 
     async def register_job(self, job: JobRecord) -> JobView:
         await self._store.save([job])
-        view = JobView(
-            job_id=job.job_id,
-            tenant=job.tenant,
-            name=job.name,
-            model=job.model,
-            layout=job.layout,
-            epoch=0,
-            state=JobState.RUNNING,
-            registered_at=job.registered_at,
-            ranks=(),
-            proportional_bound=1.0,
-        )
-        return self._jobs.setdefault(job.job_id, view)
+        return self._jobs.setdefault(job.job_id, JobView(new_job(job), Standing()))
 
     async def register_ranks(self, job_id: str, ranks: Sequence[RankRecord]) -> None:
         await self._store.save(ranks)
@@ -45,7 +35,7 @@ class FakeFleet:
         if view is None:
             raise UnknownJobError(job_id)
         detail = f"failed: {failure}" if failure else ""
-        end = JobStateRecord(job_id=job_id, state=JobState.FINISHED, at=view.registered_at, detail=detail)
+        end = JobStateRecord(job_id=job_id, state=JobState.FINISHED, at=view.known.registered_at, detail=detail)
         await self._store.save([end])
         for watcher in self._watchers.pop(job_id, []):
             watcher.put_nowait(None)

@@ -14,7 +14,7 @@ from evenkeel.services.scheduler.domain.profiles import JobProfile
 from evenkeel.services.scheduler.domain.stuck import StuckReason
 from evenkeel.services.scheduler.jobs import events
 from evenkeel.services.scheduler.serving.coordinator import Coordinator
-from evenkeel.services.scheduler.serving.news import JobView, job_view
+from evenkeel.services.scheduler.serving.news import JobView
 from evenkeel.trainer_sdk.control.state import Commit
 from tests.simulation.faults import Shape
 from tests.simulation.ranks import Meeting, SimulatedRank
@@ -260,29 +260,30 @@ class SimulatedJob:
         More deaths at a time than the copies are for may leave it stuck, as does that of all who held anything; it says
         what would free it.
         """
+        known = view.known
         stuck, is_beyond = view.standing.stuck, self._nothing_left or len(self._died_lately) > _MOST_SURVIVED
         if stuck and stuck.reason is StuckReason.NOTHING_HELD and is_beyond:
             return
         for number, rank in self.ranks.items():
             state = rank.acceptor.state
-            idle = number not in view.layout.ranks and state.phase in (RankPhase.JOINING, RankPhase.PARKED)
-            if not idle and (state.phase is not RankPhase.TRAINING or state.epoch != view.epoch):
-                self.breaks(f"nobody_idle: rank {number} is {state.phase} in {state.epoch}, the job in {view.epoch}")
+            idle = number not in known.layout.ranks and state.phase in (RankPhase.JOINING, RankPhase.PARKED)
+            if not idle and (state.phase is not RankPhase.TRAINING or state.epoch != known.epoch):
+                self.breaks(f"nobody_idle: rank {number} is {state.phase} in {state.epoch}, the job in {known.epoch}")
             elif asked := rank.owes:
                 self.breaks(f"no_debt: rank {number} still has {asked}")
-        if len(view.layout.ranks) < len(self.home.ranks):
-            self.breaks(f"nobody_idle: {len(view.layout.ranks)} of {len(self.home.ranks)} ranks are in use")
+        if len(known.layout.ranks) < len(self.home.ranks):
+            self.breaks(f"nobody_idle: {len(known.layout.ranks)} of {len(self.home.ranks)} ranks are in use")
         if stuck:
             self.breaks(f"ends: stuck, {stuck}")
-        if view.standing.training != view.layout.ranks:
-            self.breaks(f"standing_is_true: it says {view.standing.summary} of {view.layout.ranks}")
-        stored = job_view(restored_job(self.world.history.stored(self.job_id), "").known, {})
+        if view.standing.training != known.layout.ranks:
+            self.breaks(f"standing_is_true: it says {view.standing.summary} of {known.layout.ranks}")
+        stored = restored_job(self.world.history.stored(self.job_id), "").known
         for what in ("layout", "epoch", "state", "ranks"):
-            if getattr(stored, what) != getattr(view, what):
-                self.breaks(f"row_is_true: {what} {getattr(stored, what)} for {getattr(view, what)}")
+            if getattr(stored, what) != getattr(known, what):
+                self.breaks(f"row_is_true: {what} {getattr(stored, what)} for {getattr(known, what)}")
         history = self.world.history.jobs[self.job_id]
-        if history.state is not view.state:
-            self.breaks(f"history_is_true: {history.state} for {view.state}")
+        if history.state is not known.state:
+            self.breaks(f"history_is_true: {history.state} for {known.state}")
         for incident in history.incidents.values():
             if incident.kind in (VerdictKind.FAIL_STOP, VerdictKind.HANG):
                 self.breaks(f"no_ghost_incident: {incident.incident_id}, {incident.kind} of {incident.culprits}")

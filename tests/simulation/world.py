@@ -256,4 +256,4 @@ async def _begun(job: SimulatedJob, fleet: Coordinator) -> None:
 async def _profile(job: SimulatedJob, fleet: Coordinator) -> None:
     view = fleet.job(job.job_id)
     if view is not None:
-        await fleet.tell(job.job_id, job.profile(view.epoch))
+        await fleet.tell(job.job_id, job.profile(view.known.epoch))

@@ -83,9 +83,9 @@ def rows_of(job: MainJob, segments: Sequence[Segment], samples: Mapping[int, Map
             if not isinstance(finding, Profile):
                 continue
             profile = _decoded(finding)
-            knowledge, effect = on_profile(knowledge, profile)
+            knowledge, effect_seconds = on_profile(knowledge, profile)
             found = profile.throughputs
-            measured = measured if effect is None else effect.seconds
+            measured = measured if effect_seconds is None else effect_seconds
             if epoch and finding.iteration < last and knowledge.workload is not None:
                 cost = CostModel(job.model, knowledge.workload)
                 settled = for_equal_work(cost, knowledge.layout, live, planned_for, finding.iteration_seconds)

@@ -42,7 +42,7 @@ def advice_on(job: JobKnowledge, situation: Situation, min_gain: float) -> Advic
     """
     gone = [job.ranks[rank] for rank in job.lost]
     slow = [job.ranks[r] for r in job.layout.ranks if job.ranks[r].alive and job.ranks[r].throughput < HEALTHY]
-    incidents = [i for i in job.incidents if any(i.accuses(info.rank) for info in (*gone, *slow))]
+    incidents = [i for i in job.incidents if any(info.rank in i.ranks for info in (*gone, *slow))]
     if not incidents:
         return None
     if gone:

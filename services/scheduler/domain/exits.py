@@ -96,29 +96,23 @@ def _caused(job: JobKnowledge, one: RankExitRecord) -> tuple[JobKnowledge, list[
 def _counts(job: JobKnowledge, one: RankExitRecord) -> bool:
     """Whether it is the process that its rank has now, or one that waits to be."""
     info, newcomer = job.ranks[one.rank], job.newcomers.get(one.rank)
-    waits = newcomer is not None and newcomer.info.incarnation == one.incarnation
+    waits = newcomer is not None and newcomer.incarnation == one.incarnation
     return waits or (info.alive and info.incarnation == one.incarnation)
 
 
 def _verdict(job: JobKnowledge, accused: Sequence[RankExitRecord], at: datetime) -> VerdictRecord:
-    culprits = []
-    for one in accused:
-        info = job.ranks[one.rank]
-        node, device = (info.node, info.device) if info.incarnation == one.incarnation else ("", "")
-        culprits.append(CulpritRecord(rank=one.rank, incarnation=one.incarnation, node=node, device=device))
     evidence = [
         EvidenceRecord(name="exit", value=float(one.code), unit="", text=f"rank {one.rank}: {one.last_line}")
         for one in accused
     ]
-    iteration, process = max(job.iteration, 0), accused[0].process
-    return own_verdict(job, VerdictKind.PROGRAM_ERROR, process, culprits, evidence, iteration=iteration, at=at)
+    processes, iteration = [one.process for one in accused], max(job.iteration, 0)
+    return own_verdict(job, VerdictKind.PROGRAM_ERROR, processes, evidence, iteration=iteration, at=at)
 
 
 def own_verdict(
     job: JobKnowledge,
     kind: VerdictKind,
-    suspect: tuple[int, int],
-    culprits: Sequence[CulpritRecord],
+    accused: Sequence[tuple[int, int]],
     evidence: Sequence[EvidenceRecord],
     *,
     iteration: int,
@@ -126,8 +120,13 @@ def own_verdict(
     confidence: float = 1.0,
 ) -> VerdictRecord:
     """What the scheduler itself finds of processes that are gone, with the id that the detector's would have."""
+    culprits = []
+    for rank, incarnation in accused:
+        info = job.ranks[rank]
+        node, device = (info.node, info.device) if info.incarnation == incarnation else ("", "")
+        culprits.append(CulpritRecord(rank=rank, incarnation=incarnation, node=node, device=device))
     return VerdictRecord(
-        verdict_id=verdict_id(job.job_id, kind, *suspect),
+        verdict_id=verdict_id(job.job_id, kind, *accused[0]),
         job_id=job.job_id,
         kind=kind,
         culprits=tuple(culprits),

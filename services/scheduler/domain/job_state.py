@@ -13,7 +13,7 @@ from evenkeel.planning.costs.cost_model import ASSUMED_WORKLOAD, CostModel, Work
 from evenkeel.planning.costs.links import SlowLink
 from evenkeel.planning.costs.price import TransitionCosts
 from evenkeel.planning.situation import Situation
-from evenkeel.services.scheduler.domain.parts import AppliedPlan, Newcomer, OpenIncident, PlanInFlight, RankInfo
+from evenkeel.services.scheduler.domain.parts import AppliedPlan, OpenIncident, PlanInFlight, RankInfo
 from evenkeel.services.scheduler.domain.stuck import Stuck, StuckReason
 from evenkeel.services.scheduler.plans.hindsight import Hindsight
 from evenkeel.services.scheduler.plans.outlook import Outlook
@@ -54,7 +54,7 @@ class JobKnowledge:
         top_epoch: Highest epoch that any plan was ever made for.
         layouts: Layout of every decided epoch.
         ranks: The process of each rank that counts now.
-        newcomers: Later processes that wait.
+        newcomers: Later processes, each waiting until nobody counts on the earlier one of its rank.
         incidents: Unresolved ones, oldest first.
         seen: Ids of all verdicts so far.
         flight: Plan on its way.
@@ -63,7 +63,6 @@ class JobKnowledge:
         correction: Of predictions, from the newest measured epoch.
         changed: True when something happened that a plan was not yet considered for.
         cause: Incident that the next plan answers.
-        flips: For each rank the Unix seconds at which it turned slow or healthy.
         answered: Throughputs that the layout in force was planned for; empty = everybody healthy.
         outlook: What its failures so far say about the next ones.
         hindsight: How far its measured plans fell short of their predictions.
@@ -87,7 +86,7 @@ class JobKnowledge:
     top_epoch: int = 0
     layouts: Mapping[int, Layout]
     ranks: Mapping[int, RankInfo]
-    newcomers: Mapping[int, Newcomer] = field(default_factory=dict)
+    newcomers: Mapping[int, RankInfo] = field(default_factory=dict)
     incidents: tuple[OpenIncident, ...] = ()
     seen: frozenset[str] = frozenset()
     flight: PlanInFlight | None = None
@@ -96,7 +95,6 @@ class JobKnowledge:
     correction: float = 1.0
     changed: bool = False
     cause: str | None = None
-    flips: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
     answered: Mapping[int, float] = field(default_factory=dict)
     outlook: Outlook = field(default_factory=Outlook)
     hindsight: Hindsight = field(default_factory=Hindsight)
@@ -112,12 +110,6 @@ class JobKnowledge:
     def can_reshape(self) -> bool:
         """False when the training loop of some rank cannot apply plans: then nobody takes any to this job."""
         return all(info.can_reshape for info in self.ranks.values())
-
-    @property
-    def all_ended(self) -> bool:
-        """True when every process of a job that cannot be reshaped said that it was done, and none is gone."""
-        ranks = self.ranks.values()
-        return not self.can_reshape and not self.newcomers and all(info.alive and info.ended for info in ranks)
 
     @property
     def usable(self) -> dict[int, float]:
@@ -191,16 +183,7 @@ class JobKnowledge:
     def proportional_bound(self) -> float:
         """Sum of live throughputs, each at most 1, over the number of devices at the start."""
         live = sum(min(1.0, info.throughput) for info in self.ranks.values() if info.alive)
-        return live / max(1, len(self.home.ranks) + len(self.home.standbys))
-
-    def horizon_seconds(self, now_unix_seconds: float, prior_seconds: float) -> float:
-        """How long a plan made now is expected to be of use; the prior where nothing has been learned."""
-        return self.outlook.horizon_seconds(
-            now_unix_seconds=now_unix_seconds,
-            prior_seconds=prior_seconds,
-            num_devices=max(1, len(self.home.ranks) + len(self.home.standbys)),
-            observed_seconds=now_unix_seconds - self.registered_at.timestamp(),
-        )
+        return live / (len(self.home.ranks) + len(self.home.standbys))
 
     def situation(self, transition: TransitionCosts) -> Situation:
         """The question that the planner is asked."""
@@ -219,7 +202,7 @@ class JobKnowledge:
 
     def incidents_of(self, rank: int, kinds: Collection[str]) -> list[OpenIncident]:
         """Open incidents of these kinds that accuse a rank, oldest first."""
-        return [one for one in self.incidents if one.kind in kinds and one.accuses(rank)]
+        return [one for one in self.incidents if one.kind in kinds and rank in one.ranks]
 
     def with_rank(self, info: RankInfo) -> "JobKnowledge":
         """The job with one rank's process replaced."""

@@ -44,7 +44,7 @@ def with_standstill(job: JobKnowledge, at: datetime) -> JobKnowledge:
         for one in job.incidents
         if one.kind in GONE
         and one.opened_at.timestamp() > job.running_since_unix_seconds
-        and any(one.accuses(rank) for rank in job.layout.ranks)
+        and not one.ranks.isdisjoint(job.layout.ranks)
     )
     if not gone and job.flight is not None:
         plan = job.flight.record

@@ -1,6 +1,5 @@
 """What a job is made of, as the scheduler knows it: processes of ranks, incidents, plans. Immutable."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -23,7 +22,7 @@ class RankInfo:
         alive: As far as known.
         throughput: Estimate, 1.0 = healthy, 0 = dead.
         can_reshape: Its training loop can apply plans.
-        ended: It said that it was done; known of loops that cannot be reshaped only.
+        announced: The detector said of it, a later process of its rank, that it is up.
     """
 
     rank: int
@@ -34,27 +33,12 @@ class RankInfo:
     alive: bool = True
     throughput: float = 1.0
     can_reshape: bool = True
-    ended: bool = False
+    announced: bool = False
 
     @property
     def process(self) -> tuple[int, int]:
         """Rank and incarnation."""
         return self.rank, self.incarnation
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Newcomer:
-    """A later process of a rank that waits for its turn.
-
-    It takes its rank over when the layout in force does not count on the earlier process any more.
-
-    Attributes:
-        info: The process; ``address`` is empty until its controller registers.
-        announced: True once the detector said that it is up.
-    """
-
-    info: RankInfo
-    announced: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,10 +55,6 @@ class OpenIncident:
     opened_at: datetime
     lost_seconds: float = 0.0
     told_seconds: float = 0.0
-
-    def accuses(self, rank: int) -> bool:
-        """True when ``rank`` is among the culprits."""
-        return rank in self.ranks
 
     @property
     def ranks(self) -> set[int]:
@@ -110,14 +90,6 @@ class PlanInFlight:
     record: PlanRecord
     participants: frozenset[tuple[int, int]] = frozenset()
     decision: Decision | None = None
-
-    def is_intact(self, ranks: Mapping[int, RankInfo]) -> bool:
-        """Whether all processes that it counts on are alive and those of their ranks.
-
-        Args:
-            ranks: The process of each rank that counts now.
-        """
-        return self.participants <= {info.process for info in ranks.values() if info.alive}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

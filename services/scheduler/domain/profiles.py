@@ -17,7 +17,6 @@ from evenkeel.planning.costs.measured.replay import usual_seconds
 from evenkeel.planning.pipelined.virtual import has_orders
 from evenkeel.services.scheduler.domain.job_state import SAME_THROUGHPUT, JobKnowledge
 from evenkeel.services.scheduler.domain.losses import with_loss
-from evenkeel.services.scheduler.domain.parts import AppliedPlan
 
 MEASURED_AFTER_ITERATIONS = 4
 """Iterations of an epoch before its median counts as measured; the first one contains the reshape."""
@@ -64,16 +63,10 @@ class JobProfile:
     taken_at_unix_seconds: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
-    """A plan whose effect is known now: seconds per iteration, for the work that it was predicted for."""
+def on_profile(job: JobKnowledge, profile: JobProfile) -> tuple[JobKnowledge, float | None]:
+    """The job with what a profile says, and what it measured of the plan in force, if it did.
 
-    plan: AppliedPlan
-    seconds: float
-
-
-def on_profile(job: JobKnowledge, profile: JobProfile) -> tuple[JobKnowledge, Measured | None]:
-    """The job with what a profile says, and the plan that it measured, if it did.
+    That is in seconds per iteration, for the work that the plan was predicted for; the plan counts as measured then.
 
     An older profile than the newest one changes nothing, unless that goes on: then the job has gone back, for example
     to a checkpoint, and what its iterations are called now is what counts.
@@ -123,7 +116,7 @@ def on_profile(job: JobKnowledge, profile: JobProfile) -> tuple[JobKnowledge, Me
     seconds = for_equal_work(
         CostModel(job.model, fresh), job.layout, throughputs, plan.workload, profile.iteration_seconds
     )
-    return replace(job, unmeasured=None), Measured(plan=plan, seconds=seconds)
+    return replace(job, unmeasured=None), seconds
 
 
 def _is_as_planned(job: JobKnowledge, speeds: Mapping[int, float]) -> bool:

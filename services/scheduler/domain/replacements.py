@@ -3,33 +3,21 @@
 from dataclasses import replace
 from datetime import datetime
 
-from evenkeel.history.records import CulpritRecord, IncidentEventRecord, RankRecord
+from evenkeel.history.records import IncidentEventRecord, RankRecord
 from evenkeel.history.vocabulary import VerdictKind
 from evenkeel.services.scheduler.domain.job_state import JobKnowledge
-from evenkeel.services.scheduler.domain.parts import Newcomer, RankInfo
+from evenkeel.services.scheduler.domain.parts import RankInfo
 from evenkeel.services.scheduler.domain.stuck import StuckReason
 
 GONE = frozenset((VerdictKind.FAIL_STOP, VerdictKind.HANG, VerdictKind.PROGRAM_ERROR))
 """Kinds of verdicts after which a process does not count any more."""
 
 
-def unregistered(culprit: CulpritRecord, *, alive: bool, can_reshape: bool) -> RankInfo:
-    """A process that only verdicts tell of; what its predecessor's loop can do, its own can."""
-    return RankInfo(
-        rank=culprit.rank,
-        incarnation=culprit.incarnation,
-        node=culprit.node,
-        device=culprit.device,
-        alive=alive,
-        throughput=1.0 if alive else 0.0,
-        can_reshape=can_reshape,
-    )
-
-
 def hanging(job: JobKnowledge) -> dict[tuple[int, int], RankInfo]:
     """Processes that must leave because they hang, and of which nobody knows whether they were told."""
     accused = {process for one in job.incidents if one.kind == VerdictKind.HANG for process in one.accused}
-    return {info.process: info for info in job.ranks.values() if job.can_reshape and info.process in accused}
+    found = {process: info for process in sorted(accused) if (info := job.ranks[process[0]]).process == process}
+    return found if found and job.can_reshape else {}
 
 
 def on_rank_registered(job: JobKnowledge, record: RankRecord) -> JobKnowledge:
@@ -48,22 +36,16 @@ def on_rank_registered(job: JobKnowledge, record: RankRecord) -> JobKnowledge:
     if job.stuck and job.stuck.reason is StuckReason.NOT_STARTED:
         job = replace(job, stuck=None)
     if record.incarnation == info.incarnation:
-        known = replace(process, alive=info.alive, throughput=info.throughput, ended=info.ended)
+        known = replace(process, alive=info.alive, throughput=info.throughput)
         news = not info.address and (job.epoch > 0 or not record.can_reshape)
         return replace(job.with_rank(known), changed=job.changed or news)
     if not info.address and info.alive and job.epoch == 0:
         return job.with_rank(process)  # the first process that got as far as registering
     waiting = job.newcomers.get(record.rank)
-    if waiting is not None and waiting.info.incarnation > record.incarnation:
+    if waiting is not None and waiting.incarnation > record.incarnation:
         return job
-    announced = waiting is not None and waiting.announced and waiting.info.incarnation == record.incarnation
-    newcomer = Newcomer(info=process, announced=announced)
-    return promoted(replace(job, newcomers={**job.newcomers, record.rank: newcomer}))
-
-
-def in_their_places(job: JobKnowledge, at: datetime) -> tuple[JobKnowledge, list[IncidentEventRecord]]:
-    """The job with its newcomers promoted, and the incidents that this ends where no plan has to."""
-    return replaced(promoted(job), at)
+    announced = waiting is not None and waiting.announced and waiting.incarnation == record.incarnation
+    return promoted(replace(job, newcomers={**job.newcomers, record.rank: replace(process, announced=announced)}))
 
 
 def promoted(job: JobKnowledge) -> JobKnowledge:
@@ -75,27 +57,29 @@ def promoted(job: JobKnowledge) -> JobKnowledge:
     counted, can_reshape = job.counted_on, job.can_reshape
     for rank, newcomer in sorted(job.newcomers.items()):
         dead = job.stuck and job.flight is None and not job.ranks[rank].alive
-        taken_over = rank not in counted or dead or not can_reshape
-        if newcomer.announced and newcomer.info.address and taken_over:
+        if not newcomer.announced:
+            continue
+        if newcomer.address and (rank not in counted or dead or not can_reshape):
             job = replace(
-                job.with_rank(newcomer.info),
+                job.with_rank(newcomer),
                 newcomers={other: n for other, n in job.newcomers.items() if other != rank},
                 changed=True,
                 cause=next((one.incident_id for one in reversed(job.incidents_of(rank, GONE))), job.cause),
                 vacant=job.vacant | ({rank} & counted if can_reshape else set()),
                 stuck=None if rank not in counted else job.stuck,
             )
-        elif newcomer.announced and job.ranks[rank].alive and rank in counted:
+        elif job.ranks[rank].alive and rank in counted:
             # The earlier process cannot be alive beside a later one: its death was not seen.
             job = replace(job.with_rank(replace(job.ranks[rank], alive=False, throughput=0.0)), changed=True)
     return job
 
 
-def replaced(job: JobKnowledge, at: datetime) -> tuple[JobKnowledge, list[IncidentEventRecord]]:
-    """The job without the deaths whose ranks are all back in their places, and the ends of those incidents.
+def in_their_places(job: JobKnowledge, at: datetime) -> tuple[JobKnowledge, list[IncidentEventRecord]]:
+    """The job with its newcomers promoted, without the deaths whose ranks are all back in their places; and their ends.
 
     Where a layout of as many ranks as at the beginning does without a rank, its place is that of a spare.
     """
+    job = promoted(job)
     is_whole = len(job.layout.ranks) >= len(job.home.ranks)
     back = {
         rank: info.incarnation

@@ -42,6 +42,11 @@ class Standing:
     not_survived: tuple[tuple[str, ...], ...] = ()
 
     @property
+    def there(self) -> frozenset[int]:
+        """Ranks that are neither gone nor done."""
+        return frozenset([*self.training, *self.joining, *(rank for _, ranks in self.idle for rank in ranks)])
+
+    @property
     def summary(self) -> str:
         """All of it in one line for a person; how long it has been stuck is left to who knows the time."""
         if self.finished:
@@ -81,7 +86,7 @@ def standing(job: JobKnowledge, states: Mapping[int, RankState]) -> Standing:
             gone.append(rank)
         elif _trains(job, info, said):
             training.append(rank)
-        elif not info.ended and (said is None or said.phase is not RankPhase.FINISHED):
+        elif said is None or said.phase is not RankPhase.FINISHED:
             idle.setdefault(_why_idle(job, info, said), []).append(rank)
     return Standing(
         training=tuple(training),
@@ -110,8 +115,8 @@ def _losses(
 
 
 def _trains(job: JobKnowledge, info: RankInfo, said: RankState | None) -> bool:
-    counted = info.rank in job.layout.ranks and not info.ended
-    return counted and said is not None and said.phase is RankPhase.TRAINING and said.epoch == job.epoch
+    trains = said is not None and said.phase is RankPhase.TRAINING and said.epoch == job.epoch
+    return trains and info.rank in job.layout.ranks
 
 
 def _why_idle(job: JobKnowledge, info: RankInfo, said: RankState | None) -> str:

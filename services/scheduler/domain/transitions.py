@@ -18,29 +18,20 @@ from evenkeel.history.records import (
 from evenkeel.history.vocabulary import IncidentEventKind, PlanMode, VerdictKind
 from evenkeel.services.scheduler.domain.job_state import HEALTHY, JobKnowledge
 from evenkeel.services.scheduler.domain.losses import all_accounts, with_standstill
-from evenkeel.services.scheduler.domain.parts import AppliedPlan, Newcomer, OpenIncident, RankInfo
-from evenkeel.services.scheduler.domain.replacements import GONE, in_their_places, promoted, unregistered
-from evenkeel.services.scheduler.plans.flips import flipped
-from evenkeel.services.scheduler.plans.outlook import Outlook
+from evenkeel.services.scheduler.domain.parts import AppliedPlan, OpenIncident, RankInfo
+from evenkeel.services.scheduler.domain.replacements import GONE, in_their_places, promoted
 
 _SLOW = frozenset((VerdictKind.COMPUTE_SLOW, VerdictKind.COMMUNICATION_SLOW))
 
 IncidentChange = IncidentRecord | IncidentEventRecord
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Transition:
-    """What an event leads to.
-
-    Attributes:
-        job: The new state.
-        records: What goes into the history, in this order, together with the event itself.
-        evict: Processes (rank, incarnation) that live and must leave for good.
-    """
+    """What an event leads to: the new state, and what goes into the history after the event itself, in this order."""
 
     job: JobKnowledge
     records: tuple[IncidentChange, ...] = ()
-    evict: tuple[tuple[int, int], ...] = ()
 
 
 def incident_id_of(verdict: VerdictRecord) -> str:
@@ -51,32 +42,15 @@ def incident_id_of(verdict: VerdictRecord) -> str:
 def on_verdict(job: JobKnowledge, verdict: VerdictRecord) -> Transition:
     """A verdict arrived; the second time it changes nothing."""
     if verdict.verdict_id in job.seen or job.finished:
-        return Transition(job=job)
+        return Transition(job)
     job = replace(job, seen=job.seen | {verdict.verdict_id})
     current = tuple(culprit for culprit in verdict.culprits if _is_current(job, culprit, verdict.kind))
     if not current:
-        return Transition(job=job)
-    news = [c for c in current if verdict.kind not in GONE or job.ranks[c.rank].alive]
-    job = replace(job, outlook=outlook_after(job.outlook, verdict.kind, news, verdict.decided_at))
+        return Transition(job)
     story = _Story(job, verdict)
-    # Where nobody can be left behind, one that hangs may still go on, and the others with it.
-    leaves = verdict.kind == VerdictKind.HANG and job.can_reshape
     if (take := _TAKEN.get(verdict.kind)) is not None:
         take(story, current)
-    evict = tuple(culprit.process for culprit in current) if leaves else ()
-    return Transition(job=story.job, records=tuple(story.records), evict=evict)
-
-
-def outlook_after(outlook: Outlook, kind: str, culprits: Sequence[CulpritRecord], at: datetime) -> Outlook:
-    """What is expected of the job's failures once a verdict has arrived."""
-    for culprit in culprits:
-        if kind in GONE:
-            outlook = outlook.after_death(culprit.rank)
-        elif kind == VerdictKind.COMPUTE_SLOW:
-            outlook = outlook.after_slowdown(culprit.rank, at.timestamp())
-        elif kind == VerdictKind.RECOVERED:
-            outlook = outlook.after_recovery(culprit.rank, at.timestamp())
-    return outlook
+    return Transition(story.job, tuple(story.records))
 
 
 def _is_current(job: JobKnowledge, culprit: CulpritRecord, kind: str) -> bool:
@@ -87,7 +61,7 @@ def _is_current(job: JobKnowledge, culprit: CulpritRecord, kind: str) -> bool:
     if kind == VerdictKind.REJOINED:
         return culprit.incarnation > info.incarnation or not info.alive
     newcomer = job.newcomers.get(culprit.rank)
-    if newcomer is not None and culprit.incarnation == newcomer.info.incarnation:
+    if newcomer is not None and culprit.incarnation == newcomer.incarnation:
         return kind in GONE
     return culprit.incarnation == info.incarnation or (culprit.incarnation > info.incarnation and kind in GONE)
 
@@ -100,9 +74,15 @@ class _Story:
         self.records = list[IncidentChange]()
         self.throughput = min(1.0, max(0.01, verdict.throughput))
 
-    def process_of(self, culprit: CulpritRecord, *, alive: bool) -> RankInfo:
-        """A process that only the verdict tells of."""
-        return unregistered(culprit, alive=alive, can_reshape=self.job.ranks[culprit.rank].can_reshape)
+    def process_of(self, culprit: CulpritRecord) -> RankInfo:
+        """A process that only the verdict tells of; what its predecessor's loop can do, its own can."""
+        return RankInfo(
+            rank=culprit.rank,
+            incarnation=culprit.incarnation,
+            node=culprit.node,
+            device=culprit.device,
+            can_reshape=self.job.ranks[culprit.rank].can_reshape,
+        )
 
     def open(self, culprits: Sequence[CulpritRecord]) -> IncidentRecord:
         """An incident opens, and the next plan is for it."""
@@ -158,7 +138,7 @@ def _gone(story: _Story, culprits: Sequence[CulpritRecord]) -> None:
     for culprit in culprits:
         job = story.job
         info, newcomer = job.ranks[culprit.rank], job.newcomers.get(culprit.rank)
-        if newcomer is not None and newcomer.info.incarnation == culprit.incarnation:
+        if newcomer is not None and newcomer.incarnation == culprit.incarnation:
             left = {rank: one for rank, one in job.newcomers.items() if rank != culprit.rank}
             story.job = replace(job, newcomers=left)
             continue
@@ -168,9 +148,10 @@ def _gone(story: _Story, culprits: Sequence[CulpritRecord]) -> None:
             continue
         story.resolve(job.incidents_of(culprit.rank, _SLOW), "the process is gone")
         fresh.append(culprit)
-        gone = replace(info, alive=False, throughput=0.0)
-        is_known = culprit.incarnation == info.incarnation
-        story.job = story.job.with_rank(gone if is_known else story.process_of(culprit, alive=False))
+        if info.alive:
+            story.job = replace(story.job, outlook=story.job.outlook.after_death(culprit.rank))
+        gone = info if culprit.incarnation == info.incarnation else story.process_of(culprit)
+        story.job = story.job.with_rank(replace(gone, alive=False, throughput=0.0))
     if fresh:
         story.open(fresh)
     story.job = promoted(story.job)
@@ -186,8 +167,9 @@ def _slow(story: _Story, culprits: Sequence[CulpritRecord]) -> None:
             story.update(known[-1])
         else:
             fresh.append(culprit)
-            story.job = flipped(story.job, culprit.rank, story.at)
-        story.job = replace(story.job.with_rank(replace(info, throughput=story.throughput)), changed=True)
+        outlook = story.job.outlook.after_slowdown(culprit.rank, story.at.timestamp())
+        job = story.job.with_rank(replace(info, throughput=story.throughput))
+        story.job = replace(job, outlook=outlook, changed=True)
     if fresh:
         story.open(fresh)
 
@@ -199,8 +181,9 @@ def _recovered(story: _Story, culprits: Sequence[CulpritRecord]) -> None:
         if not info.alive:
             _moves_again(story, culprit)
             continue
-        job = flipped(story.job.with_rank(replace(info, throughput=throughput)), culprit.rank, story.at)
-        story.job = replace(job, changed=True)
+        job = story.job.with_rank(replace(info, throughput=throughput))
+        outlook = job.outlook.after_recovery(culprit.rank, story.at.timestamp())
+        story.job = replace(job, outlook=outlook, changed=True)
         for incident in job.incidents_of(culprit.rank, {VerdictKind.COMPUTE_SLOW}):
             others = [c.rank for c in incident.culprits if c.rank != culprit.rank]
             story.note(incident.incident_id, throughput)
@@ -234,7 +217,7 @@ def _communication_slow(story: _Story, culprits: Sequence[CulpritRecord]) -> Non
     advice = "its network interface and cable" if len(culprits) == 1 else "cables, ports and switches between them"
     story.note(incident_id, story.throughput, f"devices are healthy, check {advice}: {where}")
     # One end of a link that turns out to be slow altogether takes the link's incident over.
-    over = [one for one in alike if len(ranks) == 1 and one.accuses(*ranks)]
+    over = [one for one in alike if len(ranks) == 1 and ranks < one.ranks]
     story.resolve(over, f"part of {incident_id}")
 
 
@@ -250,12 +233,11 @@ def _communication_recovered(story: _Story, culprits: Sequence[CulpritRecord]) -
 def _rejoined(story: _Story, culprits: Sequence[CulpritRecord]) -> None:
     for culprit in culprits:
         waiting = story.job.newcomers.get(culprit.rank)
-        if waiting is not None and waiting.info.incarnation > culprit.incarnation:
-            continue
-        is_known = waiting is not None and waiting.info.incarnation == culprit.incarnation
-        info = waiting.info if waiting is not None and is_known else story.process_of(culprit, alive=True)
-        newcomer = Newcomer(info=info, announced=True)
-        story.job = replace(story.job, newcomers={**story.job.newcomers, culprit.rank: newcomer})
+        if waiting is None or waiting.incarnation < culprit.incarnation:
+            waiting = story.process_of(culprit)
+        if waiting.incarnation == culprit.incarnation:
+            newcomers = {**story.job.newcomers, culprit.rank: replace(waiting, announced=True)}
+            story.job = replace(story.job, newcomers=newcomers)
     story.job, over = in_their_places(story.job, story.at)
     story.records += over
 
@@ -293,4 +275,4 @@ def on_applied(job: JobKnowledge, *, first_iteration: int, at: datetime) -> Tran
     )
     job, over = in_their_places(job, at)
     job, accounts = all_accounts(job, at, reference=plan.plan_id)
-    return Transition(job=job, records=(*over, *accounts))
+    return Transition(job, (*over, *accounts))

@@ -1,7 +1,4 @@
-"""What can happen to a job.
-
-What the detector finds and what a rank says of itself, parked or done, are events as they are.
-"""
+"""What can happen to a job; what the detector finds are events as they are."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +11,7 @@ from evenkeel.services.scheduler.dispatch.agreement import NoAgreementError
 from evenkeel.services.scheduler.dispatch.protocol import Decision, RankAwayError, RankRefusedError
 from evenkeel.services.scheduler.domain.profiles import JobEnded, JobProfile
 from evenkeel.services.scheduler.domain.suspicion import Suspicion
-from evenkeel.services.scheduler.jobs.job import Process, TimerKey
+from evenkeel.services.scheduler.jobs.job import Process, Question, Timer
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +41,11 @@ class VerdictsTaken:
 
 
 @dataclass(frozen=True, slots=True)
+class Parked:
+    """A rank waits for a recovery."""
+
+
+@dataclass(frozen=True, slots=True)
 class StreamBroken:
     """A process's stream broke and its controller does not answer any more."""
 
@@ -62,7 +64,7 @@ class Silence(Enum):
 class Answered:
     """Processes were asked for their states; those without a client are not among the answers."""
 
-    why: TimerKey
+    why: Timer
     answers: Mapping[Process, RankState | Silence]
 
 
@@ -70,14 +72,14 @@ class Answered:
 class TimerFired:
     """What was waited for may be over."""
 
-    key: TimerKey
+    key: Timer
 
 
 @dataclass(frozen=True, slots=True)
 class Solved:
     """The planner's answer to a question, and the seconds that it took; makeshift: it had to be done without it."""
 
-    number: int
+    question: Question
     answer: Solution | NoPlanError
     seconds: float
     is_makeshift: bool = False
@@ -122,7 +124,7 @@ Event = (
     | JobProfile
     | JobEnded
     | Suspicion
-    | RankState
+    | Parked
     | StreamBroken
     | Answered
     | TimerFired

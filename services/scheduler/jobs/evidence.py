@@ -8,21 +8,21 @@ counted twice when the detector is heard again.
 Ranks that are parked though all are alive have lost a connection between two of them. Nobody will be accused, and
 without a plan they would stand there for ever: one is made, mostly for the layout that they have.
 
-A job that nobody finished is over when its processes are: those of a loop that cannot be reshaped say that they are
-done, or the detector has seen all of them end. It is finished after a while, unless a rank is gone or somebody answers.
+A job that nobody finished is over when the detector has seen all of its processes end. It is finished after a while,
+unless a rank is gone or somebody answers.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from evenkeel.history.records import CulpritRecord, EvidenceRecord, VerdictRecord
+from evenkeel.history.records import EvidenceRecord, VerdictRecord
 from evenkeel.history.vocabulary import PlanMode, VerdictKind
 from evenkeel.layouts.rank_state import RankPhase, RankState
 from evenkeel.services.scheduler.domain.exits import own_verdict
 from evenkeel.services.scheduler.domain.job_state import JobKnowledge
 from evenkeel.services.scheduler.jobs.events import Silence, StreamBroken
-from evenkeel.services.scheduler.jobs.job import Process, Timer, TimerKey
-from evenkeel.services.scheduler.jobs.steps import Ask, Report, Step
+from evenkeel.services.scheduler.jobs.job import Process, Timer
+from evenkeel.services.scheduler.jobs.steps import Ask, Step
 
 _AGAIN_SECONDS = 0.5
 _WITNESS_STATUS_SECONDS = 0.5
@@ -34,24 +34,10 @@ Answers = Mapping[Process, RankState | Silence]
 
 
 def stream_broken(step: Step, event: StreamBroken) -> None:
-    """A process's stream broke and its controller does not answer: report it, and see what becomes of it."""
-    step.then.append(Report(event.process, event.detail))
+    """A process's stream broke and its controller does not answer: see what becomes of it."""
     if _counts(step.known, event.process):
         step.job = replace(step.job, suspects={**step.job.suspects, event.process: event.detail})
-        step.set_timer(event.process, step.moment.rules.verdict_seconds)
-
-
-def rank_said(step: Step, state: RankState) -> None:
-    """A rank is parked, or done."""
-    known = step.known
-    if state.phase is RankPhase.PARKED:
-        step.set_timer(Timer.STANDSTILL, step.moment.rules.standstill_seconds)
-    elif state.phase is RankPhase.FINISHED and not known.can_reshape:
-        info = known.ranks.get(state.rank)
-        if info is not None and info.incarnation == state.incarnation and not info.ended:
-            step.known = known.with_rank(replace(info, ended=True))
-            if step.known.all_ended:
-                step.set_timer(Timer.ENDED, step.moment.rules.ended_seconds)
+        step.set_timer(Timer.VERDICT, step.moment.rules.verdict_seconds)
 
 
 def all_ended(step: Step) -> None:
@@ -60,8 +46,8 @@ def all_ended(step: Step) -> None:
     step.set_timer(Timer.ENDED, step.moment.rules.ended_seconds)
 
 
-def waited(step: Step, key: TimerKey) -> None:
-    """The time for a verdict, for a plan for parked ranks, or for somebody to go on with the job is over."""
+def waited(step: Step, key: Timer) -> None:
+    """The time for verdicts, for a plan for parked ranks, or for somebody to go on with the job is over."""
     known = step.known
     if key is Timer.ENDED:
         if step.job.seen_to_end and not known.lost:
@@ -73,13 +59,11 @@ def waited(step: Step, key: TimerKey) -> None:
             step.then.append(Ask(key, _STANDSTILL_STATUS_SECONDS, _in_layout(known)))
         else:
             step.set_timer(key, step.moment.rules.standstill_seconds)
-    elif not isinstance(key, Timer):
-        if not _counts(known, key):
-            _trust(step, key)
-        elif _parked(step, beside=key[0]):
-            step.then.append(Ask(key, _WITNESS_STATUS_SECONDS, _suspects_beside(step, key)))
-        else:
-            step.set_timer(key, _AGAIN_SECONDS)
+    elif key is Timer.VERDICT:
+        suspects = {one: detail for one, detail in step.job.suspects.items() if _counts(known, one)}
+        step.job = replace(step.job, suspects=suspects)
+        if suspects:
+            step.then.append(Ask(key, _WITNESS_STATUS_SECONDS, tuple(suspects)))
 
 
 def all_alive(step: Step, answers: Answers) -> bool:
@@ -99,50 +83,38 @@ def nobody_there(step: Step, answers: Answers) -> bool:
     return over and not any(one is Silence.REFUSED or _is_there(one) for one in answers.values())
 
 
-def verdict_on(step: Step, process: Process, answers: Answers) -> VerdictRecord | None:
-    """What the silence of a suspect, and of others of its node, comes to; None where it is there or does not count."""
-    known, detail = step.known, step.job.suspects.get(process)
-    parked = _parked(step, beside=process[0])
-    gone = [one for one in _suspects_beside(step, process) if answers.get(one) is Silence.AWAY]
-    _trust(step, process)
-    is_away = answers.get(process, Silence.AWAY) is Silence.AWAY
-    if detail is None or not is_away or not parked or not _counts(known, process):
-        return None
-    rank, incarnation = process
-    for one in gone:
-        _trust(step, one)
-    iteration = max(step.moment.states[one].iteration for one in parked)
+def verdicts_on(step: Step, answers: Answers) -> list[VerdictRecord]:
+    """What the silence of suspects comes to, once others wait for them; who answers is a suspect no more."""
+    suspects = step.job.suspects
+    parked = _parked(step, beside={rank for rank, _ in suspects})
+    away = [one for one in suspects if answers.get(one, Silence.AWAY) is Silence.AWAY and _counts(step.known, one)]
+    gone = [one for one in away if parked and one in answers]
+    step.job = replace(step.job, suspects={one: suspects[one] for one in away if one not in gone})
+    if step.job.suspects:
+        step.set_timer(Timer.VERDICT, _AGAIN_SECONDS)
+    # What ends those of a node all at once is one incident.
+    by_node: dict[str, list[Process]] = {}
+    for one in sorted(gone):
+        by_node.setdefault(step.known.ranks[one[0]].node, []).append(one)
+    return [_verdict(step, together, suspects[together[0]], parked) for together in by_node.values()]
+
+
+def _verdict(step: Step, gone: Sequence[Process], detail: str, parked: Sequence[int]) -> VerdictRecord:
+    rank, incarnation = gone[0]
     text = (
         f"the scheduler saw it itself: the stream broke ({detail}), the controller does not answer, "
-        f"ranks {parked} are parked, and no verdict came in {step.moment.rules.verdict_seconds:g} s"
+        f"ranks {parked} are parked, and no verdict has come"
     )
     step.note("no verdict on a process that is gone: deciding without", rank=rank, incarnation=incarnation)
-    culprits = [
-        CulpritRecord(rank=one, incarnation=which, node=known.ranks[one].node, device=known.ranks[one].device)
-        for one, which in sorted({process, *gone})
-    ]
     return own_verdict(
-        known,
+        step.known,
         VerdictKind.FAIL_STOP,
-        process,
-        culprits,
+        gone,
         [EvidenceRecord(name="process", value=1.0, unit="", text=text)],
-        iteration=iteration,
+        iteration=max(step.moment.states[one].iteration for one in parked),
         at=step.moment.at,
         confidence=_CONFIDENCE,
     )
-
-
-def _suspects_beside(step: Step, process: Process) -> tuple[Process, ...]:
-    """A suspect, and after it those of its node: what ends them all at once is one incident."""
-    known = step.known
-    others = [one for one in step.job.suspects if one != process and _counts(known, one)]
-    return (process, *[one for one in others if known.ranks[one[0]].node == known.ranks[process[0]].node])
-
-
-def _trust(step: Step, process: Process) -> None:
-    left = {one: detail for one, detail in step.job.suspects.items() if one != process}
-    step.job = replace(step.job, suspects=left)
 
 
 def _counts(known: JobKnowledge, process: Process) -> bool:
@@ -154,12 +126,12 @@ def _in_layout(known: JobKnowledge) -> tuple[Process, ...]:
     return tuple((rank, known.ranks[rank].incarnation) for rank in known.layout.ranks)
 
 
-def _parked(step: Step, *, beside: int = -1) -> list[int]:
-    """Ranks of the layout in force that wait for a recovery, but for one."""
+def _parked(step: Step, *, beside: Collection[int] = ()) -> list[int]:
+    """Ranks of the layout in force that wait for a recovery, but for some."""
     states, found = step.moment.states, list[int]()
     for rank, incarnation in _in_layout(step.known):
         state = states.get(rank)
-        if rank == beside or state is None or state.incarnation != incarnation:
+        if state is None or state.incarnation != incarnation or rank in beside:
             continue
         if state.phase is RankPhase.PARKED and state.epoch == step.known.epoch:
             found.append(rank)

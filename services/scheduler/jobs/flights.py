@@ -21,7 +21,7 @@ from evenkeel.services.scheduler.domain.transitions import on_applied
 from evenkeel.services.scheduler.jobs.events import Silence
 from evenkeel.services.scheduler.jobs.job import Process, Timer
 from evenkeel.services.scheduler.jobs.steps import Ask, Step
-from evenkeel.services.scheduler.plans.records import decision_to_document, note_of
+from evenkeel.services.scheduler.plans.records import decision_to_document
 
 _STATUS_SECONDS = 1.0
 _SHORTEST_LOOK_SECONDS = 0.5
@@ -67,7 +67,7 @@ def applied(step: Step, flight: PlanInFlight, first_iteration: int) -> None:
 
 def failed(step: Step, flight: PlanInFlight, error: Exception) -> None:
     """It is off, or nobody gets any further with it: note it, and learn the ranks' epochs."""
-    plan, known, at = flight.record, step.known, step.moment.at
+    plan, known = flight.record, step.known
     step.note("plan failed", plan_id=plan.plan_id, error=str(error))
     promised = error.promised.epoch if isinstance(error, StaleBallotError) else 0
     heard = (state.newest_epoch for state in step.moment.states.values())
@@ -80,7 +80,7 @@ def failed(step: Step, flight: PlanInFlight, error: Exception) -> None:
     if isinstance(error, NothingLeftError):
         get_stuck(step, StuckReason.NOTHING_HELD, str(error))
         if plan.incident_id:
-            step.save.append(note_of(plan, str(error), at=at))
+            step.note_on(plan.incident_id, plan.plan_id, f"the job cannot go on: {error}")
         step.job = replace(step.job, awaited=plan)
         look_for_what_is_missing(step)
 

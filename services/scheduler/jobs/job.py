@@ -13,7 +13,7 @@ Process = tuple[int, int]
 
 
 class Timer(StrEnum):
-    """What a job waits for; each at most once at a time. A process instead of one of these: its verdict."""
+    """What a job waits for; each at most once at a time."""
 
     AGAIN = "again"
     """A plan failed: look at what the state asks for."""
@@ -27,24 +27,24 @@ class Timer(StrEnum):
     STANDSTILL = "standstill"
     ENDED = "ended"
     START = "start"
+    VERDICT = "verdict"
+    """Processes are away of which the detector says nothing: look whether they are gone."""
 
 
-TimerKey = Timer | Process
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Question:
-    """What the planner is asked just now.
+    """What the planner is asked: what the state needs, and the state; the answer to an earlier one is dropped."""
 
-    Attributes:
-        number: Grows; the answer to an older one is dropped.
-        need: What the answer is for.
-        about: The part of the state that the answer is good for.
-    """
-
-    number: int
     need: PlanNeed
-    about: tuple[object, ...]
+    known: JobKnowledge
+
+    def is_about(self, known: JobKnowledge) -> bool:
+        """Whether its answer is good for this state too."""
+        return _asked_of(known) == _asked_of(self.known)
+
+
+def _asked_of(known: JobKnowledge) -> tuple[object, ...]:
+    return known.epoch, known.layout, known.usable, known.vacant, known.links
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,14 +56,12 @@ class Job:
         salt: A word of whoever goes on with it now: no other names a plan like this.
         must_recover: Some rank waits for a recovery, though nobody is gone.
         question: What the planner is asked.
-        num_questions: How often it was asked.
         timers: Those that run.
         suspects: Processes whose streams broke, and how: a verdict on them is waited for.
         seen_to_end: The detector's newest word is that all processes of the job have ended.
         num_failures: Plans that failed since one was last applied.
         num_second_looks: Of the same state.
-        has_waited: For ranks that have not registered.
-        goes_without_profile: It was waited for long enough.
+        waited: What was waited for long enough, once and for all: ranks that have not registered, a profile.
         advised: Id of the advice that was given last.
         awaited: The plan that failed last because some slice is nowhere.
     """
@@ -72,19 +70,17 @@ class Job:
     salt: str
     must_recover: bool = False
     question: Question | None = None
-    num_questions: int = 0
-    timers: frozenset[TimerKey] = frozenset()
+    timers: frozenset[Timer] = frozenset()
     suspects: Mapping[Process, str] = field(default_factory=dict)
     seen_to_end: bool = False
     num_failures: int = 0
     num_second_looks: int = 0
-    has_waited: bool = False
-    goes_without_profile: bool = False
+    waited: frozenset[Timer] = frozenset()
     advised: str = ""
     awaited: PlanRecord | None = None
 
 
 def counted(known: JobKnowledge) -> dict[Process, RankInfo]:
     """Processes that live, as far as is known, or wait to take their ranks over."""
-    infos = (*known.ranks.values(), *(newcomer.info for newcomer in known.newcomers.values()))
+    infos = (*known.ranks.values(), *known.newcomers.values())
     return {info.process: info for info in infos if info.alive}

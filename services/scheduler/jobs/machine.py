@@ -9,19 +9,18 @@ from dataclasses import replace
 from functools import reduce
 
 from evenkeel.history.errors import FinishedJobError, UnknownRankError
-from evenkeel.history.records import JobRecord, JobStateRecord, RankExitRecord, RankRecord, VerdictRecord
-from evenkeel.history.vocabulary import JobState, PlanState
-from evenkeel.layouts.rank_state import RankState
+from evenkeel.history.records import JobRecord, JobStateRecord, PlanRecord, RankExitRecord, RankRecord, VerdictRecord
+from evenkeel.history.vocabulary import JobState, PlanState, VerdictKind
 from evenkeel.services.scheduler.domain.exits import not_started, on_exits
 from evenkeel.services.scheduler.domain.job_state import JobKnowledge, PlanNeed, new_job
 from evenkeel.services.scheduler.domain.losses import due_accounts, with_standstill
-from evenkeel.services.scheduler.domain.profiles import JobEnded, JobProfile, Measured, on_profile
+from evenkeel.services.scheduler.domain.profiles import JobEnded, JobProfile, on_profile
 from evenkeel.services.scheduler.domain.replacements import hanging, in_their_places, on_rank_registered
 from evenkeel.services.scheduler.domain.suspicion import Suspicion
 from evenkeel.services.scheduler.domain.transitions import on_verdict
 from evenkeel.services.scheduler.jobs import events, evidence, flights, planning
 from evenkeel.services.scheduler.jobs.job import Job, Timer, counted
-from evenkeel.services.scheduler.jobs.steps import Evict, Moment, Probe, Step, Tell
+from evenkeel.services.scheduler.jobs.steps import Evict, Moment, Step
 
 _STALE_SUSPICION_SECONDS = 30.0
 
@@ -70,9 +69,9 @@ def _take(step: Step, event: events.Event) -> None:
         case Suspicion():
             # One from before an outage is not worth a probe.
             if step.moment.at.timestamp() - event.at_unix_seconds < _STALE_SUSPICION_SECONDS:
-                step.then.append(Probe(event))
-        case RankState():
-            evidence.rank_said(step, event)
+                step.then.append(event)
+        case events.Parked():
+            step.set_timer(Timer.STANDSTILL, step.moment.rules.standstill_seconds)
         case events.StreamBroken():
             evidence.stream_broken(step, event)
         case events.Answered():
@@ -124,24 +123,26 @@ def _require(known: JobKnowledge, named: Sequence[RankRecord | RankExitRecord]) 
 
 def take_verdicts(step: Step, verdicts: Sequence[VerdictRecord]) -> None:
     """Verdicts of the job, in order, whoever they are from; those that were seen before change nothing."""
-    before, evict = step.known, set[tuple[int, int]]()
+    before = counted(step.known)
     for verdict in verdicts:
         if verdict.verdict_id not in step.known.seen:
-            step.then.append(Tell(verdict))
+            step.then.append(verdict)
         outcome = on_verdict(step.known, verdict)
         step.known = outcome.job
         step.save += [verdict, *outcome.records]
-        evict.update(outcome.evict)
-    left = counted(step.known)
-    gone = [info for process, info in counted(before).items() if process in evict and process not in left]
-    step.then += [Evict(info, step.known.top_epoch) for info in gone]
+    # Where nobody can be left behind, one that hangs may still go on, and the others with it.
+    if step.known.can_reshape:
+        hang = {culprit.process for one in verdicts if one.kind == VerdictKind.HANG for culprit in one.culprits}
+        left = hang & (before.keys() - counted(step.known).keys())
+        step.then += [Evict(before[process], step.known.top_epoch) for process in sorted(left)]
     planning.react(step)
 
 
 def _profile(step: Step, profile: JobProfile) -> None:
     step.job = replace(step.job, seen_to_end=False)
+    plan = step.known.unmeasured
     try:
-        known, measured = on_profile(step.known, profile)
+        known, measured_seconds = on_profile(step.known, profile)
         known, accounts = due_accounts(known, step.moment.at)
     except (ArithmeticError, ValueError) as error:  # figures that only this job can have; the next ones may be better
         step.note("a profile that makes no sense", iteration=profile.iteration, error=repr(error))
@@ -150,20 +151,19 @@ def _profile(step: Step, profile: JobProfile) -> None:
     step.keep = step.known.workload is None and known.workload is not None
     step.known = known
     step.save += accounts
-    if measured is not None:
-        _measured(step, measured)
+    if plan is not None and measured_seconds is not None:
+        _measured(step, plan.record, measured_seconds)
     if known.workload is not None and Timer.PROFILE in step.job.timers:
         step.job = replace(step.job, timers=step.job.timers - {Timer.PROFILE})
         planning.react(step)
 
 
-def _measured(step: Step, measured: Measured) -> None:
+def _measured(step: Step, plan: PlanRecord, seconds: float) -> None:
     """Of the plan in force: what it did, beside what was predicted."""
-    record = measured.plan.record
-    levers = [action.lever for action in record.actions]
-    hindsight = step.known.hindsight.after(record.predicted_seconds, measured.seconds, levers)
+    levers = [action.lever for action in plan.actions]
+    hindsight = step.known.hindsight.after(plan.predicted_seconds, seconds, levers)
     step.known = replace(step.known, hindsight=hindsight)
-    step.enter(record, PlanState.MEASURED, measured_seconds=measured.seconds)
+    step.enter(plan, PlanState.MEASURED, measured_seconds=seconds)
 
 
 def _answered(step: Step, event: events.Answered) -> None:
@@ -177,11 +177,10 @@ def _answered(step: Step, event: events.Answered) -> None:
             planning.react(step)
     elif event.why is Timer.ENDED:
         if evidence.nobody_there(step, event.answers):
-            _all_have_ended(step)
-    elif not isinstance(event.why, Timer):
-        verdict = evidence.verdict_on(step, event.why, event.answers)
-        if verdict is not None:
-            take_verdicts(step, [verdict])
+            step.note("all processes of the job have ended: it is finished")
+            _finish(step, "")
+    elif verdicts := evidence.verdicts_on(step, event.answers):
+        take_verdicts(step, verdicts)
 
 
 def _timer_fired(step: Step, event: events.TimerFired) -> None:
@@ -191,19 +190,12 @@ def _timer_fired(step: Step, event: events.TimerFired) -> None:
     if event.key is Timer.START:
         deadline_seconds = step.moment.rules.start_deadline_seconds
         step.known = not_started(step.known, step.moment.at, deadline_seconds=deadline_seconds)
-    elif event.key is Timer.ENDED and step.known.all_ended:
-        _all_have_ended(step)
     elif event.key is Timer.POSSIBLE:
         flights.look_for_what_is_missing(step)
-    elif isinstance(event.key, Timer) and event.key not in (Timer.STANDSTILL, Timer.ENDED):
-        planning.waited(step, event.key)
-    else:
+    elif event.key in (Timer.STANDSTILL, Timer.ENDED, Timer.VERDICT):
         evidence.waited(step, event.key)
-
-
-def _all_have_ended(step: Step) -> None:
-    step.note("all processes of the job have ended: it is finished")
-    _finish(step, "")
+    else:
+        planning.waited(step, event.key)
 
 
 def _finish(step: Step, failure: str) -> None:

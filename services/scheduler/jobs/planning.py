@@ -2,19 +2,18 @@
 
 from dataclasses import replace
 
-from evenkeel.history.records import IncidentEventRecord
-from evenkeel.history.vocabulary import IncidentEventKind, PlanMode, PlanState
+from evenkeel.history.vocabulary import PlanMode, PlanState
 from evenkeel.layouts.rank_state import RankPhase
 from evenkeel.planning.solution import NoPlanError, Solution
 from evenkeel.services.scheduler.dispatch.protocol import StaleBallotError
-from evenkeel.services.scheduler.domain.advice import Advice, advice_on
+from evenkeel.services.scheduler.domain.advice import advice_on
 from evenkeel.services.scheduler.domain.job_state import JobKnowledge, PlanNeed
 from evenkeel.services.scheduler.domain.replacements import promoted
 from evenkeel.services.scheduler.domain.stuck import StuckReason
 from evenkeel.services.scheduler.jobs import flights
 from evenkeel.services.scheduler.jobs.events import Agreed, Applied, Event, Failed, Solved
-from evenkeel.services.scheduler.jobs.job import Question, Timer
-from evenkeel.services.scheduler.jobs.steps import Solve, Step, Weighed
+from evenkeel.services.scheduler.jobs.job import Question, Timer, counted
+from evenkeel.services.scheduler.jobs.steps import Step, Weighed
 from evenkeel.services.scheduler.plans.decision import Choice, weigh
 from evenkeel.services.scheduler.plans.records import plan_record
 
@@ -28,8 +27,8 @@ def react(step: Step) -> None:
     """Ask for what the state needs; take back a plan that counts on somebody who is gone."""
     need, flight = _need(step), step.known.flight
     if need is PlanNeed.RECOVER:
-        is_made = flight is not None and flight.record.mode is _mode(step.known, need)
-        if not is_made or flight is None or not flight.is_intact(step.known.ranks):
+        mode, there = _mode(step.known, need), counted(step.known).keys()
+        if flight is None or flight.record.mode is not mode or not flight.participants <= there:
             flights.ground(step, "somebody it counts on is gone")
             _ask(step, need)
     elif need is not PlanNeed.NONE and _awaits_profile(step):
@@ -58,10 +57,8 @@ def waited(step: Step, timer: Timer) -> None:
     """The time for another look at what the state asks for has come."""
     if step.known.flight is not None:
         return
-    if timer is Timer.REGISTRATIONS:
-        step.job = replace(step.job, has_waited=True)
-    elif timer is Timer.PROFILE:
-        step.job = replace(step.job, goes_without_profile=True)
+    if timer in (Timer.REGISTRATIONS, Timer.PROFILE):
+        step.job = replace(step.job, waited=step.job.waited | {timer})
     elif timer is Timer.SECOND_LOOK:
         if step.known.stuck:
             return
@@ -80,7 +77,7 @@ def _mode(known: JobKnowledge, need: PlanNeed) -> PlanMode:
 
 def _awaits_profile(step: Step) -> bool:
     """Whether to wait, and not for ever: a detector that is away has no profile to tell."""
-    if step.known.workload is not None or step.job.goes_without_profile:
+    if step.known.workload is not None or Timer.PROFILE in step.job.waited:
         return False
     step.set_timer(Timer.PROFILE, step.moment.rules.profile_seconds)
     return True
@@ -89,29 +86,23 @@ def _awaits_profile(step: Step) -> bool:
 def _ask(step: Step, need: PlanNeed) -> None:
     """Ask the planner, unless it is asked the same already."""
     known, rules = step.known, step.moment.rules
-    if known.unregistered and (need is PlanNeed.BOUNDARY or (need is PlanNeed.RECOVER and not step.job.has_waited)):
+    waits = need is PlanNeed.BOUNDARY or (need is PlanNeed.RECOVER and Timer.REGISTRATIONS not in step.job.waited)
+    if known.unregistered and waits:
         ranks = list(known.unregistered[:_MOST_NAMED])
         step.note("some ranks have not registered their controllers: no plan yet", ranks=ranks)
         if need is PlanNeed.RECOVER:
             step.set_timer(Timer.REGISTRATIONS, rules.registration_seconds)
         return
     step.known = known = replace(known, changed=False)
-    if need is PlanNeed.ADVICE:
-        if _advice(step) is None:
-            return
-    elif _is_ending(step):
+    if need is not PlanNeed.ADVICE and _is_ending(step):
         step.note("the job is ending: no plan")
         return
-    about, asked = _about(known, need), step.job.question
-    if asked is not None and asked.about == about:
+    asked = step.job.question
+    if asked is not None and asked.need is need and asked.is_about(known):
         return
-    number = step.job.num_questions + 1
-    step.job = replace(step.job, question=Question(number=number, need=need, about=about), num_questions=number)
-    step.meanwhile.append(Solve(number, known, need is PlanNeed.RECOVER))
-
-
-def _about(known: JobKnowledge, need: PlanNeed) -> tuple[object, ...]:
-    return need, known.epoch, known.layout, tuple(known.usable.items()), known.vacant, known.links
+    question = Question(need, known)
+    step.job = replace(step.job, question=question)
+    step.meanwhile.append(question)
 
 
 def _is_ending(step: Step) -> bool:
@@ -123,17 +114,12 @@ def _is_ending(step: Step) -> bool:
     )
 
 
-def _advice(step: Step) -> Advice | None:
-    rules = step.moment.rules
-    return advice_on(step.known, step.known.situation(rules.transition), rules.rule.min_gain)
-
-
 def _solved(step: Step, event: Solved) -> None:
     question = step.job.question
-    if question is None or question.number != event.number:
+    if question is None or question is not event.question:
         return
     step.job = replace(step.job, question=None)
-    if _about(step.known, question.need) != question.about:
+    if not question.is_about(step.known):
         # Not what was asked about any more: whatever the state asks for now.
         step.known = replace(step.known, changed=True)
         react(step)
@@ -157,8 +143,7 @@ def _weigh(step: Step, solution: Solution, mode: PlanMode, solve_seconds: float)
     decision = weigh(known, solution, mode, rules.rule, at.timestamp())
     step.then.append(Weighed(decision.choice.value, solve_seconds, decision.reason))
     if decision.choice is Choice.KEEP:
-        at_home = known.layout.replicas == known.home.replicas
-        if not (at_home and known.situation(rules.transition).all_is_well) and Timer.SECOND_LOOK not in step.job.timers:
+        if not known.at_home and Timer.SECOND_LOOK not in step.job.timers:
             seconds = rules.second_look_seconds * 2.0 ** min(step.job.num_second_looks, 60)
             step.set_timer(Timer.SECOND_LOOK, min(seconds, _LONGEST_SECOND_LOOK_SECONDS))
             step.job = replace(step.job, num_second_looks=step.job.num_second_looks + 1)
@@ -170,35 +155,24 @@ def _weigh(step: Step, solution: Solution, mode: PlanMode, solve_seconds: float)
 
 def _advise(step: Step, event: Solved) -> None:
     """Tell people what can be done about a job that nobody can reshape; the same state again adds nothing."""
-    known, at, advice = step.known, step.moment.at, _advice(step)
-    if advice is None:
+    known, at, rules = step.known, step.moment.at, step.moment.rules
+    advice = advice_on(known, known.situation(rules.transition), rules.rule.min_gain)
+    if advice is None or advice.advice_id == step.job.advised:
         return
     step.note("the job cannot be reshaped", incident_id=advice.incident_id, advice=advice.text)
-    note = IncidentEventRecord(
-        incident_id=advice.incident_id,
-        kind=IncidentEventKind.NOTE,
-        reference=advice.advice_id,
-        at=at,
-        detail=advice.text,
-    )
-    if isinstance(event.answer, NoPlanError):
-        step.save.append(note)
-        return
-    mode = PlanMode.RECOVER if known.lost else PlanMode.BOUNDARY
-    decision = weigh(known, event.answer, mode, step.moment.rules.rule, at.timestamp())
-    step.then.append(Weighed(decision.choice.value, event.seconds, decision.reason))
-    if decision.choice is Choice.KEEP:
-        step.save.append(replace(note, detail=f"{advice.text} {decision.reason}"))
-        return
-    ids = advice.advice_id, advice.incident_id
-    record = plan_record(known, event.answer, mode, ids, decision.reason, event.seconds, at)
-    is_new, num_told = step.job.advised != advice.advice_id, len(step.then)
-    step.job = replace(step.job, advised=advice.advice_id)
-    step.save.append(record)
-    step.enter(record, PlanState.ADVISED, detail=advice.text)
-    step.save.append(note)
-    if not is_new:
-        del step.then[num_told:]
+    detail, ids = advice.text, (advice.advice_id, advice.incident_id)
+    if not isinstance(event.answer, NoPlanError):
+        mode = PlanMode.RECOVER if known.lost else PlanMode.BOUNDARY
+        decision = weigh(known, event.answer, mode, rules.rule, at.timestamp())
+        step.then.append(Weighed(decision.choice.value, event.seconds, decision.reason))
+        if decision.choice is Choice.KEEP:
+            detail = f"{advice.text} {decision.reason}"
+        else:
+            record = plan_record(known, event.answer, mode, ids, decision.reason, event.seconds, at)
+            step.job = replace(step.job, advised=advice.advice_id)
+            step.save.append(record)
+            step.enter(record, PlanState.ADVISED, detail=advice.text)
+    step.note_on(advice.incident_id, advice.advice_id, detail)
 
 
 def _take_newcomers(step: Step) -> None:

@@ -18,12 +18,12 @@ from evenkeel.history.records import (
     VerdictRecord,
 )
 from evenkeel.history.stream_records import WorkingStateRecord
-from evenkeel.history.vocabulary import PlanState
+from evenkeel.history.vocabulary import IncidentEventKind, PlanState
 from evenkeel.layouts.rank_state import RankState
 from evenkeel.services.scheduler.domain.job_state import JobKnowledge
 from evenkeel.services.scheduler.domain.parts import RankInfo
 from evenkeel.services.scheduler.domain.suspicion import Suspicion
-from evenkeel.services.scheduler.jobs.job import Job, Process, TimerKey
+from evenkeel.services.scheduler.jobs.job import Job, Process, Question, Timer
 from evenkeel.services.scheduler.jobs.rules import Rules
 
 JobChange = (
@@ -42,22 +42,10 @@ JobChange = (
 
 
 @dataclass(frozen=True, slots=True)
-class Solve:
-    """Ask the planner; has no consequence outside, so the answer is worked out while the history writes.
-
-    Urgent: without a plan nobody trains.
-    """
-
-    number: int
-    about: JobKnowledge
-    is_urgent: bool
-
-
-@dataclass(frozen=True, slots=True)
 class SetTimer:
     """Say when so many seconds are over; in place of an earlier one of the same key."""
 
-    key: TimerKey
+    key: Timer
     seconds: float
 
 
@@ -65,7 +53,7 @@ class SetTimer:
 class Ask:
     """Ask processes, or all that there are clients of, for their states."""
 
-    why: TimerKey
+    why: Timer
     seconds: float
     processes: tuple[Process, ...] | None = None
 
@@ -76,28 +64,6 @@ class Evict:
 
     info: RankInfo
     epoch: int
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """Tell telemetry of a broken stream."""
-
-    process: Process
-    detail: str
-
-
-@dataclass(frozen=True, slots=True)
-class Probe:
-    """Answer a suspicion."""
-
-    suspicion: Suspicion
-
-
-@dataclass(frozen=True, slots=True)
-class Tell:
-    """Tell the job's watchers, and count."""
-
-    news: VerdictRecord | PlanStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +83,8 @@ class Note:
     fields: Mapping[str, Any]
 
 
-Effect = SetTimer | Ask | Evict | Report | Probe | Tell | Weighed | Note
+Effect = SetTimer | Ask | Evict | Suspicion | VerdictRecord | PlanStatus | Weighed | Note
+"""A suspicion is to be answered by a probe; verdicts and plans are told the job's watchers, and counted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +113,7 @@ class Step:
         moment: What else it depends on.
         save: What goes into the history, in one transaction, in this order; the new state goes with it.
         keep: Whether the new state is saved also where the history learns nothing.
-        meanwhile: Done while that is written.
+        meanwhile: What the planner is asked while that is written: it has no consequence outside.
         then: Done once it is durable.
     """
 
@@ -154,7 +121,7 @@ class Step:
     moment: Moment
     save: list[JobChange] = field(default_factory=list)
     keep: bool = False
-    meanwhile: list[Solve] = field(default_factory=list)
+    meanwhile: list[Question] = field(default_factory=list)
     then: list[Effect] = field(default_factory=list)
 
     @property
@@ -170,11 +137,18 @@ class Step:
         """A line for the log."""
         self.then.append(Note(text, fields))
 
-    def set_timer(self, key: TimerKey, seconds: float) -> None:
+    def set_timer(self, key: Timer, seconds: float) -> None:
         """Wait, if that is not waited for already."""
         if key not in self.job.timers:
             self.job = replace(self.job, timers=self.job.timers | {key})
             self.then.append(SetTimer(key, seconds))
+
+    def note_on(self, incident_id: str, reference: str, detail: str) -> None:
+        """What a person should know of an incident; the history keeps one of each reference."""
+        kind, at = IncidentEventKind.NOTE, self.moment.at
+        self.save.append(
+            IncidentEventRecord(incident_id=incident_id, kind=kind, reference=reference, at=at, detail=detail)
+        )
 
     def propose(self, record: PlanRecord) -> None:
         """A plan is proposed."""
@@ -190,4 +164,4 @@ class Step:
     def _tell(self, record: PlanRecord, event: PlanEventRecord) -> None:
         said = {each.name: getattr(event, each.name) for each in fields(event) if each.name != "plan_id"}
         status = PlanStatus(plan=record, **said)
-        self.then.append(Tell(status))
+        self.then.append(status)

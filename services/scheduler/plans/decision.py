@@ -10,8 +10,8 @@ from enum import StrEnum
 
 from evenkeel.history.vocabulary import PlanMode
 from evenkeel.planning.solution import Solution
-from evenkeel.services.scheduler.domain.job_state import JobKnowledge
-from evenkeel.services.scheduler.plans.flips import num_flips as flips_of
+from evenkeel.services.scheduler.domain.job_state import SAME_THROUGHPUT, JobKnowledge
+from evenkeel.services.scheduler.plans.outlook import FLIP_MEMORY_SECONDS
 
 
 class Choice(StrEnum):
@@ -122,8 +122,32 @@ def weigh(
         solution,
         forced=mode is PlanMode.RECOVER or bool(job.lost),
         num_flips=flips_of(job, now_unix_seconds),
-        horizon_seconds=job.horizon_seconds(now_unix_seconds, rule.horizon_seconds),
+        horizon_seconds=job.outlook.horizon_seconds(
+            now_unix_seconds=now_unix_seconds,
+            prior_seconds=rule.horizon_seconds,
+            num_devices=len(job.home.ranks) + len(job.home.standbys),
+            observed_seconds=now_unix_seconds - job.registered_at.timestamp(),
+        ),
         prediction_factor=1.0 if is_home else job.hindsight.factor_for(levers),
     )
     words = "" if is_home else job.hindsight.words(levers)
     return replace(decision, reason=f"{decision.reason} {words}".rstrip())
+
+
+def flips_of(job: JobKnowledge, now_unix_seconds: float) -> int:
+    """How often a rank that the next plan is for has flipped lately, beyond its first slow and its first recovery.
+
+    A plan is for the ranks that are not as the layout in force was planned for; it is as lasting as the steadiest of
+    them, so a device that flips stands in nobody else's way. For no such rank, the job's most restless one counts.
+    """
+    counts = {
+        rank: max(0, sum(1 for at in times if now_unix_seconds - at < FLIP_MEMORY_SECONDS) - 2)
+        for rank, times in job.outlook.flips.items()
+    }
+    usable, unknown = job.usable, 0.0 if job.answered else 1.0
+    others = [
+        rank
+        for rank in sorted({*usable, *job.answered, *job.layout.ranks})
+        if abs(usable.get(rank, 0.0) - job.answered.get(rank, unknown)) > SAME_THROUGHPUT
+    ]
+    return min([counts.get(rank, 0) for rank in others], default=max(counts.values(), default=0))

@@ -10,6 +10,7 @@ pass in seconds soon stops reshaping for them.
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+FLIP_MEMORY_SECONDS = 900.0
 PRIOR_EVENTS_PER_DEVICE_SECOND = 419.0 / (16384.0 * 54.0 * 86400.0)
 
 
@@ -22,12 +23,14 @@ class Outlook:
         num_ended: Slowdowns that have ended.
         ended_seconds: How long those lasted together.
         slow_since: Unix seconds since which each slow rank has been slow.
+        flips: For each rank the Unix seconds at which it turned slow or healthy, as long as that is remembered.
     """
 
     num_events: int = 0
     num_ended: int = 0
     ended_seconds: float = 0.0
     slow_since: Mapping[int, float] = field(default_factory=dict)
+    flips: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
 
     def after_death(self, rank: int) -> "Outlook":
         """A rank died or hangs; a slowdown of it that death cut short says nothing about how long slowdowns last."""
@@ -37,7 +40,12 @@ class Outlook:
         """A rank turned slow; if it was slow already nothing new has begun."""
         if rank in self.slow_since:
             return self
-        return replace(self, num_events=self.num_events + 1, slow_since={**self.slow_since, rank: at_unix_seconds})
+        return replace(
+            self,
+            num_events=self.num_events + 1,
+            slow_since={**self.slow_since, rank: at_unix_seconds},
+            flips=self._turned(rank, at_unix_seconds),
+        )
 
     def after_recovery(self, rank: int, at_unix_seconds: float) -> "Outlook":
         """A slow rank is healthy again."""
@@ -49,6 +57,7 @@ class Outlook:
             num_ended=self.num_ended + 1,
             ended_seconds=self.ended_seconds + max(0.0, at_unix_seconds - since),
             slow_since=self._without(rank),
+            flips=self._turned(rank, at_unix_seconds),
         )
 
     def seconds_to_next_event(self, *, num_devices: int, observed_seconds: float) -> float:
@@ -82,6 +91,10 @@ class Outlook:
         rest = self.rest_of_slowdown_seconds(now_unix_seconds, prior_seconds) or prior_seconds
         following = self.seconds_to_next_event(num_devices=num_devices, observed_seconds=observed_seconds)
         return 1.0 / (1.0 / rest + 1.0 / following)
+
+    def _turned(self, rank: int, at_unix_seconds: float) -> dict[int, tuple[float, ...]]:
+        recent = tuple(at for at in self.flips.get(rank, ()) if at_unix_seconds - at < FLIP_MEMORY_SECONDS)
+        return {**self.flips, rank: (*recent, at_unix_seconds)}
 
     def _without(self, rank: int) -> dict[int, float]:
         return {other: since for other, since in self.slow_since.items() if other != rank}

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from evenkeel.history.records import ActionRecord, AlternativeRecord, IncidentEventRecord, PlanRecord
-from evenkeel.history.vocabulary import IncidentEventKind, PlanMode
+from evenkeel.history.records import ActionRecord, AlternativeRecord, PlanRecord
+from evenkeel.history.vocabulary import PlanMode
 from evenkeel.layouts.layout import Layout
 from evenkeel.layouts.rank_state import StandIn
 from evenkeel.planning.solution import Solution
@@ -60,18 +60,6 @@ def plan_record(
         solve_seconds=solve_seconds,
         proposed_at=at,
         throughputs=job.usable,
-    )
-
-
-def note_of(plan: PlanRecord, problem: str, *, at: datetime) -> IncidentEventRecord:
-    """What a person should know of an incident: a plan for it was refused, and the job stands still."""
-    assert plan.incident_id is not None, "a note belongs to an incident"
-    return IncidentEventRecord(
-        incident_id=plan.incident_id,
-        kind=IncidentEventKind.NOTE,
-        reference=plan.plan_id,
-        at=at,
-        detail=f"the job cannot go on: {problem}",
     )
 
 

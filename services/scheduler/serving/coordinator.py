@@ -14,10 +14,11 @@ from evenkeel.history.errors import FinishedJobError, JobConflictError, JobIdUse
 from evenkeel.history.records import JobRecord, RankExitRecord, RankRecord, StoredJob
 from evenkeel.history.vocabulary import JobState
 from evenkeel.services.common.completion import completed
+from evenkeel.services.scheduler.adapters.job_events import JobEvents
 from evenkeel.services.scheduler.jobs import events
 from evenkeel.services.scheduler.serving.faults import JobAwayError, is_fault
 from evenkeel.services.scheduler.serving.news import JobNews, JobView
-from evenkeel.services.scheduler.serving.parts import JobReports, Parts
+from evenkeel.services.scheduler.serving.parts import Parts
 from evenkeel.services.scheduler.serving.served_job import ServedJob
 
 _log = structlog.get_logger(__name__)
@@ -33,7 +34,7 @@ class Coordinator:
     :class:`JobAwayError` from what changes a job that begins anew just now.
     """
 
-    def __init__(self, parts: Parts, reports: Callable[[str, str], JobReports]) -> None:
+    def __init__(self, parts: Parts, reports: Callable[[str, str], JobEvents]) -> None:
         """Keeps what it is given; does no I/O.
 
         Args:
@@ -43,6 +44,7 @@ class Coordinator:
         self._parts = parts
         self._reports = reports
         self._jobs: dict[str, ServedJob] = {}
+        parts.metrics.jobs.set_function(lambda: len(self._jobs))
         for state in JobState:
             if state is not JobState.FINISHED:
                 parts.metrics.jobs_in_state.labels(state).set_function(partial(self._num_jobs_in, state))
@@ -50,11 +52,8 @@ class Coordinator:
     def _num_jobs_in(self, state: JobState) -> int:
         return sum(job.state is state for job in self._jobs.values())
 
-    async def load(self) -> int:
+    async def load(self) -> None:
         """Take up every unfinished job of the history; call until it returns, before anything else.
-
-        Returns:
-            How many there are, also of those that could not go on from it yet.
 
         Raises:
             OperationalError, InterfaceError, OSError, TimeoutError: The database is away.
@@ -62,7 +61,6 @@ class Coordinator:
         waiting = [job_id for job_id in await self._parts.store.read(reads.unfinished_jobs) if job_id not in self._jobs]
         for first in range(0, len(waiting), _MOST_AT_ONCE):
             await self._take_up(waiting[first : first + _MOST_AT_ONCE])
-        return len(self._jobs)
 
     async def _take_up(self, job_ids: Sequence[str]) -> None:
         try:
@@ -142,11 +140,6 @@ class Coordinator:
         """The job as it is, then its news until it is finished; a watcher that falls too far behind is ended."""
         return self._known(job_id).watch()
 
-    def is_ready(self, job_id: str) -> bool:
-        """Whether anything about a job is taken in now; False for one that begins anew. Never blocks."""
-        job = self._jobs.get(job_id)
-        return job is None or job.is_ready
-
     def tell(self, job_id: str, event: events.Event) -> "asyncio.Future[None]":
         """The detector says something of a job: done when what it leads to is durable, or nobody serves the job here.
 
@@ -176,10 +169,8 @@ class Coordinator:
 
     def _begin(self, job_id: str, stored: StoredJob | None = None) -> ServedJob:
         job = self._jobs[job_id] = ServedJob(job_id, self._parts, partial(self._reports, job_id), self._over)
-        self._parts.metrics.jobs.set(len(self._jobs))
         job.begin(stored)
         return job
 
     def _over(self, job_id: str) -> None:
         del self._jobs[job_id]
-        self._parts.metrics.jobs.set(len(self._jobs))

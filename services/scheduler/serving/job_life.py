@@ -9,23 +9,25 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
-from evenkeel.history.records import JobStateRecord, VerdictRecord
+from evenkeel.history.records import JobStateRecord, PlanStatus, VerdictRecord
 from evenkeel.history.vocabulary import JobState
 from evenkeel.layouts.rank_state import RankPhase, RankState
+from evenkeel.services.scheduler.adapters.job_events import JobEvents
 from evenkeel.services.scheduler.adapters.store.job_document import restored_job, saved_state
 from evenkeel.services.scheduler.dispatch.agreement import NoAgreementError
 from evenkeel.services.scheduler.dispatch.flight import Flight
 from evenkeel.services.scheduler.dispatch.protocol import Decision, RankAwayError, RankRefusedError
 from evenkeel.services.scheduler.domain.parts import PlanInFlight
 from evenkeel.services.scheduler.domain.replacements import hanging
-from evenkeel.services.scheduler.domain.standing import Standing
+from evenkeel.services.scheduler.domain.standing import Standing, standing
+from evenkeel.services.scheduler.domain.suspicion import Suspicion
 from evenkeel.services.scheduler.jobs import events, steps
-from evenkeel.services.scheduler.jobs.job import Job, Process, TimerKey, counted
+from evenkeel.services.scheduler.jobs.job import Job, Process, Question, Timer, counted
 from evenkeel.services.scheduler.jobs.machine import on
 from evenkeel.services.scheduler.serving.faults import is_fault
 from evenkeel.services.scheduler.serving.job_tasks import JobTasks
-from evenkeel.services.scheduler.serving.news import JobNews, JobView, Newsroom, job_view
-from evenkeel.services.scheduler.serving.parts import JobReports, Parts
+from evenkeel.services.scheduler.serving.news import JobView, Newsroom
+from evenkeel.services.scheduler.serving.parts import Parts
 from evenkeel.services.scheduler.serving.probing import Prober
 from evenkeel.services.scheduler.serving.processes import Processes
 from evenkeel.services.scheduler.serving.solving import solved
@@ -51,7 +53,7 @@ class JobLife:
         token: str,
         parts: Parts,
         news: Newsroom,
-        reports: JobReports,
+        reports: JobEvents,
         *,
         put: Callable[[events.Event], None],
         take: Callable[[events.Event], Awaitable[None]],
@@ -78,7 +80,7 @@ class JobLife:
             job.known.job_id, token, self._broken, self._tasks.spawn, parts.rank_tls, leadership=parts.leadership
         )
         self._prober = Prober(reports.probed, parts.metrics)
-        self._timers: dict[TimerKey, asyncio.Task[None]] = {}
+        self._timers: dict[Timer, asyncio.Task[None]] = {}
         self._reporting: dict[Process, asyncio.Task[None]] = {}
         self._flying: tuple[str, asyncio.Task[None]] | None = None
         self._telling: asyncio.Task[None] | None = None
@@ -88,7 +90,7 @@ class JobLife:
 
     def view(self) -> JobView:
         """The job as it is, its ranks as they last said themselves."""
-        return job_view(self.job.known, self.processes.board.states)
+        return JobView(self.job.known, standing(self.job.known, self.processes.board.states))
 
     async def step(self, event: events.Event) -> None:
         """Something has happened to the job; what it leads to is durable and under way on return.
@@ -139,16 +141,11 @@ class JobLife:
                 spawn(self._ask(effect))
             case steps.Evict(info, epoch):
                 self.processes.evict(info, epoch, lambda: info.process in hanging(self.job.known))
-            case steps.Report(process, detail):
-                # A report may wait long for Kafka: one at a time of each process.
-                last = self._reporting.get(process)
-                if last is None or last.done():
-                    self._reporting[process] = spawn(self._reports.stream_broken(*process, detail))
-            case steps.Probe(suspicion):
-                asked = [info for info in known.ranks.values() if info.alive and info.process in suspicion.processes]
-                spawn(self._prober.answer(suspicion, self.processes.calls(asked)))
-            case steps.Tell(news):
-                self._tell(news)
+            case Suspicion():
+                asked = [info for info in known.ranks.values() if info.alive and info.process in effect.processes]
+                spawn(self._prober.answer(effect, self.processes.calls(asked)))
+            case VerdictRecord() | PlanStatus():
+                self._tell(effect)
             case steps.Weighed(choice, solve_seconds, reason):
                 metrics.solve_seconds.observe(solve_seconds)
                 metrics.decisions.labels(choice).inc()
@@ -156,20 +153,20 @@ class JobLife:
             case steps.Note(text, fields):
                 _log.info(text, job_id=known.job_id, **fields)
 
-    async def _fire(self, key: TimerKey, seconds: float) -> None:
+    async def _fire(self, key: Timer, seconds: float) -> None:
         await asyncio.sleep(seconds)
         self._put(events.TimerFired(key))
 
-    async def _solve(self, question: steps.Solve) -> None:
+    async def _solve(self, question: Question) -> None:
         self._put(await solved(question, self._parts))
 
     async def _ask(self, ask: steps.Ask) -> None:
         self._put(events.Answered(ask.why, await self.processes.ask(ask.seconds, ask.processes)))
 
-    def _tell(self, news: JobNews) -> None:
+    def _tell(self, news: VerdictRecord | PlanStatus) -> None:
         if isinstance(news, VerdictRecord):
             self._parts.metrics.verdicts.labels(str(news.kind)).inc()
-        elif not isinstance(news, JobView):
+        else:
             record, state = news.plan, news.state.value
             seconds = max(0.0, news.at.timestamp() - record.proposed_at.timestamp())
             self._parts.metrics.phase_seconds.labels(state).observe(seconds)
@@ -223,11 +220,16 @@ class JobLife:
     # ---- what ranks say
 
     def _broken(self, rank: int, incarnation: int, detail: str) -> None:
-        self._put(events.StreamBroken((rank, incarnation), detail))
+        process = rank, incarnation
+        self._put(events.StreamBroken(process, detail))
+        # A report may wait long for Kafka: one at a time of each process.
+        last = self._reporting.get(process)
+        if last is None or last.done():
+            self._reporting[process] = self._tasks.spawn(self._reports.stream_broken(*process, detail))
 
     def _said(self, state: RankState) -> None:
-        if state.phase in (RankPhase.PARKED, RankPhase.FINISHED):
-            self._put(state)
+        if state.phase is RankPhase.PARKED:
+            self._put(events.Parked())
         if self._telling is None or self._telling.done():
             self._telling = self._tasks.spawn(self._tell_standing())
 
@@ -240,14 +242,14 @@ class JobLife:
             self._news.publish(view)
 
 
-async def end_on_record(job_id: str, parts: Parts, finish: events.Event, salt: str) -> None:
+async def end_on_record(job_id: str, parts: Parts, finish: events.Event) -> None:
     """A job ends that has no life just now: what is open in its history ends with it, where that can be read."""
     at = parts.now()
     try:
         stored = await parts.store.load_job(job_id)
         if stored is not None:
             moment = steps.Moment(at=at, states={}, rules=parts)
-            await parts.store.save_patiently(on(restored_job(stored, salt), finish, moment).save)
+            await parts.store.save_patiently(on(restored_job(stored, ""), finish, moment).save)
     except Exception as error:
         if not is_fault(error):
             raise

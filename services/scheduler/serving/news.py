@@ -1,48 +1,26 @@
 """News of one job for its watchers: each has a bounded queue, and one that falls behind is ended, not waited for."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, field, fields, replace
-from datetime import datetime
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
 
 from evenkeel.history.records import PlanStatus, VerdictRecord
-from evenkeel.history.vocabulary import JobState
-from evenkeel.layouts.layout import Layout
-from evenkeel.layouts.model import ModelSpec
-from evenkeel.layouts.rank_state import RankState
 from evenkeel.services.scheduler.domain.job_state import JobKnowledge
-from evenkeel.services.scheduler.domain.parts import RankInfo
-from evenkeel.services.scheduler.domain.standing import Standing, standing
+from evenkeel.services.scheduler.domain.standing import Standing
 
 _MAX_BEHIND = 256
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class JobView:
-    """One job as it is now; fields as in ``evenkeel.scheduler.v1.Job``, ranks ascending.
+    """One job as it is now: what is known of it, and what its ranks do."""
 
-    A rank counts as alive once it has registered, until it is gone or done.
-    """
-
-    job_id: str
-    tenant: str
-    name: str
-    model: ModelSpec
-    layout: Layout
-    epoch: int
-    state: JobState
-    registered_at: datetime
-    ranks: tuple[RankInfo, ...]
-    proportional_bound: float
-    can_reshape: bool = True
-    problem: str = ""
-    standing: Standing = field(default_factory=Standing)
+    known: JobKnowledge
+    standing: Standing
 
 
 JobNews = JobView | VerdictRecord | PlanStatus
 """What a watcher of a job gets: the job after a change, a verdict that arrived, a plan that changed state."""
-
-_AS_KNOWN = {each.name for each in fields(JobView)} - {"ranks", "problem", "standing"}
 
 
 class Newsroom:
@@ -82,22 +60,3 @@ class Newsroom:
                 yield news
         finally:
             self._queues.discard(queue)
-
-
-def job_view(job: JobKnowledge, states: Mapping[int, RankState]) -> JobView:
-    """The job as it is.
-
-    Args:
-        job: The job.
-        states: What each rank said last of itself.
-    """
-    stands = standing(job, states)
-    return JobView(
-        ranks=tuple(
-            replace(info, alive=info.alive and bool(info.address) and not info.ended)
-            for _, info in sorted(job.ranks.items())
-        ),
-        problem=stands.stuck.detail if stands.stuck and job.state is JobState.STUCK else "",
-        standing=stands,
-        **{name: getattr(job, name) for name in _AS_KNOWN},
-    )

@@ -18,13 +18,14 @@ from evenkeel.history.errors import FinishedJobError, UnknownRankError
 from evenkeel.history.records import StoredJob
 from evenkeel.history.vocabulary import JobState
 from evenkeel.services.common.backoff import Backoff
+from evenkeel.services.scheduler.adapters.job_events import JobEvents
 from evenkeel.services.scheduler.adapters.store.job_document import restored_job
 from evenkeel.services.scheduler.jobs import events
 from evenkeel.services.scheduler.serving.faults import JobAwayError, JobFailedError, is_fault, where_of
 from evenkeel.services.scheduler.serving.job_life import JobLife, end_on_record
 from evenkeel.services.scheduler.serving.letters import Letter, Letters, joined
 from evenkeel.services.scheduler.serving.news import JobNews, JobView, Newsroom
-from evenkeel.services.scheduler.serving.parts import JobReports, Parts
+from evenkeel.services.scheduler.serving.parts import Parts
 
 _log = structlog.get_logger(__name__)
 
@@ -42,7 +43,7 @@ class ServedJob:
     """
 
     def __init__(
-        self, job_id: str, parts: Parts, reports: Callable[[str], JobReports], over: Callable[[str], None]
+        self, job_id: str, parts: Parts, reports: Callable[[str], JobEvents], over: Callable[[str], None]
     ) -> None:
         """Keeps what it is given; does no I/O.
 
@@ -55,7 +56,7 @@ class ServedJob:
         self.is_ready = False
         self._job_id, self._parts, self._new_reports, self._over = job_id, parts, reports, over
         # One for all that begins anew: it numbers what it tells.
-        self._reports: JobReports | None = None
+        self._reports: JobEvents | None = None
         self._news = Newsroom()
         self._life: JobLife | None = None
         self._letters, self._begun = Letters(), asyncio.Event()
@@ -229,16 +230,15 @@ class ServedJob:
             async with asyncio.timeout(self._pauses.next_seconds()):
                 while not self._letters.ends():
                     await self._letters.changed()
-        for letter in self._letters.ends():
+        if ends := self._letters.ends():
             problem: Exception | None = None
             try:
-                await end_on_record(self._job_id, self._parts, letter.event, _salt())
+                await end_on_record(self._job_id, self._parts, ends[0].event)
+                self._is_over = True
+                self._news.close()
             except Exception as error:
                 problem = error
-            self._letters.settle(lambda one: one is letter, problem)  # noqa: B023 - called here
-            self._is_over = self._is_over or problem is None
-        if self._is_over:
-            self._news.close()
+            self._letters.settle(lambda one: isinstance(one.event, events.Finish), problem)
         self._has_failed = False
 
     # ---- a life
@@ -247,7 +247,7 @@ class ServedJob:
         token = stored.record.job_token
         self._reports = self._reports or self._new_reports(token)
         self._life = JobLife(
-            restored_job(stored, _salt()),
+            restored_job(stored, uuid.uuid4().hex[:8]),
             0 if stored.state is None else stored.state.version,
             token,
             self._parts,
@@ -268,7 +268,3 @@ class ServedJob:
     def _away(self) -> Exception:
         finished = self._life is not None and self._life.job.known.finished
         return FinishedJobError(self._job_id) if finished else JobAwayError(self._job_id)
-
-
-def _salt() -> str:
-    return uuid.uuid4().hex[:8]

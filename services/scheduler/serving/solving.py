@@ -8,28 +8,28 @@ import structlog
 from evenkeel.planning.costs.price import TransitionCosts
 from evenkeel.planning.search.solver import solve_at_once
 from evenkeel.planning.solution import NoPlanError, Solution
-from evenkeel.services.scheduler.domain.job_state import JobKnowledge
+from evenkeel.services.scheduler.domain.job_state import JobKnowledge, PlanNeed
 from evenkeel.services.scheduler.jobs.events import Solved
-from evenkeel.services.scheduler.jobs.steps import Solve
+from evenkeel.services.scheduler.jobs.job import Question
 from evenkeel.services.scheduler.serving.parts import Parts
 
 _log = structlog.get_logger(__name__)
 
 
-async def solved(question: Solve, parts: Parts) -> Solved:
+async def solved(question: Question, parts: Parts) -> Solved:
     """The planner's answer, or a makeshift one where it fails, dies or is late."""
-    started, known, is_makeshift = time.perf_counter(), question.about, False
+    started, known, is_makeshift = time.perf_counter(), question.known, False
     answer: Solution | NoPlanError
     try:
         situation = await asyncio.to_thread(known.situation, parts.transition)
-        answer = await parts.planner.solve(situation, is_urgent=question.is_urgent)
+        answer = await parts.planner.solve(situation, is_urgent=question.need is PlanNeed.RECOVER)
     except NoPlanError as error:
         answer = error
     except Exception as error:  # the boundary: whatever becomes of the planner, a death has a plan
         _log.exception("the planner failed: the plan is made without it", job_id=known.job_id)
         parts.metrics.planner_failures.inc()
         answer, is_makeshift = await asyncio.to_thread(_solved_at_once, known, parts.transition, error), True
-    return Solved(question.number, answer, time.perf_counter() - started, is_makeshift)
+    return Solved(question, answer, time.perf_counter() - started, is_makeshift)
 
 
 def _solved_at_once(known: JobKnowledge, transition: TransitionCosts, problem: Exception) -> Solution | NoPlanError:

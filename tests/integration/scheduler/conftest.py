@@ -23,6 +23,7 @@ from evenkeel.services.common.metrics import create_registry
 from evenkeel.services.common.postgres.database import create_engine
 from evenkeel.services.scheduler.adapters.store.store import Store
 from evenkeel.services.scheduler.dispatch.flight import FlightTimes
+from evenkeel.services.scheduler.domain.job_state import JobKnowledge
 from evenkeel.services.scheduler.domain.profiles import JobProfile
 from evenkeel.services.scheduler.domain.suspicion import ProbeOutcome
 from evenkeel.services.scheduler.jobs import events
@@ -61,6 +62,11 @@ class Scheduler:
         """How often the scheduler failed on a job."""
         return self.registry.get_sample_value("evenkeel_scheduler_failures_total", {"where": where}) or 0.0
 
+    def is_ready(self, job_id: str) -> bool:
+        """Whether anything about a job is taken in now; False for one that begins anew."""
+        job = self.coordinator._jobs.get(job_id)
+        return job is None or job.is_ready
+
     async def crash(self) -> None:
         tasks = [*self.tasks, *(task for task in asyncio.all_tasks() if task.get_name() == TASK_NAME)]
         for task in tasks:
@@ -82,10 +88,14 @@ class World:
         return self.scheduler.coordinator
 
     @property
-    def job(self) -> JobView:
+    def view(self) -> JobView:
         view = self.coordinator.job(self.toys.job_id)
         assert view is not None
         return view
+
+    @property
+    def job(self) -> JobKnowledge:
+        return self.view.known
 
     async def register(self, toy: ToyRank) -> None:
         await self.coordinator.register_ranks(self.toys.job_id, [self.record_of(toy)])
@@ -117,7 +127,7 @@ class World:
     async def patiently(self, offer: Callable[[], Awaitable[None]]) -> None:
         """As Kafka and launchers do: what a job could not take in is offered again when it is back."""
         while True:
-            await self.until(lambda: self.coordinator.is_ready(self.toys.job_id), "the job that failed")
+            await self.until(lambda: self.scheduler.is_ready(self.toys.job_id), "the job that failed")
             with contextlib.suppress(JobAwayError):
                 await offer()
                 return

@@ -5,6 +5,8 @@ from sqlalchemy import text
 
 from evenkeel.history import reads
 from evenkeel.history.vocabulary import JobState, PlanMode, PlanState, VerdictKind
+from evenkeel.services.scheduler.adapters.api.codec import job_to_proto
+from evenkeel.services.scheduler.domain.profiles import JobEnded
 from tests.integration.scheduler.conftest import World
 
 pytestmark = pytest.mark.integration
@@ -70,7 +72,7 @@ async def test_a_replacement_in_its_place_makes_the_job_whole_again(world: World
     assert incident.resolved_at is not None
     await world.restart()
     assert world.job.state is JobState.RUNNING
-    assert [(rank.rank, rank.incarnation) for rank in world.job.ranks if rank.incarnation] == [(3, 1)]
+    assert [info.process for info in world.job.ranks.values() if info.incarnation] == [(3, 1)]
 
 
 @pytest.mark.asyncio
@@ -107,9 +109,10 @@ async def test_a_job_all_of_whose_processes_are_done_is_finished_after_a_while(w
     *others, last = world.toys.ranks.values()
     for toy in others:
         toy.say_done()
-    await world.until(lambda: sum(rank.alive for rank in world.job.ranks) == 1, "the ends")
+    await world.until(lambda: sum(rank.alive for rank in job_to_proto(world.view).ranks) == 1, "the ends")
     assert world.job.state is JobState.RUNNING
     last.say_done()
+    await world.coordinator.tell(world.toys.job_id, JobEnded(job_id=world.toys.job_id))
     await world.until(lambda: world.coordinator.job(world.toys.job_id) is None, "the end of the job")
     known = await world.scheduler.store.read(reads.get_job, world.toys.job_id)
     assert known is not None
@@ -126,5 +129,6 @@ async def test_a_job_one_of_whose_processes_is_gone_is_not_finished_by_the_ends_
     for rank, toy in world.toys.ranks.items():
         if rank != 3:
             toy.say_done()
-    await world.until(lambda: not any(rank.alive for rank in world.job.ranks), "the ends")
+    await world.until(lambda: not any(rank.alive for rank in job_to_proto(world.view).ranks), "the ends")
+    await world.coordinator.tell(world.toys.job_id, JobEnded(job_id=world.toys.job_id))
     assert world.job.state is JobState.DEGRADED

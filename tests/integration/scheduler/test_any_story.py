@@ -11,7 +11,7 @@ import pytest
 from evenkeel.history.records import VerdictRecord
 from evenkeel.history.vocabulary import JobState, VerdictKind
 from evenkeel.services.scheduler.jobs import events
-from evenkeel.services.scheduler.plans.flips import FLIP_MEMORY_SECONDS
+from evenkeel.services.scheduler.plans.outlook import FLIP_MEMORY_SECONDS
 from tests.integration.scheduler.conftest import World
 from tests.integration.scheduler.toy_job import ToyRank
 
@@ -65,7 +65,7 @@ class Story:
 
     def _is_whole(self) -> bool:
         job, toys = self.world.job, self.world.toys
-        known = {rank.rank: rank.incarnation for rank in job.ranks if rank.alive}
+        known = {rank: info.incarnation for rank, info in job.ranks.items() if info.alive and info.address}
         newest = {rank: toy.incarnation for rank, toy in toys.ranks.items()}
         return job.state is JobState.RUNNING and job.layout.replicas == toys.home.replicas and known == newest
 

@@ -37,7 +37,8 @@ async def test_a_plan_for_slices_that_nobody_has_is_refused_before_anything_chan
     words = await until_stuck(world)
     assert "held by nobody alive" in words
     assert "ranks [3, 7]" in words
-    assert world.job.problem == words
+    assert world.view.standing.stuck is not None
+    assert world.view.standing.stuck.detail == words
     assert {toy.epoch for rank, toy in world.toys.ranks.items() if rank not in (3, 7)} == {0}
     async with world.engine.connect() as connection:
         notes = await connection.execute(
@@ -58,7 +59,7 @@ async def test_a_job_that_was_refused_goes_on_by_itself_when_its_ranks_see_a_che
         toy.see_checkpoints(4, 8)
     await world.until(lambda: world.job.state is JobState.RUNNING, "a plan from the checkpoint")
     await world.until_epoch(world.job.epoch)
-    assert world.job.problem == ""
+    assert world.view.standing.stuck is None
     last = (await world.plans())[-1]
     assert last.state is PlanState.APPLIED
     assert last.decision is not None

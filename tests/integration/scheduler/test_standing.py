@@ -65,9 +65,9 @@ async def test_a_watcher_is_told_when_ranks_begin_to_train_and_who_waits_for_a_p
 async def test_a_job_that_nobody_comes_for_is_stuck_at_the_deadline_and_freed_by_a_registration(world: World) -> None:
     await world.restart(start_deadline_seconds=0.2)
     job_id = await unborn(world)
-    assert view(world, job_id).state is JobState.RUNNING
-    await world.until(lambda: view(world, job_id).state is JobState.STUCK, "the deadline")
-    assert "none of its processes has registered in 0.2 s" in view(world, job_id).problem
+    assert view(world, job_id).known.state is JobState.RUNNING
+    await world.until(lambda: view(world, job_id).known.state is JobState.STUCK, "the deadline")
+    assert "none of its processes has registered in 0.2 s" in view(world, job_id).standing.summary
     assert world.job.state is JobState.RUNNING, "the other one has begun"
     said = text("SELECT detail FROM job_events WHERE job_id = :job AND state = 'stuck'")
     details: list[str] = []
@@ -77,7 +77,7 @@ async def test_a_job_that_nobody_comes_for_is_stuck_at_the_deadline_and_freed_by
     assert details == ["none of its processes has registered in 0.2 s"]
     first = next(iter(world.toys.ranks.values()))
     await world.coordinator.register_ranks(job_id, [replace(world.record_of(first), job_id=job_id)])
-    assert view(world, job_id).state is JobState.RUNNING
+    assert view(world, job_id).known.state is JobState.RUNNING
 
 
 @pytest.mark.asyncio
@@ -85,7 +85,7 @@ async def test_a_wrong_import_is_a_stuck_job_with_its_reason_also_after_a_restar
     job_id, line = await unborn(world), "ModuleNotFoundError: No module named 'my_model'"
     await world.coordinator.report_exits(job_id, [exit_of(job_id, rank, line=line) for rank in HOME.ranks])
     for _ in range(2):
-        await world.until(lambda: view(world, job_id).state is JobState.STUCK, "its end")
+        await world.until(lambda: view(world, job_id).known.state is JobState.STUCK, "its end")
         stuck = view(world, job_id).standing.stuck
         assert stuck is not None
         assert stuck.reason is StuckReason.NOT_STARTED
@@ -135,4 +135,4 @@ async def test_an_error_on_all_ranks_is_one_incident_and_says_what_to_repair(wor
     await world.coordinator.report_exits(world.toys.job_id, [exit_of(world.toys.job_id, rank) for rank in HOME.ranks])
     await world.until(lambda: world.job.state is JobState.STUCK, "nobody left")
     assert [incident.kind for incident in await world.incidents()] == [VerdictKind.PROGRAM_ERROR]
-    assert f"the program raised {LINE}" in world.job.problem
+    assert f"the program raised {LINE}" in world.view.standing.summary

@@ -13,6 +13,7 @@ from evenkeel.history.errors import FinishedJobError, JobIdUsedError, StaleState
 from evenkeel.history.records import JobRecord, JobStateRecord, PlanEventRecord, RankRecord, VerdictRecord
 from evenkeel.history.vocabulary import JobState, PlanState, VerdictKind
 from evenkeel.layouts.model import BlockCost, ModelSpec
+from evenkeel.services.scheduler.adapters.api.codec import job_to_proto
 from evenkeel.services.scheduler.adapters.store.job_document import restored_job, saved_state
 from evenkeel.services.scheduler.domain.profiles import JobEnded
 from evenkeel.services.scheduler.jobs import events, steps
@@ -39,7 +40,7 @@ async def write_and_crash(world: World, verdict: VerdictRecord) -> None:
 
 def state_of(world: World, job_id: str) -> JobState | None:
     view = world.coordinator.job(job_id)
-    return None if view is None else view.state
+    return None if view is None else view.known.state
 
 
 async def state_in_history(world: World) -> JobState:
@@ -296,10 +297,10 @@ async def test_a_rank_that_its_job_does_not_have_is_refused_with_what_to_do(worl
     with pytest.raises(UnknownRankError, match="has no rank 8: it was registered with 8, 0 to 7; start it with these"):
         await world.register(stray)
     await world.restart()
-    assert [rank.rank for rank in world.job.ranks] == [*world.toys.ranks]
+    assert [*world.job.ranks] == [*world.toys.ranks]
 
 
 async def test_only_processes_that_have_registered_are_counted_as_alive(world: World) -> None:
     job = replace(job_record(world.toys), job_id="nobody-yet")
-    assert not any(rank.alive for rank in (await world.coordinator.register_job(job)).ranks)
-    assert all(rank.alive for rank in world.job.ranks)
+    assert not any(rank.alive for rank in job_to_proto(await world.coordinator.register_job(job)).ranks)
+    assert all(rank.alive for rank in job_to_proto(world.view).ranks)

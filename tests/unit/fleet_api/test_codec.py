@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evenkeel.detector.v1 import detector_pb2
-from evenkeel.history.records import CulpritRecord, EvidenceRecord, JobStatus, VerdictRecord
+from evenkeel.history.records import CulpritRecord, EvidenceRecord, JobRecord, JobStatus, VerdictRecord
 from evenkeel.history.vocabulary import JobState, PlanState, VerdictKind
 from evenkeel.layouts.codec import number_of
 from evenkeel.layouts.layout import uniform_layout
@@ -20,6 +20,7 @@ from evenkeel.services.scheduler.adapters.api.codec import (
     verdict_kind_from_proto,
     verdict_to_proto,
 )
+from evenkeel.services.scheduler.domain.job_state import new_job
 from evenkeel.services.scheduler.domain.standing import Standing
 from evenkeel.services.scheduler.serving.news import JobView
 
@@ -75,20 +76,16 @@ def test_a_time_that_no_calendar_knows_is_refused(seconds: float) -> None:
 
 
 def test_what_is_not_survived_is_told_unit_by_unit() -> None:
-    view = JobView(
+    record = JobRecord(
         job_id="a",
-        tenant="t",
         name="n",
         model=ModelSpec(blocks=()),
         layout=uniform_layout(num_blocks=1, tensor=1, pipeline=1, data=2, num_micro_batches=2),
-        epoch=0,
-        state=JobState.RUNNING,
         registered_at=datetime(2026, 1, 2, tzinfo=UTC),
-        ranks=(),
-        proportional_bound=1.0,
-        standing=Standing(training=(0, 1), num_ranks=2, not_survived=(("n0",), ("n1", "rank 3"))),
+        job_token="token",
     )
-    told = job_to_proto(view).standing
+    standing = Standing(training=(0, 1), num_ranks=2, not_survived=(("n0",), ("n1", "rank 3")))
+    told = job_to_proto(JobView(new_job(record), standing)).standing
     assert [list(loss.units) for loss in told.not_survived] == [["n0"], ["n1", "rank 3"]]
     assert told.summary.endswith("cannot survive the loss of n0, n1 + rank 3")
 

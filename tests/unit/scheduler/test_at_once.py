@@ -46,8 +46,8 @@ from evenkeel.planning.search.solver import solve_at_once
 from evenkeel.services.scheduler.jobs import events
 play = Play()
 (question,) = play.say(VerdictKind.FAIL_STOP, 3).meanwhile
-answer = solve_at_once(question.about.situation(TransitionCosts()))
-play.on(events.Solved(question.number, answer, 0.01, is_makeshift=True))
+answer = solve_at_once(question.known.situation(TransitionCosts()))
+play.on(events.Solved(question, answer, 0.01, is_makeshift=True))
 print(3 in play.plan.record.layout.ranks, sorted({"numba", "ortools", "torch"} & sys.modules.keys()))
 """
 

@@ -13,7 +13,6 @@ def test_a_report_opens_no_incident_and_asks_for_no_plan(kind: VerdictKind) -> N
     before = fresh_job()
     transition = on_verdict(before, verdict(kind, 3, throughput=0.6))
     assert transition.records == ()
-    assert transition.evict == ()
     assert transition.job.incidents == before.incidents == ()
     assert transition.job.need is before.need is PlanNeed.NONE
     assert transition.job.ranks == before.ranks

@@ -12,7 +12,7 @@ from evenkeel.layouts.model import BlockCost, ModelSpec
 from evenkeel.layouts.rank_state import RankPhase, RankState
 from evenkeel.services.scheduler.domain.exits import not_started
 from evenkeel.services.scheduler.domain.job_state import JobKnowledge, new_job
-from evenkeel.services.scheduler.domain.parts import Newcomer, RankInfo
+from evenkeel.services.scheduler.domain.parts import RankInfo
 from evenkeel.services.scheduler.domain.standing import Standing, standing
 from evenkeel.services.scheduler.domain.stuck import Stuck, StuckReason
 
@@ -97,7 +97,7 @@ def without(known: JobKnowledge, *ranks: int) -> JobKnowledge:
             id="standbys",
         ),
         pytest.param(
-            replace(without(job(), 1), newcomers={1: Newcomer(info=RankInfo(rank=1, incarnation=1, address="h:2"))}),
+            replace(without(job(), 1), newcomers={1: RankInfo(rank=1, incarnation=1, address="h:2")}),
             states({**ALL_TRAIN, 1: RankPhase.JOINING}, incarnations={1: 1}),
             "training 3 of 4, joining 1 (rank 1)",
             id="a replacement",

@@ -28,8 +28,7 @@ from evenkeel.services.scheduler.domain.parts import PlanInFlight
 from evenkeel.services.scheduler.domain.profiles import JobProfile, on_profile
 from evenkeel.services.scheduler.domain.replacements import on_rank_registered
 from evenkeel.services.scheduler.domain.transitions import on_applied, on_verdict
-from evenkeel.services.scheduler.plans.decision import Choice, DecisionRule, decide
-from evenkeel.services.scheduler.plans.flips import num_flips
+from evenkeel.services.scheduler.plans.decision import Choice, DecisionRule, decide, flips_of
 
 HOME = uniform_layout(num_blocks=8, tensor=2, pipeline=2, data=2, num_micro_batches=16)
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -99,7 +98,6 @@ def test_a_rank_that_is_gone_must_be_planned_for(kind: VerdictKind) -> None:
     assert outcome.job.lost == (3,)
     assert outcome.job.need is PlanNeed.RECOVER
     assert 3 not in outcome.job.usable
-    assert outcome.evict == (((3, 0),) if kind is VerdictKind.HANG else ())
     (opened,) = outcome.records
     assert isinstance(opened, IncidentRecord)
     assert outcome.job.cause == opened.incident_id
@@ -110,7 +108,6 @@ def test_a_rank_that_hung_and_goes_on_counts_again_only_where_nobody_can_be_left
         job = fresh_job()
         job = job.with_rank(replace(job.ranks[0], can_reshape=can_reshape))
         hung = on_verdict(job, verdict(VerdictKind.HANG, 3))
-        assert hung.evict == (((3, 0),) if can_reshape else ())
         again = on_verdict(hung.job, verdict(VerdictKind.RECOVERED, 3, after=30.0))
         assert again.job.ranks[3].alive is not can_reshape
         assert again.job.state is (JobState.RESHAPING if can_reshape else JobState.RUNNING)
@@ -238,7 +235,7 @@ def test_a_slow_link_is_an_incident_with_advice_that_asks_for_a_way_around_it_an
     assert isinstance(opened, IncidentRecord)
     assert isinstance(told, IncidentEventRecord)
     assert "devices are healthy" in told.detail
-    assert (slow.job.ranks, slow.job.need, slow.evict) == (job.ranks, PlanNeed.BOUNDARY, ())
+    assert (slow.job.ranks, slow.job.need) == (job.ranks, PlanNeed.BOUNDARY)
     assert slow.job.situation(TransitionCosts()).links == (SlowLink(ranks=(2, 6), factor=2.0),)
     slower = on_verdict(slow.job, verdict(VerdictKind.COMMUNICATION_SLOW, 2, 6, throughput=0.3, after=5.0))
     assert [incident.throughput for incident in slower.job.incidents] == [0.3]
@@ -303,34 +300,34 @@ def restless_job() -> JobKnowledge:
 
 def test_flips_are_counted_beyond_the_first_there_and_back_and_forgotten_in_time() -> None:
     job = restless_job()
-    assert num_flips(job, START.timestamp() + 60) == 4
-    assert num_flips(job, START.timestamp() + 7200) == 0
+    assert flips_of(job, START.timestamp() + 60) == 4
+    assert flips_of(job, START.timestamp() + 7200) == 0
 
 
 def test_a_restless_device_stands_in_the_way_of_its_own_plans_only() -> None:
     now = START.timestamp() + 70
     slow = on_verdict(restless_job(), verdict(VerdictKind.COMPUTE_SLOW, 3, throughput=0.5, after=70.0)).job
-    assert num_flips(slow, now) == 5
+    assert flips_of(slow, now) == 5
     other = on_verdict(restless_job(), verdict(VerdictKind.COMPUTE_SLOW, 5, throughput=0.5, after=70.0)).job
-    assert num_flips(other, now) == 0
+    assert flips_of(other, now) == 0
     both = on_verdict(slow, verdict(VerdictKind.COMPUTE_SLOW, 5, throughput=0.5, after=70.0)).job
-    assert num_flips(both, now) == 0
+    assert flips_of(both, now) == 0
 
 
 def test_a_device_that_stays_slow_is_no_reason_to_follow_one_that_flips() -> None:
     job = on_verdict(restless_job(), verdict(VerdictKind.COMPUTE_SLOW, 5, throughput=0.5, after=65.0)).job
     job = planned(job, PlanMode.BOUNDARY)
     job = on_verdict(job, verdict(VerdictKind.COMPUTE_SLOW, 3, throughput=0.5, after=70.0)).job
-    assert num_flips(job, START.timestamp() + 70) == 5
+    assert flips_of(job, START.timestamp() + 70) == 5
 
 
 def test_a_replacement_is_taken_back_whoever_flips() -> None:
     job = planned(on_verdict(restless_job(), verdict(VerdictKind.FAIL_STOP, 6, after=65.0)).job)
-    assert num_flips(job, START.timestamp() + 70) == 4, "nothing has changed: the most restless rank counts"
+    assert flips_of(job, START.timestamp() + 70) == 4, "nothing has changed: the most restless rank counts"
     job = on_verdict(job, verdict(VerdictKind.REJOINED, 6, incarnation=1, after=70.0)).job
     job = on_rank_registered(job, registration(6, 1))
     assert job.need is PlanNeed.BOUNDARY
-    assert num_flips(job, START.timestamp() + 70) == 0
+    assert flips_of(job, START.timestamp() + 70) == 0
 
 
 events = st.lists(
@@ -373,6 +370,6 @@ def test_whatever_happens_dead_ranks_are_planned_away_and_every_verdict_counts_o
         assert (job.need is PlanNeed.RECOVER) == bool(job.lost)
         assert all(0.0 < p <= 1.0 for p in job.usable.values())
         assert all(
-            newcomer.info.incarnation > job.ranks[r].incarnation or not job.ranks[r].alive
+            newcomer.incarnation > job.ranks[r].incarnation or not job.ranks[r].alive
             for r, newcomer in job.newcomers.items()
         )

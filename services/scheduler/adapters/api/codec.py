@@ -13,7 +13,7 @@ from evenkeel.history.records import (
     RankRecord,
     VerdictRecord,
 )
-from evenkeel.history.vocabulary import VerdictKind
+from evenkeel.history.vocabulary import JobState, VerdictKind
 from evenkeel.layouts.codec import from_proto, layout_from_proto, model_from_proto, to_proto, word_of
 from evenkeel.scheduler.v1 import scheduler_pb2 as pb
 from evenkeel.services.scheduler.serving.news import JobView
@@ -55,14 +55,26 @@ def plan_to_proto(status: PlanStatus) -> pb.Plan:
 
 
 def job_to_proto(job: JobView) -> pb.Job:
-    """A job as it is now."""
+    """A job as it is now. A rank counts as alive once it has registered, until it is gone or done."""
+    known, stuck = job.known, job.standing.stuck
+    there = job.standing.there
     standing = to_proto(
         pb.Standing,
         job.standing,
         idle=[pb.IdleRanks(reason=reason, ranks=ranks) for reason, ranks in job.standing.idle],
         not_survived=[pb.Loss(units=units) for units in job.standing.not_survived],
     )
-    return to_proto(pb.Job, job, cannot_reshape=not job.can_reshape, standing=standing)
+    return to_proto(
+        pb.Job,
+        known,
+        ranks=[
+            to_proto(pb.Rank, rank, alive=rank.alive and bool(rank.address) and rank.rank in there)
+            for _, rank in sorted(known.ranks.items())
+        ],
+        cannot_reshape=not known.can_reshape,
+        problem=stuck.detail if stuck and known.state is JobState.STUCK else "",
+        standing=standing,
+    )
 
 
 def job_status_to_proto(job: JobStatus) -> pb.Job:

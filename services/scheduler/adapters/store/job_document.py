@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 from evenkeel.history.records import RankExitRecord, StoredJob
 from evenkeel.history.stream_records import WorkingStateRecord
 from evenkeel.services.scheduler.domain.job_state import JobKnowledge
-from evenkeel.services.scheduler.domain.parts import AppliedPlan, Newcomer, PlanInFlight, RankInfo
+from evenkeel.services.scheduler.domain.parts import AppliedPlan, PlanInFlight, RankInfo
 from evenkeel.services.scheduler.jobs.job import Job
 from evenkeel.services.scheduler.jobs.machine import registered_job
 from evenkeel.services.scheduler.plans.records import decision_from_document
@@ -29,7 +29,7 @@ class _Seat:
     """The processes of one rank: who counts now, who waits, and how those ended that have."""
 
     holder: RankInfo
-    next: Newcomer | None = None
+    newcomer: RankInfo | None = None
     exits: tuple[RankExitRecord, ...] = ()
 
 
@@ -132,7 +132,7 @@ def _new_seats(known: JobKnowledge, before: JobKnowledge) -> list[tuple[int, _Se
         if rank in exits:
             exits[rank].append(one)
     return [
-        (rank, _Seat(holder=known.ranks[rank], next=known.newcomers.get(rank), exits=tuple(exits[rank])))
+        (rank, _Seat(holder=known.ranks[rank], newcomer=known.newcomers.get(rank), exits=tuple(exits[rank])))
         for rank in changed
     ]
 
@@ -140,6 +140,6 @@ def _new_seats(known: JobKnowledge, before: JobKnowledge) -> list[tuple[int, _Se
 def _from_seats(seats: Mapping[int, _Seat], known: JobKnowledge) -> dict[str, Any]:
     return {
         "ranks": {**known.ranks, **{rank: seat.holder for rank, seat in seats.items()}},
-        "newcomers": {rank: seat.next for rank, seat in seats.items() if seat.next is not None},
+        "newcomers": {rank: seat.newcomer for rank, seat in seats.items() if seat.newcomer is not None},
         "exits": {(rank, one.incarnation): one for rank, seat in seats.items() for one in seat.exits},
     }

@@ -50,7 +50,7 @@ async def test_a_job_that_cannot_go_on_from_its_history_is_tried_again_while_oth
         await bad.register(bad.toys.ranks[0])
     await good.until(lambda: scheduler.num_failures("begin") > 1, "a second try")
     store.forgets_layouts_of = ""
-    await good.until(lambda: scheduler.coordinator.is_ready(bad.toys.job_id), "the job that failed")
+    await good.until(lambda: scheduler.is_ready(bad.toys.job_id), "the job that failed")
     bad.toys.ranks[3].kill()
     await bad.say(VerdictKind.FAIL_STOP, 3)
     await bad.until(lambda: 3 not in bad.job.layout.ranks, "the repair of the job that failed")
@@ -62,7 +62,7 @@ async def test_a_job_that_begins_anew_can_be_finished_and_what_is_open_in_its_hi
     bad, _ = worlds
     store.trips_before = lambda change: isinstance(change, PlanRecord) and change.job_id == bad.toys.job_id
     await bad.say(VerdictKind.FAIL_STOP, 3)
-    await bad.until(lambda: not bad.coordinator.is_ready(bad.toys.job_id), "the failure of the job")
+    await bad.until(lambda: not bad.scheduler.is_ready(bad.toys.job_id), "the failure of the job")
     incident = await finished(bad.scheduler, store, bad)
     assert incident.resolved_at is not None
     assert not {plan.state for plan in await bad.plans()} & {PlanState.PROPOSED, PlanState.COMMITTED}

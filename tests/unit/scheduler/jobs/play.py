@@ -23,7 +23,7 @@ from evenkeel.services.scheduler.domain.job_state import JobKnowledge
 from evenkeel.services.scheduler.domain.parts import PlanInFlight
 from evenkeel.services.scheduler.domain.profiles import JobProfile
 from evenkeel.services.scheduler.jobs import events, steps
-from evenkeel.services.scheduler.jobs.job import TimerKey
+from evenkeel.services.scheduler.jobs.job import Question, Timer
 from evenkeel.services.scheduler.jobs.machine import on, registered_job
 from evenkeel.services.scheduler.jobs.rules import Rules
 
@@ -98,13 +98,13 @@ class Play:
         )
         return self.on(events.VerdictsTaken((verdict,)))
 
-    def solved(self, question: steps.Solve | None = None) -> steps.Step:
+    def solved(self, question: Question | None = None) -> steps.Step:
         """The planner answers, the last question or an earlier one."""
         (question,) = self.step.meanwhile if question is None else (question,)
         try:
-            return self.on(events.Solved(question.number, solve(question.about.situation(TransitionCosts())), 0.01))
+            return self.on(events.Solved(question, solve(question.known.situation(TransitionCosts())), 0.01))
         except NoPlanError as error:
-            return self.on(events.Solved(question.number, error, 0.01))
+            return self.on(events.Solved(question, error, 0.01))
 
     def agreed(self) -> steps.Step:
         decision = Decision(from_epoch=self.known.epoch, from_layout=self.known.layout, sources=(), steps_applied=7)
@@ -116,16 +116,15 @@ class Play:
     def failed(self, error: Exception) -> steps.Step:
         return self.on(events.Failed(self.plan.record.plan_id, error))  # type: ignore[arg-type]
 
-    def fire(self, key: TimerKey) -> steps.Step:
+    def fire(self, key: Timer) -> steps.Step:
         return self.on(events.TimerFired(key))
 
     def park(self, *ranks: int) -> None:
         for rank in ranks:
-            state = state_of(rank, RankPhase.PARKED, self.known.epoch)
-            self.states[rank] = state
-            self.on(state)
+            self.states[rank] = state_of(rank, RankPhase.PARKED, self.known.epoch)
+            self.on(events.Parked())
 
-    def timers_set(self) -> list[TimerKey]:
+    def timers_set(self) -> list[Timer]:
         return [one.key for one in self.step.then if isinstance(one, steps.SetTimer)]
 
 

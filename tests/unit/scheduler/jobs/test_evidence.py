@@ -24,14 +24,14 @@ def suspected(play: Play) -> None:
     """The stream to a process broke, the others parked, and no verdict came."""
     play.on(events.StreamBroken(_SUSPECT, "reset"))
     play.park(*_OTHERS)
-    step = play.fire(_SUSPECT)
-    assert steps.Ask(_SUSPECT, 0.5, (_SUSPECT,)) in step.then
+    step = play.fire(Timer.VERDICT)
+    assert steps.Ask(Timer.VERDICT, 0.5, (_SUSPECT,)) in step.then
 
 
 def test_a_death_that_nobody_tells_is_decided_with_the_detector_s_id() -> None:
     play = Play()
     suspected(play)
-    step = play.on(events.Answered(_SUSPECT, {_SUSPECT: Silence.AWAY}))
+    step = play.on(events.Answered(Timer.VERDICT, {_SUSPECT: Silence.AWAY}))
     (verdict,) = [one for one in step.save if isinstance(one, VerdictRecord)]
     assert verdict.verdict_id == verdict_id("job", VerdictKind.FAIL_STOP, 3, 0)
     assert not play.known.ranks[3].alive
@@ -46,11 +46,11 @@ def test_the_suspects_of_a_node_that_are_gone_are_one_incident(answer: Silence, 
     play.on(events.StreamBroken(other, "reset"))
     play.on(events.StreamBroken(_SUSPECT, "reset"))
     play.park(*(rank for rank in _OTHERS if rank != 2))
-    assert steps.Ask(_SUSPECT, 0.5, (_SUSPECT, other)) in play.fire(_SUSPECT).then
-    step = play.on(events.Answered(_SUSPECT, {_SUSPECT: Silence.AWAY, other: answer}))
+    assert steps.Ask(Timer.VERDICT, 0.5, (other, _SUSPECT)) in play.fire(Timer.VERDICT).then
+    step = play.on(events.Answered(Timer.VERDICT, {_SUSPECT: Silence.AWAY, other: answer}))
     (verdict,) = [one for one in step.save if isinstance(one, VerdictRecord)]
     assert [one.rank for one in verdict.culprits] == gone
-    assert play.job.suspects == ({} if len(gone) == 2 else {other: "reset"})
+    assert play.job.suspects == {}
     # The detector names each process by itself: those that are known to be gone are not counted again.
     play.say(VerdictKind.FAIL_STOP, gone[0])
     assert len(play.known.incidents) == 1
@@ -60,19 +60,34 @@ def test_the_suspects_of_a_node_that_are_gone_are_one_incident(answer: Silence, 
 def test_a_suspect_that_is_there_is_left_alone(answer: Silence | RankState) -> None:
     play = Play()
     suspected(play)
-    assert play.on(events.Answered(_SUSPECT, {_SUSPECT: answer})).save == []
-    assert (play.job.suspects, play.fire(_SUSPECT).then) == ({}, [])
+    assert play.on(events.Answered(Timer.VERDICT, {_SUSPECT: answer})).save == []
+    assert (play.job.suspects, play.fire(Timer.VERDICT).then) == ({}, [])
 
 
 def test_a_suspect_is_looked_at_again_while_the_others_train_and_forgotten_after_its_verdict() -> None:
     play = Play()
     play.on(events.StreamBroken(_SUSPECT, "reset"))
-    assert {type(one) for one in play.step.then} == {steps.Report, steps.SetTimer}
-    play.fire(_SUSPECT)
-    assert play.timers_set() == [_SUSPECT]
+    assert play.timers_set() == [Timer.VERDICT]
+    play.fire(Timer.VERDICT)
+    assert play.on(events.Answered(Timer.VERDICT, {_SUSPECT: Silence.AWAY})).save == []
+    assert play.timers_set() == [Timer.VERDICT]
     play.say(VerdictKind.FAIL_STOP, 3)
-    play.fire(_SUSPECT)
-    assert (play.timers_set(), play.job.suspects) == ([], {})
+    assert (play.fire(Timer.VERDICT).then, play.job.suspects) == ([], {})
+
+
+def test_suspects_of_several_nodes_are_an_incident_of_each_and_one_that_was_not_asked_yet_waits() -> None:
+    play, others, late = Play(), [(0, 0), (1, 0)], (7, 0)
+    for rank in (1, 7):
+        play.job = replace(play.job, known=play.known.with_rank(replace(play.known.ranks[rank], node="m")))
+    for one in others:
+        play.on(events.StreamBroken(one, "reset"))
+    play.park(*(rank for rank in HOME.ranks if rank > 1))
+    play.fire(Timer.VERDICT)
+    play.on(events.StreamBroken(late, "reset"))
+    step = play.on(events.Answered(Timer.VERDICT, dict.fromkeys(others, Silence.AWAY)))
+    found = [one for one in step.save if isinstance(one, VerdictRecord)]
+    assert [[culprit.rank for culprit in one.culprits] for one in found] == [[0], [1]]
+    assert play.job.suspects == {late: "reset"}
 
 
 def all_training() -> dict[tuple[int, int], RankState | Silence]:
@@ -131,15 +146,6 @@ def test_a_job_of_which_somebody_is_gone_is_not_over() -> None:
     play.on(JobEnded(job_id="job"))
     play.say(VerdictKind.FAIL_STOP, 3)
     assert play.fire(Timer.ENDED).then == []
-
-
-def test_processes_of_a_loop_that_cannot_be_reshaped_say_themselves_that_they_are_done() -> None:
-    play = Play(can_reshape=False)
-    for rank in HOME.ranks:
-        assert Timer.ENDED not in play.job.timers
-        play.on(state_of(rank, RankPhase.FINISHED))
-    play.fire(Timer.ENDED)
-    assert (play.known.finished, play.said) == (True, JobState.FINISHED)
 
 
 def test_a_job_none_of_whose_processes_comes_is_stuck_until_one_does() -> None:

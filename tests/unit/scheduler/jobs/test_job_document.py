@@ -23,13 +23,11 @@ from tests.unit.scheduler.jobs.play import HOME, START, WORKLOAD, Play, gpt, reg
 
 COMES_AGAIN = (
     "question",
-    "num_questions",
     "timers",
     "suspects",
     "num_failures",
     "num_second_looks",
-    "has_waited",
-    "goes_without_profile",
+    "waited",
 )
 """What of a job is not kept, since it comes again by itself."""
 
@@ -109,7 +107,7 @@ HAPPENINGS = st.lists(
 def happens(job: Kept, what: str, rank: int, kind: VerdictKind) -> None:
     """One thing that can happen to a job as it is; nothing where it cannot."""
     newest = max(
-        [job.known.ranks[rank].incarnation, *([n.info.incarnation] if (n := job.known.newcomers.get(rank)) else [])]
+        [job.known.ranks[rank].incarnation, *([n.incarnation] if (n := job.known.newcomers.get(rank)) else [])]
     )
     if what == "verdict":
         job.say(kind, rank, incarnation=newest, throughput=1.0 if kind is VerdictKind.RECOVERED else 0.5)

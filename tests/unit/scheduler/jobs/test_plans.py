@@ -18,7 +18,7 @@ from evenkeel.services.scheduler.dispatch.agreement import NothingLeftError, Rec
 from evenkeel.services.scheduler.dispatch.protocol import RankAwayError, StaleBallotError
 from evenkeel.services.scheduler.domain.stuck import StuckReason
 from evenkeel.services.scheduler.jobs import events, steps
-from evenkeel.services.scheduler.jobs.job import Timer
+from evenkeel.services.scheduler.jobs.job import Question, Timer
 from tests.unit.scheduler.jobs.play import HOME, Play, registration, state_of
 
 _TERMINAL = {PlanState.ABORTED, PlanState.APPLIED}
@@ -44,24 +44,24 @@ def test_a_death_is_saved_with_what_it_leads_to_and_the_planner_works_meanwhile(
 def test_a_makeshift_plan_is_taken_and_once_it_is_applied_the_planner_is_asked_for_a_better_one() -> None:
     play = Play()
     (question,) = play.say(VerdictKind.FAIL_STOP, 3).meanwhile
-    rough = solve_at_once(question.about.situation(TransitionCosts()))
-    play.on(events.Solved(question.number, rough, 0.01, is_makeshift=True))
+    rough = solve_at_once(question.known.situation(TransitionCosts()))
+    play.on(events.Solved(question, rough, 0.01, is_makeshift=True))
     assert play.plan.record.layout == rough.layout
     assert play.agreed().meanwhile == []
     (again,) = play.applied().meanwhile
-    assert isinstance(again, steps.Solve)
+    assert isinstance(again, Question)
     # Nobody there again: what is in force is kept, and looked at again later.
-    same = solve_at_once(again.about.situation(TransitionCosts()))
-    play.on(events.Solved(again.number, same, 0.01, is_makeshift=True))
+    same = solve_at_once(again.known.situation(TransitionCosts()))
+    play.on(events.Solved(again, same, 0.01, is_makeshift=True))
     assert (play.known.flight, play.step.meanwhile, play.timers_set()) == (None, [], [Timer.SECOND_LOOK])
 
 
 def test_that_there_is_no_makeshift_plan_is_not_the_planner_s_word() -> None:
     play = Play()
     (question,) = play.say(VerdictKind.FAIL_STOP, 3).meanwhile
-    play.on(events.Solved(question.number, NoPlanError("nothing"), 0.01, is_makeshift=True))
+    play.on(events.Solved(question, NoPlanError("nothing"), 0.01, is_makeshift=True))
     assert play.timers_set() == [Timer.AGAIN]
-    assert isinstance(play.fire(Timer.AGAIN).meanwhile[0], steps.Solve)
+    assert isinstance(play.fire(Timer.AGAIN).meanwhile[0], Question)
 
 
 def test_what_is_known_by_now_is_what_the_planner_is_asked_and_an_answer_to_less_is_dropped() -> None:
@@ -81,11 +81,18 @@ def test_an_answer_about_a_rank_that_is_well_again_by_now_is_dropped() -> None:
     assert (play.known.flight, play.step.meanwhile) == (None, [])
 
 
-def test_a_later_process_that_hangs_is_told_to_leave() -> None:
+@pytest.mark.parametrize("incarnation", [0, 1])
+def test_a_process_that_hangs_is_told_to_leave_also_a_later_one_that_waits(incarnation: int) -> None:
     play = Play()
     play.on(events.RanksRegistered((registration(3, 1),)))
-    step = play.say(VerdictKind.HANG, 3, incarnation=1)
-    assert [(one.info.rank, one.info.incarnation) for one in step.then if isinstance(one, steps.Evict)] == [(3, 1)]
+    step = play.say(VerdictKind.HANG, 3, incarnation=incarnation)
+    assert [one.info.process for one in step.then if isinstance(one, steps.Evict)] == [(3, incarnation)]
+
+
+@pytest.mark.parametrize(("kind", "can_reshape"), [(VerdictKind.FAIL_STOP, True), (VerdictKind.HANG, False)])
+def test_who_is_gone_or_may_go_on_with_the_others_is_not_told_to_leave(kind: VerdictKind, can_reshape: bool) -> None:
+    step = Play(can_reshape=can_reshape).say(kind, 3)
+    assert not [one for one in step.then if isinstance(one, steps.Evict)]
 
 
 def test_a_question_that_is_asked_already_is_not_asked_again() -> None:
@@ -212,7 +219,7 @@ class AnyStory(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.play = Play()
-        self.questions: list[steps.Solve] = []
+        self.questions: list[Question] = []
         self.incarnations = dict.fromkeys(HOME.ranks, 0)
 
     def _ask(self) -> None:
