@@ -56,8 +56,9 @@ def test_a_device_exchanges_what_the_engine_reduces_with_whom_it_does(layout: La
         for rank in bucket.ranks:
             passed[rank] += bucket.num_elements / whole * ring_part(len(bucket.ranks))
     seconds = GradientExchange(model_spec(config), 1.0).seconds([replica.stages for replica in layout.replicas])
-    # Norms and biases inside sharded blocks are whole on all shards: a few percent of a narrow model.
-    assert max(passed.values()) == pytest.approx(seconds, rel=0.08)
+    # Norms and biases inside sharded blocks are whole on all shards: a few percent of a narrow model, and all that the
+    # shards of an only replica exchange.
+    assert max(passed.values()) == pytest.approx(seconds, rel=0.08, abs=0.01)
 
 
 @given(layouts(max_blocks=5).filter(lambda layout: layout.num_blocks >= 2))
