@@ -7,7 +7,6 @@ until its output is closed. Model, samples and optimizer are the engine's own; n
 import asyncio
 import contextlib
 import ctypes
-import itertools
 import json
 import os
 import signal
@@ -97,15 +96,11 @@ def _main() -> None:
         _go_idle()
     import torch  # noqa: PLC0415 - after the priority is set: the import alone costs seconds of a core
 
-    from evenkeel.trainer_sdk.elastic.model.optimizer import clip_scale  # noqa: PLC0415 - as above
-    from evenkeel.trainer_sdk.elastic.model.reference import reference_runtime  # noqa: PLC0415 - as above
+    from evenkeel.trainer_sdk.elastic.model.reference import reference_losses  # noqa: PLC0415 - as above
 
     torch.set_num_threads(1)
-    config = config_from_json(json.load(sys.stdin))
-    runtime = reference_runtime(config)
-    for iteration in itertools.count():
-        print(repr(runtime.run_iteration(iteration)), flush=True)
-        runtime.step(clip_scale(config.optimizer, runtime.sums.squared_norm_part() ** 0.5))
+    for loss in reference_losses(config_from_json(json.load(sys.stdin))):
+        print(repr(loss), flush=True)
 
 
 def _go_idle() -> None:

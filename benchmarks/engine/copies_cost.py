@@ -8,7 +8,8 @@ import argparse
 import json
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -17,9 +18,11 @@ import torch
 
 from evenkeel.layouts.layout import uniform_layout
 from evenkeel.trainer_sdk.elastic.config import config_from_json
-from evenkeel.trainer_sdk.elastic.engine import Engine, Step
+from evenkeel.trainer_sdk.elastic.engine import Engine
 from evenkeel.trainer_sdk.elastic.model.model import parameter_specs
 from evenkeel.trainer_sdk.elastic.state.ownership import OwnershipMap
+from evenkeel.trainer_sdk.emit.emitter import Emitter
+from evenkeel.trainer_sdk.emit.measured import Measured
 from evenkeel.trainer_sdk.launcher.description.job_spec import DeviceKind, JobSpec
 from evenkeel.trainer_sdk.launcher.launcher import Launcher
 from evenkeel.trainer_sdk.launcher.processes.context import RankContext
@@ -37,10 +40,11 @@ def rank(context: RankContext) -> None:
     torch.set_num_threads(1)
     ended: list[float] = []
 
-    def note(_: Step) -> None:
-        ended.append(time.perf_counter())
+    class Noting(Emitter):
+        def emit_later(self, build: Callable[[], Measured]) -> None:
+            ended.append(time.perf_counter())
 
-    Engine(context, on_step=note).run()
+    Engine(replace(context, emitter=Noting())).run()
     if context.rank == 0:
         (context.run_dir / "ended.json").write_text(json.dumps(ended))
 

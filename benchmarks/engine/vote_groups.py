@@ -52,7 +52,7 @@ def _rank(rank: int, ranks: Sequence[int], widths: Sequence[int], address: str, 
     """Builds and votes once per width; what comes of it goes to ``told``."""
     torch.set_num_threads(1)
     rendezvous = Rendezvous(address, f"vote-{len(ranks)}")
-    builder = GroupBuilder(rank, rendezvous, device=CPU, waiter=WAITER, meeting_timeout_seconds=60.0)
+    builder = GroupBuilder(rank, rendezvous, device=CPU, waiter=WAITER)
     found = []
     for epoch, widest in enumerate(widths):
         builder.meet(epoch, ranks, 0)

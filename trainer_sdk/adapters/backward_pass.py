@@ -5,6 +5,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 import torch
+from torch import nn
 from torch.autograd.graph import register_multi_grad_hook
 
 from evenkeel.trainer_sdk.devices.device import ComputeKind
@@ -53,6 +54,20 @@ class BackwardPass:
     def _over(self) -> None:
         self.running = False
         self._phases.rest()
+
+
+def watch_passes(model: nn.Module, phases: Phases, backward: BackwardPass) -> None:
+    """Measure forward passes of ``model`` and the backward passes that come from them."""
+
+    def begins(*_: Any) -> None:
+        phases.compute(ComputeKind.FORWARD)
+
+    def ends(_: nn.Module, __: Any, output: Any) -> None:
+        phases.rest()
+        backward.expect(output)
+
+    model.register_forward_pre_hook(phases.guard.hook(begins))
+    model.register_forward_hook(phases.guard.hook(ends))
 
 
 def _when_computed(callback: Callable[[], None]) -> None:

@@ -6,37 +6,31 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from evenkeel.trainer_sdk.adapters.backward_pass import BackwardPass
-from evenkeel.trainer_sdk.adapters.single_device import watch_passes
+from evenkeel.trainer_sdk.adapters.backward_pass import BackwardPass, watch_passes
 from evenkeel.trainer_sdk.emit.phases import Phases
 
 
-class DistributedDataParallelAdapter:
-    """Waits are those for buffers, before a forward pass, and for the exchange, once all gradients are computed."""
-
-    def matches(self, model: nn.Module) -> bool:
-        """Whether DDP wraps it, compiled or not."""
-        return isinstance(_uncompiled(model), DistributedDataParallel)
-
-    def watch(self, model: nn.Module, phases: Phases) -> None:
-        """Measure the passes of the model inside, and mark the waits around them."""
-        wrapper = _uncompiled(model)
-        assert isinstance(wrapper, DistributedDataParallel)
-        others = tuple(rank for rank in dist.get_process_group_ranks(wrapper.process_group) if rank != dist.get_rank())
-
-        def waits_for() -> tuple[int, ...]:
-            return others if wrapper.require_backward_grad_sync else ()
-
-        def prepares(*_: Any) -> None:
-            phases.wait("buffers", others)
-
-        model.register_forward_pre_hook(phases.guard.hook(prepares))
-        # What is compiled as a whole has no hooks within.
-        inside = wrapper.module if wrapper is model else model
-        watch_passes(inside, phases, BackwardPass(phases, waits_for))
+def distributed_in(model: nn.Module) -> DistributedDataParallel | None:
+    """The wrapper of a model that DDP wraps, compiled or not."""
+    # Asking for the class of what is compiled would load the compiler, for seconds.
+    original = getattr(model, "_orig_mod", model)
+    return original if isinstance(original, DistributedDataParallel) else None
 
 
-def _uncompiled(model: nn.Module) -> nn.Module:
-    # Asking for the class would load the compiler, for seconds.
-    original = getattr(model, "_orig_mod", None)
-    return original if isinstance(original, nn.Module) else model
+def watch_distributed(model: nn.Module, wrapper: DistributedDataParallel, phases: Phases) -> None:
+    """Measure the passes of the model inside, and mark the waits around them.
+
+    Those are for buffers, before a forward pass, and for the exchange, once all gradients are computed.
+    """
+    others = tuple(rank for rank in dist.get_process_group_ranks(wrapper.process_group) if rank != dist.get_rank())
+
+    def waits_for() -> tuple[int, ...]:
+        return others if wrapper.require_backward_grad_sync else ()
+
+    def prepares(*_: Any) -> None:
+        phases.wait("buffers", others)
+
+    model.register_forward_pre_hook(phases.guard.hook(prepares))
+    # What is compiled as a whole has no hooks within.
+    inside = wrapper.module if wrapper is model else model
+    watch_passes(inside, phases, BackwardPass(phases, waits_for))

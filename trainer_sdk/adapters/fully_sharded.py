@@ -15,26 +15,26 @@ from evenkeel.trainer_sdk.devices.device import ComputeKind
 from evenkeel.trainer_sdk.emit.phases import Phases
 
 
-class FullyShardedAdapter:
-    """Hooks of ours stand on both sides of those of ``fully_shard``; what happens between them is waiting."""
+def is_sharded(model: nn.Module) -> bool:
+    """Whether it, or a module in it, is sharded."""
+    return any(isinstance(module, FSDPModule) for module in model.modules())
 
-    def matches(self, model: nn.Module) -> bool:
-        """Whether it, or a module in it, is sharded."""
-        return any(isinstance(module, FSDPModule) for module in model.modules())
 
-    def watch(self, model: nn.Module, phases: Phases) -> None:
-        """Measure all passes of the model but what its sharded modules wait for.
+def watch_sharded(model: nn.Module, phases: Phases) -> None:
+    """Measure all passes of the model but what its sharded modules wait for.
 
-        Raises:
-            ValueError: Only parts of the model are sharded: the outermost module must be.
-        """
-        if not isinstance(model, FSDPModule):
-            raise ValueError("fully_shard the whole model too, not only modules in it: else its waits are not seen")
-        others = _others(model)
-        backward = BackwardPass(phases, waits_for=lambda: others)
-        for module in model.modules():
-            if isinstance(module, FSDPModule):
-                _Sharded(module, phases, backward, others).watch(outermost=module is model)
+    Hooks of ours stand on both sides of those of ``fully_shard``; what happens between them is waiting.
+
+    Raises:
+        ValueError: Only parts of the model are sharded: the outermost module must be.
+    """
+    if not isinstance(model, FSDPModule):
+        raise ValueError("fully_shard the whole model too, not only modules in it: else its waits are not seen")
+    others = _others(model)
+    backward = BackwardPass(phases, waits_for=lambda: others)
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            _Sharded(module, phases, backward, others).watch(outermost=module is model)
 
 
 class _Sharded:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from evenkeel.trainer_sdk.devices.device import Computed, ComputeKind
 
 _HANG_SLICE_SECONDS = 0.05
+_MAX_CREDIT_SECONDS = 0.004
 
 
 class EmulatedDevice:
@@ -22,7 +23,6 @@ class EmulatedDevice:
         input_seconds: Read at the end of each DATA segment: how long it lasts at least; 0 = as long as it takes.
         clock: Monotonic seconds.
         sleep: Blocks for so many seconds.
-        max_credit_seconds: Largest overshoot that is made up for.
 
     Raises:
         ValueError: ``flops_per_second`` is not above 0.
@@ -37,7 +37,6 @@ class EmulatedDevice:
         input_seconds: Callable[[], float] = lambda: 0.0,
         clock: Callable[[], float] = time.perf_counter,
         sleep: Callable[[float], None] = time.sleep,
-        max_credit_seconds: float = 0.004,
     ) -> None:
         if not flops_per_second > 0:
             raise ValueError(f"flops_per_second {flops_per_second}: must be above 0")
@@ -47,7 +46,6 @@ class EmulatedDevice:
         self._input_seconds = input_seconds
         self._clock = clock
         self._sleep = sleep
-        self._max_credit_seconds = max_credit_seconds
         self._credit_seconds = 0.0
         self._began_seconds = clock()
         self._seconds: dict[ComputeKind, float] = {}
@@ -73,7 +71,7 @@ class EmulatedDevice:
                 self._sleep(deadline - now)
                 now = self._clock()
             if not is_probe:
-                self._credit_seconds = min(max(now - deadline, 0.0), self._max_credit_seconds)
+                self._credit_seconds = min(max(now - deadline, 0.0), _MAX_CREDIT_SECONDS)
         elif kind is ComputeKind.DATA and now < (deadline := self._began_seconds + self._input_seconds()):
             self._sleep(deadline - now)
             now = self._clock()

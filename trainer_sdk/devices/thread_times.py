@@ -5,7 +5,6 @@ stop or paging as blocked. The wall clock alone has all three in one, and on sha
 """
 
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -18,17 +17,6 @@ _NO_ABSENCE_SECONDS = 5e-6
 _WORTH_READING_SECONDS = 20e-6
 _NEVER = float("-inf")
 _FILE_BYTES = 96
-
-_num_forks = 0
-
-
-def _count_fork() -> None:
-    global _num_forks
-    _num_forks += 1
-
-
-if sys.platform != "win32":
-    os.register_at_fork(after_in_child=_count_fork)  # to ask for the process at every reading is a system call
 
 
 class Thread(Protocol):
@@ -58,7 +46,7 @@ class KernelThread:
     def __init__(self, clock: int, file: int) -> None:
         self.cpu_seconds = partial(time.clock_gettime, clock)
         self._file = file
-        self._of = _num_forks, threading.get_ident()
+        self._of = os.getpid(), threading.get_ident()
 
     def __del__(self) -> None:
         os.close(self._file)
@@ -81,7 +69,7 @@ class KernelThread:
 
     def is_current(self) -> bool:
         """Whether it is the thread that calls, in the process that opened this."""
-        return self._of == (_num_forks, threading.get_ident())
+        return self._of == (os.getpid(), threading.get_ident())
 
     def queued_seconds(self) -> float:
         """Ready and waiting for a core, so far."""

@@ -2,24 +2,43 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, ClassVar
 
 from evenkeel.layouts.ranks.levels import WIDEST_GROUP
 
 
-def _check_whole(name: str, value: object, least: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise ValueError(f"{name} is {value!r}: use a whole number of {least} or more")
+def _whole(default: int, least: int, hint: str = "") -> Any:
+    """A field for a whole number of ``least`` or more."""
+    what = f"whole number of {least} or more{hint}"
+    return _checked(default, lambda value: isinstance(value, int) and value >= least, what)
 
 
-def _check_number(name: str, value: object, is_allowed: Callable[[float], bool], allowed: str) -> None:
-    if not isinstance(value, int | float) or isinstance(value, bool) or not is_allowed(value):
-        raise ValueError(f"{name} is {value!r}: use a number {allowed}")
+def _number(default: float, allowed: str, is_allowed: Callable[[float], bool]) -> Any:
+    """A field for a number."""
+    return _checked(default, lambda value: isinstance(value, int | float) and is_allowed(value), f"number {allowed}")
+
+
+def _checked(default: object, allows: Callable[[Any], bool], what: str) -> Any:
+    return field(default=default, metadata={"allows": allows, "what": what})
+
+
+@dataclass(frozen=True, slots=True)
+class _Section:
+    """A part of the configuration; refuses by name what a field does not allow."""
+
+    SECTION: ClassVar[str] = ""
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            value, rule = getattr(self, each.name), each.metadata
+            # No field that is checked may be true or false, which Python counts as whole numbers.
+            if rule and (isinstance(value, bool) or not rule["allows"](value)):
+                raise ValueError(f"{self.SECTION}{each.name} is {value!r}: use a {rule['what']}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelConfig:
+class ModelConfig(_Section):
     """A byte-level GPT. Block 0 is the embedding, the last block the head, the layers lie between.
 
     Attributes:
@@ -31,18 +50,13 @@ class ModelConfig:
         max_document_length: Longest document in tokens.
     """
 
-    num_layers: int = 6
-    num_heads: int = 12
-    head_dim: int = 8
-    mlp_multiple: int = 4
-    vocabulary: int = 256
-    max_document_length: int = 512
-
-    def __post_init__(self) -> None:
-        _check_whole("model.num_layers", self.num_layers, 0)
-        for name in ("num_heads", "head_dim", "mlp_multiple", "max_document_length"):
-            _check_whole(f"model.{name}", getattr(self, name), 1)
-        _check_whole("model.vocabulary", self.vocabulary, 256)  # the corpus is bytes
+    SECTION = "model."
+    num_layers: int = _whole(6, 0)
+    num_heads: int = _whole(12, 1)
+    head_dim: int = _whole(8, 1)
+    mlp_multiple: int = _whole(4, 1)
+    vocabulary: int = _whole(256, 256)  # the corpus is bytes
+    max_document_length: int = _whole(512, 1)
 
     @property
     def width(self) -> int:
@@ -61,7 +75,7 @@ class ModelConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkloadConfig:
+class WorkloadConfig(_Section):
     """Which documents make a micro-batch.
 
     Attributes:
@@ -75,22 +89,19 @@ class WorkloadConfig:
         corpus_bytes: How much of the corpus to use.
     """
 
-    num_micro_batches: int = 8
-    token_budget: int = 256
+    SECTION = "workload."
+    num_micro_batches: int = _whole(8, 1)
+    token_budget: int = _whole(256, 1)
     median_document_length: float = 40.0
     length_spread: float = 0.8
-    min_document_length: int = 8
+    min_document_length: int = _whole(8, 1)
     long_stretches: tuple[tuple[int, int], ...] = ()
     long_median_document_length: float = 400.0
     corpus_bytes: int = 4_000_000
 
-    def __post_init__(self) -> None:
-        for name in ("num_micro_batches", "token_budget", "min_document_length"):
-            _check_whole(f"workload.{name}", getattr(self, name), 1)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OptimizerConfig:
+class OptimizerConfig(_Section):
     """AdamW.
 
     Attributes:
@@ -104,33 +115,24 @@ class OptimizerConfig:
         max_gradient_norm: Clip to this global norm; None does not clip.
     """
 
-    learning_rate: float = 1e-3
-    warm_up_iterations: int = 20
-    beta1: float = 0.9
-    beta2: float = 0.95
-    epsilon: float = 1e-4
-    weight_decay: float = 0.01
-    max_gradient_norm: float | None = None
-
-    def __post_init__(self) -> None:
-        _check_whole("optimizer.warm_up_iterations", self.warm_up_iterations, 0)
-        for name in ("beta1", "beta2"):
-            _check_number(f"optimizer.{name}", getattr(self, name), lambda value: 0 <= value < 1, "from 0 to below 1")
-        for name in ("learning_rate", "weight_decay"):
-            _check_number(f"optimizer.{name}", getattr(self, name), lambda value: 0 <= value < math.inf, "of 0 or more")
-        # Without it a row of zero gradients, such as that of a byte that does not occur, steps by 0 / 0.
-        _check_number("optimizer.epsilon", self.epsilon, lambda value: 0 < value < math.inf, "above 0")
-        if self.max_gradient_norm is not None:  # 0 would drop every gradient, and a negative one turn them around
-            _check_number(
-                "optimizer.max_gradient_norm",
-                self.max_gradient_norm,
-                lambda value: value > 0,
-                "above 0, or leave it out",
-            )
+    SECTION = "optimizer."
+    learning_rate: float = _number(1e-3, "of 0 or more", lambda value: 0 <= value < math.inf)
+    warm_up_iterations: int = _whole(20, 0)
+    beta1: float = _number(0.9, "from 0 to below 1", lambda value: 0 <= value < 1)
+    beta2: float = _number(0.95, "from 0 to below 1", lambda value: 0 <= value < 1)
+    # Without it a row of zero gradients, such as that of a byte that does not occur, steps by 0 / 0.
+    epsilon: float = _number(1e-4, "above 0", lambda value: 0 < value < math.inf)
+    weight_decay: float = _number(0.01, "of 0 or more", lambda value: 0 <= value < math.inf)
+    # 0 would drop every gradient, and a negative one turn them around.
+    max_gradient_norm: float | None = _checked(
+        None,
+        lambda value: value is None or (isinstance(value, int | float) and value > 0),
+        "number above 0, or leave it out",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CopiesConfig:
+class CopiesConfig(_Section):
     """Copies in the memory of peers of slices that would be gone with two ranks or nodes, or with one.
 
     Attributes:
@@ -139,18 +141,13 @@ class CopiesConfig:
             leaves open is told when an epoch begins.
     """
 
-    every_iterations: int = 1
-    budget_bytes: int = 0
-
-    def __post_init__(self) -> None:
-        if self.every_iterations < 0:
-            raise ValueError(f"copies.every_iterations {self.every_iterations}: 1 or more, or 0 for no copies")
-        if self.budget_bytes < 0:
-            raise ValueError(f"copies.budget_bytes {self.budget_bytes}: bytes, or 0 for no limit")
+    SECTION = "copies."
+    every_iterations: int = _whole(1, 0)
+    budget_bytes: float = _number(0, "of 0 or more", lambda value: value >= 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CheckpointConfig:
+class CheckpointConfig(_Section):
     """Copies of everything on disk.
 
     Attributes:
@@ -162,21 +159,15 @@ class CheckpointConfig:
             number.
     """
 
+    SECTION = "checkpoint."
     directory: str = ""
-    every_iterations: int = 100
-    keep: int = 2
+    every_iterations: int = _whole(100, 1, ", or checkpoint: null for none")
+    keep: int = _whole(2, 1)
     name: str = ""
-
-    def __post_init__(self) -> None:
-        if self.every_iterations < 1 or self.keep < 1:
-            raise ValueError(
-                f"checkpoint.every_iterations {self.every_iterations} and keep {self.keep}: each must be at least 1; "
-                "checkpoint: null is for no checkpoints"
-            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrainingConfig:
+class TrainingConfig(_Section):
     """One job.
 
     Attributes:
@@ -195,11 +186,11 @@ class TrainingConfig:
     """
 
     job_id: str = "job"
-    seed: int = 0
-    num_iterations: int = 400
+    seed: int = _whole(0, 0)
+    num_iterations: int = _whole(400, 0)
     dtype: str = "float32"
     device: str = "cpu"
-    vote_width: int = WIDEST_GROUP
+    vote_width: int = _whole(WIDEST_GROUP, 2)
     model: ModelConfig = field(default_factory=ModelConfig)
     workload: WorkloadConfig = field(default_factory=WorkloadConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
@@ -208,12 +199,9 @@ class TrainingConfig:
     resume_steps: int = 0
 
     def __post_init__(self) -> None:
-        _check_whole("seed", self.seed, 0)
-        _check_whole("num_iterations", self.num_iterations, 0)
+        _Section.__post_init__(self)
         if self.dtype not in ("float32", "float64"):
             raise ValueError(f"dtype {self.dtype!r}: use float32 or float64")
-        if self.vote_width < 2:
-            raise ValueError(f"vote_width {self.vote_width}: at least 2 ranks make a group")
         if self.resume_steps and not self.checkpoint.directory:
             raise ValueError(f"resume_steps {self.resume_steps} needs a checkpoint.directory to resume from")
         if self.workload.min_document_length > min(self.workload.token_budget, self.model.max_document_length):

@@ -8,7 +8,7 @@ by whom is in docs/architecture.md, "How a plan is applied".
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeVar
 
 from evenkeel.layouts.rank_state import RankPhase
@@ -20,7 +20,6 @@ from evenkeel.trainer_sdk.elastic.config import config_from_json
 from evenkeel.trainer_sdk.elastic.copies.safekeeping import Safekeeping
 from evenkeel.trainer_sdk.elastic.program.workplace import Workplace
 from evenkeel.trainer_sdk.elastic.state.holdings import Holdings
-from evenkeel.trainer_sdk.elastic.state.shard_state import ShardState
 from evenkeel.trainer_sdk.elastic.state.transfers import MissingSliceError
 from evenkeel.trainer_sdk.elastic.state.transition import Arrival, Transition
 from evenkeel.trainer_sdk.emit.emitter import process_event
@@ -36,32 +35,21 @@ _PARKED_POLL_SECONDS = 0.25
 _LAST_CHECKPOINT_SECONDS = 20.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """One applied optimizer step, for whoever listens in the process."""
-
-    iteration: int
-    epoch: int
-    loss: float
-
-
 class Engine:
     """One rank of an elastic job.
 
     Args:
         context: The rank's surroundings; ``config`` is what
             :func:`~evenkeel.trainer_sdk.elastic.config.config_to_json` made.
-        on_step: Called after each step of this rank, on the training thread.
 
     Raises:
         ValueError: The configuration is not usable.
     """
 
-    def __init__(self, context: RankContext, on_step: Callable[[Step], None] | None = None) -> None:
+    def __init__(self, context: RankContext) -> None:
         config = replace(config_from_json(context.config), job_id=context.job_id, device=context.torch_device)
         self._config, self._context = config, context
         self._rank, self._mailbox, self._emitter = context.rank, context.mailbox, context.emitter
-        self._on_step = on_step
         self._probe = MatrixProbe(context.device, config.device)
         self._work = Workplace(config, context)
         self._safekeeping = Safekeeping(config, self._rank, context.node_of)
@@ -71,11 +59,6 @@ class Engine:
         self._holdings = Holdings(self._rank, self._copies)
         self._last_step_at = 0.0
         self._after_reshape = False
-
-    @property
-    def steps_applied(self) -> int:
-        """Optimizer steps that this rank's state contains."""
-        return self._cycle.steps_applied
 
     def run(self) -> None:
         """Train until the job's last iteration, or until the rank is evicted."""
@@ -100,16 +83,13 @@ class Engine:
 
     def _iterate(self) -> None:
         work, iteration, epoch = self._work, self._cycle.steps_applied, self._cycle.epoch
-        work.compute(iteration)
-        work.wait_before_vote(self._copies.partners, self._copies.finish)
+        work.compute(iteration, self._copies)
         self._cycle.vote()
         outcome = work.vote(self._mailbox.committed_epoch())
         self._apply_step()
         checkpoint = self._safekeeping.checkpoint(self._holdings[epoch])
         work.emit(iteration, outcome, after_reshape=self._after_reshape, checkpoint=checkpoint)
         self._after_reshape = False
-        if self._on_step is not None:
-            self._on_step(Step(iteration=iteration, epoch=epoch, loss=outcome.loss))
         following = self._cycle.epoch_after(outcome.committed_epoch)
         if following is not None:
             if not self._follow_plan(following):
@@ -190,8 +170,7 @@ class Engine:
         self._holdings.begin(state)
         self._cycle.enter(0, steps)
         with self._mailbox.beginning():
-            self._work.groups = self._transition.begin(layout)
-            self._enter(Arrival(groups=self._work.groups, state=state), state)
+            self._enter(self._transition.begin(state))
 
     def _switch(self, commit: Commit) -> None:
         """Go over to the epoch of a committed plan.
@@ -205,12 +184,11 @@ class Engine:
         self._catch_up(commit)
         self._abandon_groups()
         arrival = self._transition.follow(commit, *self._holdings.readable(commit))
-        self._work.groups = arrival.groups
-        if arrival.state is None:
+        if arrival is None:
             self._stand_by(commit.reshape.epoch)
             return
         self._holdings.follow(commit, arrival.state)
-        self._enter(arrival, arrival.state)
+        self._enter(arrival)
 
     def _catch_up(self, commit: Commit) -> None:
         """Get to the step at which the plan goes on.
@@ -234,16 +212,16 @@ class Engine:
                     f"{self._rank} is at {iteration} and holds no voted gradients: its state does not fit the plan"
                 )
 
-    def _enter(self, arrival: Arrival, state: ShardState) -> None:
+    def _enter(self, arrival: Arrival) -> None:
         """Everything is in place: train under the epoch of the state."""
+        state = arrival.state
         self._cycle.enter(state.epoch, state.steps_applied)
-        self._holdings.take_sums(state.epoch, self._work.enter(arrival, state))
+        self._holdings.take_sums(state.epoch, self._work.enter(arrival))
         self._safekeeping.enter(self._work.groups, state)
         self._publish()
 
     def _stand_by(self, epoch: int) -> None:
         """This rank has no position any more. Its slices stay until the new epoch has voted once, in case it fails."""
-        self._abandon_groups()
         self._cycle.stand_by(epoch)
         self._emitter.progress.enter("standby")
         self._publish()

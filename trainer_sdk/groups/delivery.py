@@ -6,8 +6,9 @@ its own: a rank talks to few, and a group of everybody would cost it a connectio
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -16,16 +17,16 @@ from evenkeel.trainer_sdk.groups.building.builder import GroupBuilder, GroupSpec
 from evenkeel.trainer_sdk.groups.group import Group
 
 
-class Move(Protocol):
-    """Something that goes from one rank to another, or stays where it is."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """``[start, stop)`` of a parameter's cut axis, so many elements, goes from one rank to another, or stays there."""
 
-    @property
-    def source(self) -> int:
-        """Who sends it."""
-
-    @property
-    def destination(self) -> int:
-        """Who gets it."""
+    name: str
+    start: int
+    stop: int
+    num_elements: int
+    source: int
+    destination: int
 
 
 M = TypeVar("M", bound=Move)
@@ -55,18 +56,18 @@ class Delivery:
         self,
         moves: Sequence[M],
         *,
-        size: Callable[[M], int],
         read: Callable[[M], Iterable[Tensor]],
         write: Callable[[M, Tensor], None],
+        num_tensors: int,
         like: Tensor,
     ) -> None:
         """One exchange for all of these; all participants call it with their own, and who has none with none.
 
         Args:
             moves: In an order that both ends of each have in common.
-            size: Elements of a move.
             read: At its source: its tensors.
             write: At its destination: takes their elements in a row.
+            num_tensors: How many each has.
             like: Has the type and the device of all tensors.
 
         Raises:
@@ -78,13 +79,13 @@ class Delivery:
             if move.source == self._rank:
                 outgoing[move.destination] += [tensor.reshape(-1) for tensor in read(move)]
             if move.destination == self._rank:
-                expected[move.source] += size(move)
+                expected[move.source] += num_tensors * move.num_elements
         arrived = self.exchange(outgoing, expected, like)
         start: Counter[int] = Counter()
         for move in moves:
             if move.destination == self._rank:
                 first = start[move.source]
-                start[move.source] += size(move)
+                start[move.source] += num_tensors * move.num_elements
                 write(move, arrived[move.source][first : start[move.source]])
 
     def exchange(

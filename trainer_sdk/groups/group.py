@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
+from functools import cache
 from typing import Any
 
 import torch
@@ -184,28 +185,16 @@ def make_backend(
     """
     if device.type == "cuda":
         return nccl_backend(store, place, size, device=device, timeout=timeout)
-    return c10d.ProcessGroupGloo(store, place, size, gloo_options(timeout, host))
-
-
-def gloo_options(timeout: timedelta, host: str) -> Any:
-    """Options of a gloo backend; see :func:`make_backend`."""
     options = c10d.ProcessGroupGloo._Options()
     options._devices = [_gloo_device(host)]
     options._threads = 1  # operations of one group follow one another anyway
     options._timeout = timeout
-    return options
+    return c10d.ProcessGroupGloo(store, place, size, options)
 
 
-_gloo_devices: dict[str, Any] = {}
-
-
+@cache
 def _gloo_device(host: str) -> Any:
     """One transport device, and so one I/O thread, for all groups of the process."""
-    if host not in _gloo_devices:
-        interface = os.environ.get("GLOO_SOCKET_IFNAME", "").split(",")[0]
-        _gloo_devices[host] = (
-            c10d.ProcessGroupGloo.create_device(interface=interface)
-            if interface
-            else c10d.ProcessGroupGloo.create_device(hostname=host)
-        )
-    return _gloo_devices[host]
+    interface = os.environ.get("GLOO_SOCKET_IFNAME", "").split(",")[0]
+    create = c10d.ProcessGroupGloo.create_device
+    return create(interface=interface) if interface else create(hostname=host)

@@ -119,9 +119,9 @@ class Run:
             optimizer: Its optimizer, to be measured too; one that a library has wrapped as well.
         """
         from evenkeel.trainer_sdk.adapters.optimizer import watch_optimizer  # noqa: PLC0415 - the SDK loads without torch
-        from evenkeel.trainer_sdk.adapters.registry import adapter_for  # noqa: PLC0415
+        from evenkeel.trainer_sdk.adapters.registry import watch_model  # noqa: PLC0415
 
-        self._try("the model", lambda: adapter_for(model).watch(model, self._phases))
+        self._try("the model", lambda: watch_model(model, self._phases))
         if optimizer is not None:
             self._try("the optimizer", lambda: watch_optimizer(optimizer, self._phases))
 

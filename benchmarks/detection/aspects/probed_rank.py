@@ -1,11 +1,15 @@
 """A rank of the job that is probed; the launcher forks it, so it imports nothing of the services."""
 
 import time
+from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 
 from evenkeel.trainer_sdk.control.server import ControlServer
-from evenkeel.trainer_sdk.elastic.engine import Engine, Step
+from evenkeel.trainer_sdk.elastic.engine import Engine
+from evenkeel.trainer_sdk.emit.emitter import Emitter
+from evenkeel.trainer_sdk.emit.measured import Measured
 from evenkeel.trainer_sdk.launcher.processes.context import RankContext
 
 CONTROLLER_TOKEN = "benchmark"  # noqa: S105 - the controller listens on loopback, for one benchmark
@@ -19,8 +23,9 @@ def train(context: RankContext) -> None:
     (context.run_dir / f"address-{context.rank}").write_text(controller.address())
     with (context.run_dir / f"ended-{context.rank}").open("w", buffering=1) as ended:
 
-        def note(_: Step) -> None:
-            ended.write(f"{time.perf_counter()}\n")
+        class Noting(Emitter):
+            def emit_later(self, build: Callable[[], Measured]) -> None:
+                ended.write(f"{time.perf_counter()}\n")
 
-        Engine(context, on_step=note).run()
+        Engine(replace(context, emitter=Noting())).run()
     controller.stop()

@@ -9,6 +9,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from multiprocessing.connection import Connection, Pipe, wait
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from evenkeel.trainer_sdk.devices.links import Links
 from evenkeel.trainer_sdk.devices.real_device import CpuDevice
 from evenkeel.trainer_sdk.elastic.config import TrainingConfig, config_to_json
 from evenkeel.trainer_sdk.elastic.engine import Engine
-from evenkeel.trainer_sdk.elastic.preload import preload
+from evenkeel.trainer_sdk.elastic.worker import preload
 from evenkeel.trainer_sdk.emit.measured import Listed, Measured
 from evenkeel.trainer_sdk.launcher.processes.context import RankContext
 from tests.accelerator import DEVICE, take_device
@@ -120,15 +121,14 @@ class Fleet:
                 mailbox=mailbox,
                 device=self._make_device(rank),
                 torch_device=str(DEVICE),
-                emitter=PipeEmitter(output, fate),
+                emitter=PipeEmitter(output, fate, partial(self._leash.hold, mailbox)),
                 store_address=self.store.address,
                 config=config_to_json(self.config),
                 initial_layout=layout,
                 run_dir=Path(),
                 links=self._make_links(),
                 node_of=self._node_of,
-            ),
-            on_step=lambda step: self._leash.hold(mailbox, step),
+            )
         )
         with dying_in_a_reshape(fate, mailbox), killing_the_store(self.store, self._store_fates.get(rank, ()), mailbox):
             engine.run()

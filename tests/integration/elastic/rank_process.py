@@ -18,7 +18,6 @@ from typing import Any
 from evenkeel.telemetry.v2 import process_pb2
 from evenkeel.trainer_sdk.control.mailbox import Mailbox
 from evenkeel.trainer_sdk.control.refusals import StaleBallotError
-from evenkeel.trainer_sdk.elastic.engine import Step
 from evenkeel.trainer_sdk.emit.left_value import number
 from evenkeel.trainer_sdk.emit.measured import Measured
 from evenkeel.trainer_sdk.emit.progress import ProgressMark
@@ -103,16 +102,18 @@ class FatefulMark(ProgressMark):
 
 
 class PipeEmitter:
-    """An emitter that gives the test what was measured."""
+    """An emitter that gives the test what was measured, and then holds the rank for as long as it is told to."""
 
-    def __init__(self, connection: Connection, fate: Fate | None) -> None:
+    def __init__(self, connection: Connection, fate: Fate | None, hold: Callable[[Measured], None]) -> None:
         self.progress = FatefulMark(connection, fate)
         self._connection = connection
+        self._hold = hold
 
     def emit_later(self, build: Callable[[], Measured]) -> None:
         measured = build()
         measured.loss, measured.gradient_norm = number(measured.loss), number(measured.gradient_norm)
         self._connection.send_bytes(b"s" + pickle.dumps(measured))
+        self._hold(measured)
 
     def emit_event(self, event: process_pb2.ProcessEvent) -> None:
         self._connection.send_bytes(b"e" + event.SerializeToString())
@@ -136,9 +137,10 @@ class Leash:
         """The test has read of an iteration."""
         self._last[0] = max(self._last[0], min(iteration + self._length, no_further_than))
 
-    def hold(self, mailbox: Mailbox, step: Step) -> None:
+    def hold(self, mailbox: Mailbox, step: Measured) -> None:
         """In a rank after a step: wait until it may do another one, or has a plan or an interrupt to follow."""
-        while step.iteration >= self._last[0] and not mailbox.interrupted() and mailbox.committed_epoch() <= step.epoch:
+        epoch = step.place.epoch
+        while step.iteration >= self._last[0] and not mailbox.interrupted() and mailbox.committed_epoch() <= epoch:
             time.sleep(0.002)
 
 

@@ -6,6 +6,7 @@ import signal
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -40,7 +41,7 @@ FOUR = uniform_layout(num_blocks=4, tensor=2, pipeline=2, data=1, num_micro_batc
 
 @lru_cache
 def expected(num_iterations: int) -> list[float]:
-    return reference_losses(BASE, num_iterations)
+    return [*islice(reference_losses(BASE), num_iterations)]
 
 
 def with_copies(

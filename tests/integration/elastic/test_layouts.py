@@ -22,7 +22,6 @@ from evenkeel.pipelines.search.generate import generate
 from evenkeel.trainer_sdk.control.mailbox import Mailbox
 from evenkeel.trainer_sdk.devices.real_device import CpuDevice
 from evenkeel.trainer_sdk.elastic.config import ModelConfig, TrainingConfig, WorkloadConfig
-from evenkeel.trainer_sdk.elastic.gradients.exchange import plan_exchange
 from evenkeel.trainer_sdk.elastic.model.data import Dataset
 from evenkeel.trainer_sdk.elastic.model.model import parameter_specs
 from evenkeel.trainer_sdk.elastic.model.reference import reference_runtime
@@ -151,7 +150,7 @@ def _train(config: TrainingConfig, layout: Layout, rank: int, store_address: str
     waiter = Waiter(Mailbox(rank).interrupted)
     builder = GroupBuilder(rank, Rendezvous(store_address, config.job_id), device=torch.device("cpu"), waiter=waiter)
     specs = parameter_specs(config.model)
-    groups = builder.build(0, layout.ranks, groups_of(layout, plan_exchange(specs, layout), ()), 0).groups
+    groups = builder.build(0, layout.ranks, groups_of(OwnershipMap(specs, layout)), 0).groups
     phases = Phases(CpuDevice(), ProgressMark())
     state = initial_state(config, layout, rank)
     runtime = EpochRuntime(config, Dataset(config), rank, state, groups, phases)

@@ -91,7 +91,7 @@ def assert_same_as_reference(folder: CheckpointFolder, steps: int) -> None:
     config = config_from_json(plain)
     ownership = OwnershipMap(parameter_specs(config.model), single_layout(config))
     read = empty_state(config, ownership, 0, epoch=0, steps_applied=steps)
-    read_state(folder, folder.find(steps), ownership, 0, read)
+    read_state(folder, folder.find(steps), read)
     runtime = reference_runtime(config)
     for iteration in range(steps):
         runtime.run_iteration(iteration)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from evenkeel.trainer_sdk.elastic.config import TrainingConfig
-from evenkeel.trainer_sdk.elastic.preload import preload
+from evenkeel.trainer_sdk.elastic.worker import preload
 from tests.integration.replicas.crew import Crew, Report, alone
 from tests.integration.replicas.torchruns import Torchruns
 

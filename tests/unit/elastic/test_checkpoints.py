@@ -14,16 +14,16 @@ from evenkeel.trainer_sdk.elastic.config import CheckpointConfig, TrainingConfig
 from evenkeel.trainer_sdk.elastic.copies.checkpoint_folder import MANIFEST, CheckpointFolder
 from evenkeel.trainer_sdk.elastic.copies.checkpoint_manifest import (
     CheckpointFile,
+    Extent,
     Manifest,
-    files_with,
     manifest_from_text,
     manifest_to_text,
+    parts_of,
 )
 from evenkeel.trainer_sdk.elastic.copies.checkpoint_reader import read_state
 from evenkeel.trainer_sdk.elastic.copies.disk_copies import DiskCopies
 from evenkeel.trainer_sdk.elastic.model.model import parameter_specs
-from evenkeel.trainer_sdk.elastic.state.extents import Extent
-from evenkeel.trainer_sdk.elastic.state.ownership import OwnershipMap
+from evenkeel.trainer_sdk.elastic.state.ownership import OwnershipMap, Slice
 from evenkeel.trainer_sdk.elastic.state.shard_state import ShardState, empty_state
 
 ONE = uniform_layout(num_blocks=5, tensor=1, pipeline=1, data=1, num_micro_batches=3)
@@ -37,7 +37,7 @@ def marked_state(config: TrainingConfig, layout: Layout, rank: int, steps: int) 
     for name, held in ownership.held_by(rank).items():
         spec = ownership.specs[name]
         whole = torch.arange(torch.Size(spec.shape).numel(), dtype=torch.float64).view(spec.shape)
-        for number, tensor in enumerate(state.parameters[name].tensors()):
+        for number, tensor in enumerate(state.parameters[name]):
             tensor.copy_((whole + 0.25 * number + steps).narrow(spec.cut_axis, held.start, len(held)))
     return state
 
@@ -47,7 +47,7 @@ def write(config: TrainingConfig, folder: CheckpointFolder, layout: Layout, step
     config = replace(config, checkpoint=CheckpointConfig(directory=str(folder.root), every_iterations=1, keep=keep))
     writers = [DiskCopies(config, rank, folder) for rank in reversed(layout.ranks)]
     for rank, writer in zip(reversed(layout.ranks), writers, strict=True):
-        writer.enter(layout, 0)
+        writer.enter(0, OwnershipMap(parameter_specs(config.model), layout))
         writer.stepped(marked_state(config, layout, rank, steps))
     for writer in writers:
         writer.close(30.0)
@@ -69,10 +69,10 @@ def test_what_one_layout_wrote_another_one_reads(
     ownership = OwnershipMap(parameter_specs(small_config.model), layout)
     for rank in layout.ranks:
         target = empty_state(small_config, ownership, rank, epoch=3, steps_applied=7)
-        read_state(folder, folder.find(7), ownership, rank, target)
+        read_state(folder, folder.find(7), target)
         expected = marked_state(small_config, layout, rank, 7)
         for name, parameter in target.parameters.items():
-            for read, wanted in zip(parameter.tensors(), expected.parameters[name].tensors(), strict=True):
+            for read, wanted in zip(parameter, expected.parameters[name], strict=True):
                 assert torch.equal(read, wanted), f"{name} of rank {rank}"
 
 
@@ -146,26 +146,25 @@ def test_a_writer_that_fails_is_said_once_and_leaves_no_half(
 @given(cuts=st.lists(st.integers(0, 20), max_size=5), wanted=st.tuples(st.integers(0, 19), st.integers(1, 20)))
 def test_the_parts_of_a_slice_are_found_in_order_or_missed_aloud(cuts: list[int], wanted: tuple[int, int]) -> None:
     borders = sorted({0, 20, *cuts})
-    extents = [Extent(name="w", start=a, stop=b) for a, b in pairwise(borders)]
+    extents = [Extent("w", a, b) for a, b in pairwise(borders)]
     files = [
         CheckpointFile(name=f"rank-{n}.safetensors", num_bytes=1, sha256="", extents=(extent,))
         for n, extent in enumerate(extents)
     ]
     start, stop = min(wanted[0], wanted[1] - 1), wanted[1]
-    covered = [index for _, e in files_with(files, "w", start, stop) for index in range(e.start, e.stop)]
-    assert set(range(start, stop)) <= set(covered)
-    assert covered == sorted(set(covered))
+    found = parts_of(files, {"w": Slice(start, stop)})
+    assert all(extent.start <= part.start < part.stop <= extent.stop for _, parts in found for extent, part in parts)
+    covered = [index for _, parts in found for _, part in parts for index in range(part.start, part.stop)]
+    assert covered == list(range(start, stop))
     lost = files.pop(0)
     if lost.extents[0].stop > start:
         with pytest.raises(ValueError, match=r"lacks w\["):
-            files_with(files, "w", start, stop)
+            parts_of(files, {"w": Slice(start, stop)})
 
 
 @given(data=st.data())
 def test_a_manifest_survives_its_text(data: st.DataObject) -> None:
-    file = CheckpointFile(
-        name="rank-0.safetensors", num_bytes=9, sha256="ab", extents=(Extent(name="w", start=0, stop=4),)
-    )
+    file = CheckpointFile(name="rank-0.safetensors", num_bytes=9, sha256="ab", extents=(Extent("w", 0, 4),))
     manifest = Manifest(steps_applied=12, epoch=3, training={"seed": 1}, files=(file,))
     text = manifest_to_text(manifest)
     assert manifest_from_text(text) == manifest
@@ -186,7 +185,7 @@ def test_an_error_that_nobody_thought_of_is_told_and_the_next_checkpoint_is_writ
     folder = CheckpointFolder(tmp_path, "job")
     config = replace(small_config, checkpoint=CheckpointConfig(directory=str(tmp_path), every_iterations=1))
     writer = DiskCopies(config, 0, folder)
-    writer.enter(ONE, 0)
+    writer.enter(0, OwnershipMap(parameter_specs(config.model), ONE))
 
     def fails(*_: object) -> None:
         raise KeyError("a mistake")

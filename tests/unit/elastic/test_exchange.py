@@ -17,7 +17,7 @@ def test_every_held_element_is_in_one_piece_with_all_its_holders_and_one_contrib
     ownership = OwnershipMap(specs, layout)
     replica_of = {rank: position.replica for rank, position in layout.positions()}
     pieces: dict[tuple[str, int], tuple[tuple[int, ...], frozenset[int]]] = {}
-    for bucket in plan_exchange(specs, layout):
+    for bucket in plan_exchange(ownership):
         elements = 0
         for piece in bucket.pieces:
             elements += (piece.stop - piece.start) * ownership.specs[piece.name].row_elements
@@ -36,5 +36,5 @@ def test_every_held_element_is_in_one_piece_with_all_its_holders_and_one_contrib
 
 def test_equal_layouts_give_the_usual_all_reduce_groups(small_config: TrainingConfig) -> None:
     layout = uniform_layout(num_blocks=5, tensor=2, pipeline=2, data=2, num_micro_batches=4)
-    buckets = plan_exchange(parameter_specs(small_config.model), layout)
+    buckets = plan_exchange(OwnershipMap(parameter_specs(small_config.model), layout))
     assert [bucket.ranks for bucket in buckets] == [(0, 1, 4, 5), (0, 4), (1, 5), (2, 3, 6, 7), (2, 6), (3, 7)]

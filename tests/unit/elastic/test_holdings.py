@@ -9,7 +9,6 @@ from evenkeel.layouts.layout import Layout, uniform_layout
 from evenkeel.trainer_sdk.control.state import ApplyMode, Commit, Reshape
 from evenkeel.trainer_sdk.elastic.config import TrainingConfig
 from evenkeel.trainer_sdk.elastic.copies.peer_copies import PeerCopies
-from evenkeel.trainer_sdk.elastic.gradients.exchange import plan_exchange
 from evenkeel.trainer_sdk.elastic.gradients.gradient_sums import GradientSums
 from evenkeel.trainer_sdk.elastic.model.model import parameter_specs
 from evenkeel.trainer_sdk.elastic.state.holdings import Holdings
@@ -33,7 +32,7 @@ def state_of(config: TrainingConfig, epoch: int, steps_applied: int) -> ShardSta
 
 def sums_of(config: TrainingConfig, iteration: int) -> GradientSums:
     specs, layout = parameter_specs(config.model), layout_of(config)
-    sums = GradientSums(OwnershipMap(specs, layout), 0, plan_exchange(specs, layout), torch.device("cpu"))
+    sums = GradientSums(OwnershipMap(specs, layout), 0, torch.device("cpu"))
     sums.begin(iteration)
     return sums
 

@@ -12,9 +12,7 @@ from evenkeel.layouts.programs.schedules import SCHEDULES
 from evenkeel.trainer_sdk.devices.real_device import CpuDevice
 from evenkeel.trainer_sdk.elastic.config import TrainingConfig
 from evenkeel.trainer_sdk.elastic.copies.peer_copies import PeerCopies
-from evenkeel.trainer_sdk.elastic.gradients.exchange import plan_exchange
 from evenkeel.trainer_sdk.elastic.gradients.salvage import SalvagePlan
-from evenkeel.trainer_sdk.elastic.gradients.step_vote import StepVote
 from evenkeel.trainer_sdk.elastic.model.data import Dataset
 from evenkeel.trainer_sdk.elastic.model.model import parameter_specs
 from evenkeel.trainer_sdk.elastic.program.runtime import EpochRuntime
@@ -42,8 +40,7 @@ def assert_nobody_waits_for_ever(
     workload = replace(config.workload, num_micro_batches=layout.num_micro_batches)
     model = replace(config.model, num_layers=layout.num_blocks - 2)
     config = replace(config, workload=workload, model=model, vote_width=VOTE_WIDTH)
-    buckets = plan_exchange(parameter_specs(model), layout)
-    specs = groups_of(layout, buckets, (), VOTE_WIDTH)
+    specs = groups_of(OwnershipMap(parameter_specs(model), layout), (), VOTE_WIDTH)
     specs = (*specs, *copies_of(config, 0).groups_of(layout))
     traces = {rank: record(config, layout, specs, rank, salvaged, accelerator) for rank in layout.ranks}
     play(traces, {spec.name: spec.ranks for spec in specs}, takes_turns=accelerator)
@@ -71,21 +68,20 @@ def record(
     ownership = OwnershipMap(parameter_specs(config.model), layout)
     state = empty_state(config, ownership, rank, epoch=0, steps_applied=0)
     for parameter in state.parameters.values():
-        for tensor in parameter.tensors():
+        for tensor in parameter:
             tensor.zero_()
     phases = Phases(CpuDevice(), ProgressMark())
     runtime = EpochRuntime(config, dataset_of(config), rank, state, groups, phases, None, salvaged)
-    vote = StepVote(config, layout, rank, groups, phases)
     copies = copies_of(config, rank)
     copies.enter(groups, state)
     if salvaged is not None:
         runtime.sums.begin(salvaged.iteration)
     for iteration in range(2):
         runtime.run_iteration(iteration)
-        vote.gradient_norm(1.0)
+        runtime.vote.gradient_norm(1.0)
         copies.finish()
         trace.append(Vote())
-        vote.hold(0, 0.0, 1.0)
+        runtime.vote.hold(0, 0.0, 1.0)
         runtime.step(1.0)
         copies.voted()
         if iteration == 0:
@@ -128,7 +124,6 @@ def test_what_is_left_of_an_iteration_lets_nobody_wait_for_ever(
         num_moved=0,
         gaps={},
         again=tuple(again),
-        kept=kept,
         losses=dict.fromkeys(kept, 0.0),
         mix=layout.mix,
     )

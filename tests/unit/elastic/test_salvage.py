@@ -79,7 +79,7 @@ class Epoch:
 
     def settle(self, rank: int) -> None:
         """Let a rank have the reduced gradients."""
-        for bucket in plan_exchange(SPECS, self.layout):
+        for bucket in plan_exchange(self.ownership):
             for piece in bucket.pieces if rank in bucket.ranks else ():
                 axis = self.ownership.specs[piece.name].cut_axis
                 reduced = self.total(piece.name).narrow(axis, piece.start, piece.stop - piece.start)
@@ -87,8 +87,7 @@ class Epoch:
 
 
 def first_epoch(layout: Layout) -> Epoch:
-    ownership, buckets = OwnershipMap(SPECS, layout), plan_exchange(SPECS, layout)
-    sums = {rank: GradientSums(ownership, rank, buckets, CPU) for rank in layout.ranks}
+    sums = {rank: GradientSums(OwnershipMap(SPECS, layout), rank, CPU) for rank in layout.ranks}
     for each in sums.values():
         each.begin(ITERATION)
     due = tuple(tuple(layout.micro_batches_of(d)) for d in range(len(layout.replicas)))
@@ -177,8 +176,8 @@ def test_whoever_dies_whenever_each_micro_batch_counts_once_everywhere(
         plan = plans[layout.ranks[0]]
         assert_complete_with_what_runs_again(epoch, plan)
         assert sorted(index for share in epoch.due for index in share) == list(plan.again)
-        assert sorted([*plan.kept, *plan.again]) == list(range(total))
-        assert sum(plan.losses.values()) == sum(plan.kept), "each kept micro-batch's loss, once"
+        assert sorted([*plan.losses, *plan.again]) == list(range(total))
+        assert sum(plan.losses.values()) == sum(plan.losses), "each kept micro-batch's loss, once"
     for rank in epoch.layout.ranks:
         epoch.run(rank, total)
     everything = sum(digit(m) for m in range(total))
@@ -234,7 +233,7 @@ def test_nothing_runs_again_once_survivors_hold_the_reduced_gradients_and_the_lo
     plan = plans[0]
     assert plan.again == ()
     assert epoch.due == ((), ())
-    assert plan.kept == (0, 1, 2, 3)
+    assert tuple(plan.losses) == (0, 1, 2, 3)
 
 
 def test_a_micro_batch_whose_loss_nobody_alive_knows_runs_again_and_is_added_nowhere() -> None:

@@ -5,14 +5,14 @@ from hypothesis import strategies as st
 
 from evenkeel.layouts.layout import uniform_layout
 from evenkeel.trainer_sdk.elastic.config import TrainingConfig
-from evenkeel.trainer_sdk.elastic.gradients.exchange import plan_exchange
 from evenkeel.trainer_sdk.elastic.model.model import parameter_specs
 from evenkeel.trainer_sdk.elastic.program.topology import TRANSFER, WORLD, groups_of
+from evenkeel.trainer_sdk.elastic.state.ownership import OwnershipMap
 
 
 def test_eight_ranks_have_nineteen_groups_and_vote_in_one(small_config: TrainingConfig) -> None:
     layout = uniform_layout(num_blocks=5, tensor=2, pipeline=2, data=2, num_micro_batches=4)
-    specs = groups_of(layout, plan_exchange(parameter_specs(small_config.model), layout), ())
+    specs = groups_of(OwnershipMap(parameter_specs(small_config.model), layout))
     assert len(specs) == 19
     assert [spec.ranks for spec in specs if spec.name.startswith(WORLD)] == [layout.ranks]
 
@@ -22,8 +22,7 @@ def test_no_group_in_which_everybody_agrees_is_wider_than_the_vote(
     data: st.DataObject, any_layout: st.SearchStrategy, small_config: TrainingConfig, vote_width: int, leavers: set[int]
 ) -> None:
     layout = data.draw(any_layout)
-    buckets = plan_exchange(parameter_specs(small_config.model), layout)
-    specs = groups_of(layout, buckets, leavers, vote_width)
+    specs = groups_of(OwnershipMap(parameter_specs(small_config.model), layout), leavers, vote_width)
     assert len({spec.name for spec in specs}) == len(specs)
     assert all(len(spec.ranks) > 1 for spec in specs)
     for name, ranks in ((WORLD, set(layout.ranks)), (TRANSFER, {*layout.ranks, *leavers})):

@@ -158,7 +158,7 @@ def test_at_1024_ranks_each_rank_knows_in_less_than_a_million_calls_what_a_joine
     sys.setprofile(count)
     try:
         copies = plan_transfers(specs, layout, layout, set(layout.ranks) - {5})
-        plan_exchange(specs, layout)
+        plan_exchange(OwnershipMap(specs, layout))
         place_copies(MANY_BLOCKS, layout, {rank: f"node-{rank // 8}" for rank in layout.ranks})
     finally:
         sys.setprofile(None)

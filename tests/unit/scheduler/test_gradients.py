@@ -24,6 +24,7 @@ from evenkeel.simulator.fleet.strategy import Costs, Question
 from evenkeel.trainer_sdk.elastic.config import ModelConfig, TrainingConfig
 from evenkeel.trainer_sdk.elastic.gradients.exchange import plan_exchange
 from evenkeel.trainer_sdk.elastic.model.model import model_spec, parameter_specs
+from evenkeel.trainer_sdk.elastic.state.ownership import OwnershipMap
 from tests.unit.layouts.strategies import layouts, ordered_layouts
 from tests.unit.scheduler.test_replay import iteration
 
@@ -51,12 +52,13 @@ def test_a_device_exchanges_what_the_engine_reduces_with_whom_it_does(layout: La
     )
     whole = sum(prod(spec.shape) for spec in parameter_specs(config.model))
     passed = dict.fromkeys(layout.ranks, 0.0)
-    for bucket in plan_exchange(parameter_specs(config.model), layout):
+    for bucket in plan_exchange(OwnershipMap(parameter_specs(config.model), layout)):
         for rank in bucket.ranks:
             passed[rank] += bucket.num_elements / whole * ring_part(len(bucket.ranks))
     seconds = GradientExchange(model_spec(config), 1.0).seconds([replica.stages for replica in layout.replicas])
-    # Norms and biases inside sharded blocks are whole on all shards: a few percent of a narrow model.
-    assert max(passed.values()) == pytest.approx(seconds, rel=0.08)
+    # Norms and biases inside sharded blocks are whole on all shards: a few percent of a narrow model, and all that the
+    # shards of an only replica exchange.
+    assert max(passed.values()) == pytest.approx(seconds, rel=0.08, abs=0.01)
 
 
 @given(layouts(max_blocks=5).filter(lambda layout: layout.num_blocks >= 2))

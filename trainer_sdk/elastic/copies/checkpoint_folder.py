@@ -104,7 +104,9 @@ class CheckpointFolder:
         """The newest complete checkpoint whose bytes are what was written; reads them all. Says what it passes over."""
         for steps in reversed(self.steps()):
             with contextlib.suppress(ValueError):
-                return self._sound(steps)
+                checkpoint = self.find(steps)
+                self.verify(checkpoint, checkpoint.manifest.files)
+                return checkpoint
         return None
 
     def verify(self, checkpoint: Checkpoint, files: Sequence[CheckpointFile]) -> None:
@@ -156,11 +158,6 @@ class CheckpointFolder:
                 _log.warning("checkpoint %s is set aside in %s", path.name, aside)
             elif not (path / MANIFEST).exists():
                 shutil.rmtree(path)
-
-    def _sound(self, steps: int) -> Checkpoint:
-        checkpoint = self.find(steps)
-        self.verify(checkpoint, checkpoint.manifest.files)
-        return checkpoint
 
     def _read(self, path: Path) -> Checkpoint:
         try:

@@ -1,14 +1,23 @@
 """What a complete checkpoint says of itself: JSON that is written last, so that a half-written one has none."""
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from evenkeel.trainer_sdk.elastic.config import TrainingConfig, config_to_json
-from evenkeel.trainer_sdk.elastic.state.extents import Extent
+from evenkeel.trainer_sdk.elastic.state.ownership import Slice
 
 FORMAT = 1
+
+
+class Extent(NamedTuple):
+    """``[start, stop)`` of a parameter's cut axis."""
+
+    name: str
+    start: int
+    stop: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +69,7 @@ def file_to_json(file: CheckpointFile) -> dict[str, Any]:
         "name": file.name,
         "bytes": file.num_bytes,
         "sha256": file.sha256,
-        "extents": [[extent.name, extent.start, extent.stop] for extent in file.extents],
+        "extents": file.extents,
     }
 
 
@@ -72,7 +81,7 @@ def file_from_json(plain: Mapping[str, Any]) -> CheckpointFile:
     """
     try:
         name = str(plain["name"])
-        extents = tuple(Extent(name=str(n), start=int(a), stop=int(b)) for n, a, b in plain["extents"])
+        extents = tuple(Extent(str(n), int(a), int(b)) for n, a, b in plain["extents"])
         file = CheckpointFile(name=name, num_bytes=int(plain["bytes"]), sha256=str(plain["sha256"]), extents=extents)
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"a checkpoint's file entry cannot be used: {error!r}") from error
@@ -117,26 +126,27 @@ def manifest_from_text(text: str) -> Manifest:
         raise ValueError(f"not a checkpoint's manifest: {error!r}") from error
 
 
-def files_with(
-    files: Sequence[CheckpointFile], name: str, start: int, stop: int
-) -> list[tuple[CheckpointFile, Extent]]:
-    """The extents that together hold ``[start, stop)`` of a parameter, in order, each with its file.
+def parts_of(
+    files: Sequence[CheckpointFile], wanted: Mapping[str, Slice]
+) -> list[tuple[CheckpointFile, list[tuple[Extent, Slice]]]]:
+    """Of each file that has something of these slices: its extents that do, each with what they have in common.
 
     Raises:
-        ValueError: Some part of it is in no file.
+        ValueError: Some part of a slice is in no file.
     """
-    found = [
-        (extent, file)
-        for file in files
-        for extent in file.extents
-        if extent.name == name and extent.start < stop and start < extent.stop
-    ]
-    found.sort(key=lambda pair: pair[0].start)
-    reached = start
-    for extent, _ in found:
-        if extent.start > reached:
-            break
-        reached = max(reached, extent.stop)
-    if reached < stop:
-        raise ValueError(f"the checkpoint lacks {name}[{reached}:{stop}]: it was written by another model")
-    return [(file, extent) for extent, file in found]
+    found: list[tuple[CheckpointFile, list[tuple[Extent, Slice]]]] = []
+    num_found = Counter[str]()
+    for file in files:
+        parts: list[tuple[Extent, Slice]] = []
+        for extent in file.extents:
+            part = wanted[extent.name].within(extent.start, extent.stop) if extent.name in wanted else None
+            if part:
+                parts.append((extent, part))
+                num_found[extent.name] += len(part)
+        if parts:
+            found.append((file, parts))
+    for name, held in wanted.items():
+        if num_found[name] < len(held):
+            lacking = f"{name}[{held.start}:{held.stop}], or a part of it"
+            raise ValueError(f"the checkpoint lacks {lacking}: it was written by another model")
+    return found

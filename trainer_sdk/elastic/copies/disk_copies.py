@@ -17,7 +17,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from evenkeel.layouts.layout import Layout
 from evenkeel.trainer_sdk.elastic.config import TrainingConfig
 from evenkeel.trainer_sdk.elastic.copies.checkpoint_folder import (
     CheckpointFolder,
@@ -27,14 +26,13 @@ from evenkeel.trainer_sdk.elastic.copies.checkpoint_folder import (
 )
 from evenkeel.trainer_sdk.elastic.copies.checkpoint_manifest import (
     CheckpointFile,
+    Extent,
     Manifest,
     file_from_json,
     file_to_json,
     training_identity,
 )
 from evenkeel.trainer_sdk.elastic.copies.checkpoint_reader import TENSOR_KINDS, tensor_key
-from evenkeel.trainer_sdk.elastic.model.model import parameter_specs
-from evenkeel.trainer_sdk.elastic.state.extents import Extent, assign_writers
 from evenkeel.trainer_sdk.elastic.state.ownership import OwnershipMap
 from evenkeel.trainer_sdk.elastic.state.shard_state import ShardState
 
@@ -72,7 +70,6 @@ class DiskCopies:
         self._config = config.checkpoint
         self._rank = rank
         self._folder = folder
-        self._specs = parameter_specs(config.model)
         self._training = training_identity(config)
         self._epoch = -1
         self._assigned: dict[int, tuple[Extent, ...]] = {}
@@ -83,10 +80,10 @@ class DiskCopies:
         self._thread = threading.Thread(target=self._write_all, name="evenkeel-checkpoints", daemon=True)
         self._thread.start()
 
-    def enter(self, layout: Layout, epoch: int) -> None:
+    def enter(self, epoch: int, ownership: OwnershipMap) -> None:
         """An epoch begins. A checkpoint of an older one that is not complete soon stays so."""
         self._epoch = epoch
-        self._assigned = assign_writers(self._specs, layout)
+        self._assigned = assign_writers(ownership)
 
     def stepped(self, state: ShardState) -> bool:
         """A step was applied: copy this rank's part of a checkpoint, if one is due.
@@ -102,16 +99,12 @@ class DiskCopies:
         if not self._idle.is_set():
             self._warn("busy", f"no checkpoint of step {state.steps_applied}: the one before is still being written")
             return False
-        held = OwnershipMap(self._specs, state.layout).held_by(self._rank)
-        axes = {spec.name: spec.cut_axis for spec in self._specs}
-        tensors = {}
         with torch.no_grad():
-            for extent in extents:
-                start = extent.start - held[extent.name].start
-                for kind, tensor in zip(TENSOR_KINDS, state.parameters[extent.name].tensors(), strict=True):
-                    part = tensor.narrow(axes[extent.name], start, extent.stop - extent.start)
-                    copy = torch.empty(part.shape, dtype=part.dtype)
-                    tensors[tensor_key(extent, kind)] = copy.copy_(part)
+            tensors = {
+                tensor_key(extent, kind): torch.empty(view.shape, dtype=view.dtype).copy_(view)
+                for extent in extents
+                for kind, view in zip(TENSOR_KINDS, state.views(*extent), strict=True)
+            }
         self._idle.clear()
         self._work.put(
             _Part(
@@ -201,3 +194,15 @@ class DiskCopies:
             self._warned.add(kind)
             words = "rank %d: %s; training goes on, further cases are not reported"
             _log.warning(words, self._rank, message, exc_info=error)
+
+
+def assign_writers(ownership: OwnershipMap) -> dict[int, tuple[Extent, ...]]:
+    """Which rank writes which extents, so that everything is written once: of the holders, who has least so far."""
+    written = dict.fromkeys(ownership.layout.ranks, 0)
+    assigned: dict[int, list[Extent]] = {}
+    for spec in ownership.specs.values():
+        for stretch in ownership.stretches(spec.name):
+            writer = min(stretch.ranks, key=lambda rank: (written[rank], rank))
+            written[writer] += (stretch.stop - stretch.start) * spec.row_elements
+            assigned.setdefault(writer, []).append(Extent(spec.name, stretch.start, stretch.stop))
+    return {rank: tuple(extents) for rank, extents in sorted(assigned.items())}

@@ -20,10 +20,11 @@ from torch import Tensor
 from evenkeel.layouts.copies import Placement, losses_not_survived, place_copies
 from evenkeel.layouts.layout import Layout
 from evenkeel.layouts.rank_state import KeptCopy
+from evenkeel.trainer_sdk.control.state import Commit
 from evenkeel.trainer_sdk.elastic.config import TrainingConfig
-from evenkeel.trainer_sdk.elastic.model.model import model_spec, parameter_specs
-from evenkeel.trainer_sdk.elastic.state.ownership import OwnershipMap
-from evenkeel.trainer_sdk.elastic.state.shard_state import ShardState, empty_state, num_elements, shapes_of
+from evenkeel.trainer_sdk.elastic.model.model import model_spec
+from evenkeel.trainer_sdk.elastic.state.shard_state import ShardState, empty_state, num_elements
+from evenkeel.trainer_sdk.elastic.state.transfers import MissingSliceError
 from evenkeel.trainer_sdk.groups.building.builder import GroupSpec
 from evenkeel.trainer_sdk.groups.group import Group, Pending
 
@@ -35,10 +36,9 @@ _AT_REST = torch.device("cpu")
 
 @dataclass(slots=True)
 class _Round:
-    """A round that this rank has begun and not yet waited for: its own slices, and those of others by owner."""
+    """A round that this rank has begun and not yet waited for: slices by owner, its own and those of others."""
 
-    mine: ShardState
-    arriving: dict[int, ShardState]
+    states: dict[int, ShardState]
     pending: list[Pending]
 
 
@@ -53,17 +53,15 @@ class PeerCopies:
 
     def __init__(self, config: TrainingConfig, rank: int, node_of: Callable[[int], str] = lambda _: "") -> None:
         self._job = config
-        self._specs = parameter_specs(config.model)
         self._rank = rank
         self._config = config.copies
         self._node_of = node_of
         self._placements: tuple[Placement, ...] = ()
         self._placed: tuple[Layout, tuple[Placement, ...]] | None = None  # the newest that was worked out
         self._groups: Mapping[str, Group] = {}
-        self._kept: dict[tuple[int, int, int], ShardState] = {}  # by owner, epoch and steps
+        self._kept: dict[tuple[int, int, int], ShardState] = {}  # by owner, who may be this rank, epoch and steps
         self._round: _Round | None = None
-        self._last: ShardState | None = None  # this rank at its newest finished round
-        self._safe: ShardState | None = None  # this rank at the newest round that is complete everywhere
+        self._finished: tuple[int, int] | None = None  # epoch and steps of a round whose vote is not over
         self._spare: list[Tensor] = []
 
     def groups_of(self, layout: Layout) -> tuple[GroupSpec, ...]:
@@ -95,23 +93,20 @@ class PeerCopies:
         for pending in self._round.pending:
             pending.wait()
         done, self._round = self._round, None
-        for owner, copy in done.arriving.items():
-            self._kept[owner, copy.epoch, copy.steps_applied] = copy.on(_AT_REST)
-        self._last = done.mine.on(_AT_REST)
+        for owner, copy in done.states.items():
+            self._finished = copy.epoch, copy.steps_applied
+            self._kept[owner, *self._finished] = copy.on(_AT_REST)
 
     def voted(self) -> None:
         """A vote passed: the last round is complete on every rank, and nothing older is needed."""
         if not self._placements:
             self.forget()
             return
-        if self._last is None:
+        if self._finished is None:
             return
-        newest = self._last
-        if self._safe is not None:
-            self._spare.append(self._safe.buffer)
-        self._safe, self._last = newest, None
-        for key in [key for key in self._kept if key[1:] != (newest.epoch, newest.steps_applied)]:
+        for key in [key for key in self._kept if key[1:] != self._finished]:
             self._spare.append(self._kept.pop(key).buffer)
+        self._finished = None
 
     @property
     def partners(self) -> tuple[int, ...]:
@@ -127,7 +122,7 @@ class PeerCopies:
     def forget(self) -> None:
         """Nothing that is kept is needed any more."""
         self._kept.clear()
-        self._round = self._last = self._safe = None
+        self._round = self._finished = None
         self._spare.clear()
 
     @property
@@ -137,27 +132,37 @@ class PeerCopies:
 
     @property
     def kept(self) -> tuple[KeptCopy, ...]:
-        """The complete copies that this rank keeps."""
+        """The complete copies that this rank keeps of others."""
         return tuple(
-            KeptCopy(owner=owner, epoch=epoch, steps_applied=steps) for owner, epoch, steps in sorted(self._kept)
+            KeptCopy(owner=owner, epoch=epoch, steps_applied=steps)
+            for owner, epoch, steps in sorted(self._kept)
+            if owner != self._rank
         )
 
-    def kept_state(self, owner: int, epoch: int, steps_applied: int, device: torch.device) -> ShardState | None:
-        """The copy of an owner's slices; None when this rank does not keep it."""
-        copy = self._kept.get((owner, epoch, steps_applied))
-        return None if copy is None else copy.on(device)
+    def kept_for(self, commit: Commit) -> dict[int, ShardState]:
+        """The copies that a plan asks of this rank, by owner.
+
+        Raises:
+            MissingSliceError: It does not keep one of them.
+        """
+        epoch, steps = commit.from_epoch, commit.steps_applied
+        owners = [one.owner for one in commit.stand_ins if one.keeper == self._rank]
+        for owner in owners:
+            if (owner, epoch, steps) not in self._kept:
+                raise MissingSliceError(
+                    f"rank {self._rank} keeps no copy of rank {owner} at step {steps} of epoch {epoch}: it keeps "
+                    f"{list(self.kept)}"
+                )
+        device = torch.device(self._job.device)
+        return {owner: self._kept[owner, epoch, steps].on(device) for owner in owners}
 
     def steps_to_go_back_to(self, epoch: int) -> tuple[int, ...]:
         """Steps at which this rank still has its own slices of an epoch."""
-        mine = [one for one in (self._safe, self._last) if one is not None and one.epoch == epoch]
-        return tuple(sorted(one.steps_applied for one in mine))
+        return tuple(sorted(steps for owner, held, steps in self._kept if (owner, held) == (self._rank, epoch)))
 
-    def own_state(self, epoch: int, steps_applied: int, device: torch.device) -> ShardState | None:
-        """This rank's own slices as they were, to be read only; None when they are not there any more."""
-        for one in (self._safe, self._last):
-            if one is not None and (one.epoch, one.steps_applied) == (epoch, steps_applied):
-                return one.on(device)
-        return None
+    def own_state(self, epoch: int, steps_applied: int) -> ShardState:
+        """This rank's own slices as they were at one of those steps, to be read only."""
+        return self._kept[self._rank, epoch, steps_applied].on(torch.device(self._job.device))
 
     # ---- inside
 
@@ -184,16 +189,15 @@ class PeerCopies:
         if not self._placements:
             return
         mine = state.copied_to(self._buffer(state.buffer.numel(), state.buffer))
-        pending, arriving = [], {}
-        ownership = OwnershipMap(self._specs, state.layout)
+        pending, states = [], {self._rank: mine}
         for place in self._placements:
             if place.owner == self._rank:
                 sent = mine.buffer
             elif place.keeper == self._rank:
-                sent = self._buffer(num_elements(shapes_of(ownership, place.owner)), state.buffer)
-                arriving[place.owner] = empty_state(
+                sent = self._buffer(num_elements(state.ownership, place.owner), state.buffer)
+                states[place.owner] = empty_state(
                     self._job,
-                    ownership,
+                    state.ownership,
                     place.owner,
                     epoch=state.epoch,
                     steps_applied=state.steps_applied,
@@ -202,7 +206,7 @@ class PeerCopies:
             else:
                 continue
             pending.append(self._groups[_group_name(place)].start_broadcast(sent, place.owner))
-        self._round = _Round(mine, arriving, pending)
+        self._round = _Round(states, pending)
 
     def _buffer(self, length: int, like: Tensor) -> Tensor:
         for index, buffer in enumerate(self._spare):

@@ -8,11 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-import torch
-
 from evenkeel.layouts.layout import Layout
 from evenkeel.layouts.rank_state import EarlierState, RankPhase, RankState
-from evenkeel.trainer_sdk.control.state import Commit
 from evenkeel.trainer_sdk.elastic.config import TrainingConfig
 from evenkeel.trainer_sdk.elastic.copies.checkpoint_folder import CheckpointFolder, require_safetensors
 from evenkeel.trainer_sdk.elastic.copies.checkpoint_reader import read_state
@@ -21,7 +18,7 @@ from evenkeel.trainer_sdk.elastic.copies.peer_copies import PeerCopies
 from evenkeel.trainer_sdk.elastic.model.model import parameter_specs
 from evenkeel.trainer_sdk.elastic.state.ownership import OwnershipMap
 from evenkeel.trainer_sdk.elastic.state.shard_state import ShardState, empty_state, initial_state
-from evenkeel.trainer_sdk.elastic.state.transfers import Copy, MissingSliceError, plan_with_stand_ins
+from evenkeel.trainer_sdk.elastic.state.transfers import MissingSliceError
 from evenkeel.trainer_sdk.groups.group import Group
 
 _LOOK_AGAIN_SECONDS = 2.0
@@ -53,7 +50,6 @@ class Safekeeping:
             self._folder = CheckpointFolder(Path(config.checkpoint.directory), config.checkpoint.name or config.job_id)
             self._disk = DiskCopies(config, rank, self._folder)
         self._rank = rank
-        self._specs = parameter_specs(config.model)
         self._looked_at_seconds = float("-inf")
         self._readable: tuple[int, ...] = ()
 
@@ -62,7 +58,7 @@ class Safekeeping:
     def enter(self, groups: Mapping[str, Group], state: ShardState) -> None:
         """The epoch of a state begins."""
         if self._disk is not None:
-            self._disk.enter(state.layout, state.epoch)
+            self._disk.enter(state.epoch, state.ownership)
         self.peers.enter(groups, state)
 
     def checkpoint(self, state: ShardState) -> bool:
@@ -110,38 +106,6 @@ class Safekeeping:
             keeper_of=self.peers.keeper_of,
         )
 
-    # ---- when a plan is followed
-
-    def plan(self, commit: Commit) -> tuple[Copy, ...]:
-        """All copies between ranks that a commit asks for; none when everything is read from disk.
-
-        Raises:
-            MissingSliceError: Nobody has a slice that is needed.
-        """
-        if commit.from_checkpoint:
-            return ()
-        return plan_with_stand_ins(
-            self._specs, commit.from_layout, commit.reshape.to_layout, commit.sources, commit.stand_ins
-        )
-
-    def kept_for(self, commit: Commit) -> Mapping[int, ShardState]:
-        """The copies that this rank is asked to give, by owner.
-
-        Raises:
-            MissingSliceError: It does not keep one of them.
-        """
-        found, device = {}, torch.device(self._config.device)
-        for one in commit.stand_ins:
-            if one.keeper == self._rank:
-                kept = self.peers.kept_state(one.owner, commit.from_epoch, commit.steps_applied, device)
-                if kept is None:
-                    raise MissingSliceError(
-                        f"rank {self._rank} keeps no copy of rank {one.owner} at step {commit.steps_applied} of epoch "
-                        f"{commit.from_epoch}: it keeps {list(self.peers.kept)}"
-                    )
-                found[one.owner] = kept
-        return found
-
     def read(self, layout: Layout, *, epoch: int, steps_applied: int) -> ShardState:
         """This rank's slices under a layout from the checkpoint of so many steps; of none, from the job's seed.
 
@@ -152,10 +116,10 @@ class Safekeeping:
             return replace(initial_state(self._config, layout, self._rank), epoch=epoch)
         if self._folder is None:
             raise MissingSliceError("this job has no checkpoints: set config.checkpoint.directory in its job file")
-        ownership = OwnershipMap(self._specs, layout)
+        ownership = OwnershipMap(parameter_specs(self._config.model), layout)
         state = empty_state(self._config, ownership, self._rank, epoch=epoch, steps_applied=steps_applied)
         try:
-            read_state(self._folder, self._folder.find(steps_applied), ownership, self._rank, state)
+            read_state(self._folder, self._folder.find(steps_applied), state)
         except ValueError as error:
             raise MissingSliceError(str(error)) from error
         return state

@@ -4,10 +4,12 @@ The slices of all replicas are cut at each other's borders; ranks that hold the 
 layouts give the usual all-reduce, unequal ones need nothing new.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from math import prod
 
-from evenkeel.layouts.layout import Layout
+from torch import Tensor
+
 from evenkeel.trainer_sdk.elastic.model.parameters import ParameterSpec
 from evenkeel.trainer_sdk.elastic.state.ownership import OwnershipMap
 
@@ -37,13 +39,21 @@ class Bucket:
     pieces: tuple[Piece, ...]
     num_elements: int
 
+    def views(self, buffer: Tensor, specs: Mapping[str, ParameterSpec]) -> Iterator[tuple[Piece, Tensor]]:
+        """Each piece and its part of a buffer, in the shape of the piece."""
+        start = 0
+        for piece in self.pieces:
+            shape = specs[piece.name].slice_shape(piece.stop - piece.start)
+            stop = start + prod(shape)
+            yield piece, buffer[start:stop].view(shape)
+            start = stop
 
-def plan_exchange(specs: Sequence[ParameterSpec], layout: Layout) -> tuple[Bucket, ...]:
+
+def plan_exchange(ownership: OwnershipMap) -> tuple[Bucket, ...]:
     """The buckets of a layout, sorted by their ranks; the same on every rank."""
-    ownership = OwnershipMap(specs, layout)
     grouped: dict[tuple[int, ...], list[Piece]] = {}
     sizes: dict[tuple[int, ...], int] = {}
-    for spec in specs:
+    for spec in ownership.specs.values():
         for start, stop, ranks, contributors in ownership.stretches(spec.name):
             grouped.setdefault(ranks, []).append(
                 Piece(name=spec.name, start=start, stop=stop, contributors=contributors)

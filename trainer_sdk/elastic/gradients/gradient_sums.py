@@ -5,13 +5,14 @@ the rounding of one float32 backward. A rank's own sums survive the reduction ov
 until a step of the next one is voted: after a failure nobody has to repeat what somebody alive still has.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 
 import torch
 from torch import Tensor
 
-from evenkeel.trainer_sdk.elastic.gradients.exchange import Bucket, Piece
+from evenkeel.trainer_sdk.elastic.gradients.exchange import Bucket, Piece, plan_exchange
 from evenkeel.trainer_sdk.elastic.gradients.gradient_ledger import GradientLedger, SummedStretch, Tally
 from evenkeel.trainer_sdk.elastic.gradients.salvage import SalvagePlan
 from evenkeel.trainer_sdk.elastic.measure.wait_kind import WaitKind
@@ -21,17 +22,25 @@ from evenkeel.trainer_sdk.emit.phases import Phases
 from evenkeel.trainer_sdk.groups.group import Group, Pending
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class _Stretch:
-    """``[start, stop)`` of a parameter: what is in it, and of a resumed iteration what still belongs into it."""
+    """``[start, stop)`` of a parameter: its sum, the micro-batches that are to run for it, and those that are in it."""
 
     start: int
     stop: int
-    due: frozenset[int] | None = None
+    own: Tensor
+    due: frozenset[int]
     contains: set[int] = field(default_factory=set)
 
-    def wants(self, micro_batch: int) -> bool:
-        return self.due is None or micro_batch in self.due
+
+@dataclass(slots=True)
+class _Part:
+    """A piece that this rank holds: its own sum, stretch by stretch, and once it is there the one over replicas."""
+
+    piece: Piece
+    own: Tensor
+    reduced: Tensor | None = None
+    stretches: list[_Stretch] = field(default_factory=list)
 
 
 class GradientSums:
@@ -40,7 +49,6 @@ class GradientSums:
     Args:
         ownership: Who holds what.
         rank: This rank.
-        buckets: All buckets of the layout, bucket by bucket reduced over its ranks.
         device: Where gradients live.
 
     Attributes:
@@ -48,25 +56,21 @@ class GradientSums:
         losses: Loss of each micro-batch that this rank knows, summed over tokens.
     """
 
-    def __init__(self, ownership: OwnershipMap, rank: int, buckets: Sequence[Bucket], device: torch.device) -> None:
+    def __init__(self, ownership: OwnershipMap, rank: int, device: torch.device) -> None:
         self._specs = ownership.specs
         self._held = ownership.held_by(rank)
         self._everything = frozenset(range(ownership.layout.num_micro_batches))
-        self._local: dict[str, Tensor] = {
-            name: torch.zeros(self._specs[name].slice_shape(len(held)), dtype=torch.float64, device=device)
-            for name, held in self._held.items()
-        }
         self._rank = rank
-        self._device = device
-        self._buckets = [bucket for bucket in buckets if rank in bucket.ranks]
-        self._buffers: list[Tensor] = []
-        self._pieces: dict[str, list[tuple[int, int]]] = {name: [] for name in self._held}
-        for piece in (piece for bucket in self._buckets for piece in bucket.pieces):
-            self._pieces[piece.name].append((piece.start, piece.stop))
-        for pieces in self._pieces.values():
-            pieces.sort()
-        self._stretches: dict[str, list[_Stretch]] = {}
-        self._reduced: dict[tuple[str, int, int], Tensor] = {}
+        self._buckets = [bucket for bucket in plan_exchange(ownership) if rank in bucket.ranks]
+        self._own = [torch.zeros(each.num_elements, dtype=torch.float64, device=device) for each in self._buckets]
+        self._reduced: list[Tensor] = []
+        self._parts: dict[str, list[_Part]] = {name: [] for name in self._held}
+        for bucket, buffer in zip(self._buckets, self._own, strict=True):
+            for piece, own in bucket.views(buffer, self._specs):
+                self._parts[piece.name].append(_Part(piece, own))
+        for parts in self._parts.values():
+            parts.sort(key=lambda part: part.piece.start)
+        self._nothing = torch.zeros(0, dtype=torch.float64, device=device)
         self._mix = self._layout_mix = ownership.layout.mix
         self.iteration = -1
         self.losses: dict[int, float] = {}
@@ -76,23 +80,24 @@ class GradientSums:
         self.iteration = iteration
         self._mix = self._layout_mix
         self.losses = {}
-        self._reduced.clear()
-        for name, pieces in self._pieces.items():
-            self._local[name].zero_()
-            self._stretches[name] = [_Stretch(start=start, stop=stop) for start, stop in pieces]
+        for own in self._own:
+            own.zero_()
+        for part in chain.from_iterable(self._parts.values()):
+            part.reduced = None
+            part.stretches = [_Stretch(part.piece.start, part.piece.stop, part.own, self._everything)]
 
     def resume(self, plan: SalvagePlan) -> None:
         """Begin an iteration of which some micro-batches are done: :meth:`add` what is kept before the rest runs."""
         self.begin(plan.iteration)
         self._mix = plan.mix
         self.losses = dict(plan.losses)
-        for name, pieces in self._pieces.items():
-            self._stretches[name] = [
-                _Stretch(start=max(gap.start, start), stop=min(gap.stop, stop), due=gap.micro_batches)
-                for start, stop in pieces
-                for gap in plan.gaps[name]
-                if max(gap.start, start) < min(gap.stop, stop)
-            ]
+        for name, parts in self._parts.items():
+            for part in parts:
+                part.stretches = [
+                    _Stretch(gap.start, gap.stop, self.local(name, gap.start, gap.stop), gap.micro_batches)
+                    for gap in plan.gaps[name]
+                    if part.piece.start <= gap.start and gap.stop <= part.piece.stop
+                ]
 
     def accumulate(self, parameters: Mapping[str, Tensor], micro_batch: int) -> None:
         """Take over one micro-batch's gradients, where they are due, and clear them. Nothing interrupts it.
@@ -102,33 +107,26 @@ class GradientSums:
             micro_batch: Its index.
         """
         for name, parameter in parameters.items():
-            stretches = self._stretches[name]
             gradient, parameter.grad = parameter.grad, None
-            wanting = [stretch for stretch in stretches if stretch.wants(micro_batch)]
-            for stretch in wanting:
-                assert micro_batch not in stretch.contains, f"{name} counts micro-batch {micro_batch} twice"
-                stretch.contains.add(micro_batch)
-            if gradient is None:
-                continue
-            if len(wanting) == len(stretches):
-                self._local[name] += gradient
-                continue
-            for stretch in wanting:
-                view = self.local(name, stretch.start, stretch.stop)
-                view += self._narrow(gradient, name, stretch.start, stretch.stop)
+            axis, first = self._specs[name].cut_axis, self._held[name].start
+            for stretch in (stretch for part in self._parts[name] for stretch in part.stretches):
+                if micro_batch in stretch.due:
+                    assert micro_batch not in stretch.contains, f"{name} counts micro-batch {micro_batch} twice"
+                    stretch.contains.add(micro_batch)
+                    if gradient is not None:
+                        stretch.own += gradient.narrow(axis, stretch.start - first, stretch.stop - stretch.start)
 
     def add(self, name: str, start: int, stop: int, kept: Tensor, micro_batches: frozenset[int]) -> None:
-        """Add a sum that was kept from before a failure."""
-        view = self.local(name, start, stop)
-        view += kept.view(view.shape)
-        for stretch in self._stretches[name]:
-            if start <= stretch.start and stretch.stop <= stop:
-                assert stretch.contains.isdisjoint(micro_batches), f"{name}[{start}:{stop}] counts a micro-batch twice"
-                stretch.contains |= micro_batches
+        """Add a sum of one of the plan's gaps that was kept from before a failure."""
+        stretch = next(each for each in self._part(name, start, stop).stretches if each.start == start)
+        assert stretch.contains.isdisjoint(micro_batches), f"{name}[{start}:{stop}] counts a micro-batch twice"
+        stretch.own += kept.view_as(stretch.own)
+        stretch.contains |= micro_batches
 
     def local(self, name: str, start: int, stop: int) -> Tensor:
-        """This rank's own sum of a stretch: a view."""
-        return self._narrow(self._local[name], name, start, stop)
+        """This rank's own sum of a stretch that lies in one piece: a view."""
+        part = self._part(name, start, stop)
+        return self._narrow(part, part.own, start, stop)
 
     def reduce(self, groups: Mapping[str, Group], phases: Phases) -> None:
         """Sum over replicas; afterwards every holder of a piece has the same sum, bit for bit.
@@ -143,44 +141,41 @@ class GradientSums:
         Raises:
             WaitBroken: The rank should park.
         """
-        self._buffers = self._buffers or [
-            torch.zeros(bucket.num_elements, dtype=torch.float64, device=self._device) for bucket in self._buckets
-        ]
-        waits: list[tuple[Bucket, Tensor, Group | None, Pending | None]] = []
-        for bucket, buffer in zip(self._buckets, self._buffers, strict=True):
-            for piece, part in self._parts(bucket, buffer):
-                if self._rank in piece.contributors:
-                    part.copy_(self.local(piece.name, piece.start, piece.stop))
-                else:
-                    part.zero_()
-            group = groups[collective_name(bucket.ranks)] if len(bucket.ranks) > 1 else None
-            waits.append((bucket, buffer, group, group.start_all_reduce(buffer) if group is not None else None))
-        for bucket, buffer, group, pending in waits:
-            if group is not None and pending is not None:
-                phases.waits(WaitKind.GRADIENT, group.others, pending.wait)
-            for piece, part in self._parts(bucket, buffer):
-                self.settle(piece.name, piece.start, piece.stop, part)
+        self._reduced = self._reduced or [torch.empty_like(own) for own in self._own]
+        started: list[tuple[Bucket, Tensor, Pending | None]] = []
+        for bucket, own, buffer in zip(self._buckets, self._own, self._reduced, strict=True):
+            buffer.copy_(own)
+            for piece, view in bucket.views(buffer, self._specs):
+                if self._rank not in piece.contributors:
+                    view.zero_()
+            alone = len(bucket.ranks) == 1
+            pending = None if alone else groups[collective_name(bucket.ranks)].start_all_reduce(buffer)
+            started.append((bucket, buffer, pending))
+        for bucket, buffer, pending in started:
+            if pending is not None:
+                phases.waits(WaitKind.GRADIENT, pending.group.others, pending.wait)
+            for piece, view in bucket.views(buffer, self._specs):
+                self.settle(piece.name, piece.start, piece.stop, view)
 
     def squared_norm_part(self) -> float:
         """This rank's part of the squared global norm: of each piece, one holder counts it. After :meth:`reduce`."""
-        buffers = zip(self._buckets, self._buffers, strict=True)
+        buffers = zip(self._buckets, self._reduced, strict=True)
         return sum((float(buffer.dot(buffer)) for bucket, buffer in buffers if bucket.ranks[0] == self._rank), 0.0)
 
     def settle(self, name: str, start: int, stop: int, reduced: Tensor) -> None:
         """A piece is reduced over replicas: ``reduced``, which is kept and not copied, has every micro-batch."""
-        self._reduced[name, start, stop] = reduced
+        self._part(name, start, stop).reduced = reduced
 
     def gradients(self) -> dict[str, Tensor]:
-        """The reduced gradients; views of what was settled where that is one piece.
-
-        Raises:
-            KeyError: A piece is not reduced yet.
-        """
+        """The reduced gradients, once all pieces are; views of what was settled where that is one piece."""
         whole = {}
-        for name, pieces in self._pieces.items():
-            parts = [self._reduced[name, start, stop] for start, stop in pieces]
-            axis = self._specs[name].cut_axis
-            whole[name] = self._local[name] if not parts else parts[0] if len(parts) == 1 else torch.cat(parts, axis)
+        for name, parts in self._parts.items():
+            reduced = [part.reduced for part in parts if part.reduced is not None]
+            assert len(reduced) == len(parts), f"{name} is not reduced yet"
+            spec = self._specs[name]
+            if not reduced:
+                reduced = [self._nothing.view(spec.slice_shape(0))]
+            whole[name] = reduced[0] if len(reduced) == 1 else torch.cat(reduced, spec.cut_axis)
         return whole
 
     def has_part_of(self, iteration: int) -> bool:
@@ -199,29 +194,22 @@ class GradientSums:
 
     def read(self, name: str, start: int, stop: int) -> Tensor:
         """The sum of a stretch that lies within one of the ledger's: a view."""
-        for piece_start, piece_stop in self._pieces[name]:
-            if piece_start <= start and stop <= piece_stop and (name, piece_start, piece_stop) in self._reduced:
-                reduced = self._reduced[name, piece_start, piece_stop]
-                return reduced.narrow(self._specs[name].cut_axis, start - piece_start, stop - start)
-        return self.local(name, start, stop)
+        part = self._part(name, start, stop)
+        return self._narrow(part, part.own if part.reduced is None else part.reduced, start, stop)
 
-    def _parts(self, bucket: Bucket, buffer: Tensor) -> Iterator[tuple[Piece, Tensor]]:
-        """Each piece of a bucket and its part of the buffer, in the shape of the piece."""
-        start = 0
-        for piece in bucket.pieces:
-            shape = self.local(piece.name, piece.start, piece.stop).shape
-            part = buffer[start : start + shape.numel()].view(shape)
-            yield piece, part
-            start += part.numel()
+    def _part(self, name: str, start: int, stop: int) -> _Part:
+        """The one that a stretch lies in."""
+        return next(part for part in self._parts[name] if part.piece.start <= start and stop <= part.piece.stop)
+
+    def _narrow(self, part: _Part, tensor: Tensor, start: int, stop: int) -> Tensor:
+        """A stretch of a part's tensor."""
+        return tensor.narrow(self._specs[part.piece.name].cut_axis, start - part.piece.start, stop - start)
 
     def _entries(self) -> Iterator[tuple[str, int, int, frozenset[int]]]:
-        for name, pieces in self._pieces.items():
-            settled = [piece for piece in pieces if (name, *piece) in self._reduced]
-            for start, stop in settled:
-                yield name, start, stop, self._everything
-            for each in self._stretches.get(name, ()):
-                if not any(start <= each.start and each.stop <= stop for start, stop in settled):
-                    yield name, each.start, each.stop, frozenset(each.contains)
-
-    def _narrow(self, tensor: Tensor, name: str, start: int, stop: int) -> Tensor:
-        return tensor.narrow(self._specs[name].cut_axis, start - self._held[name].start, stop - start)
+        for name, parts in self._parts.items():
+            for part in parts:
+                if part.reduced is not None:
+                    yield name, part.piece.start, part.piece.stop, self._everything
+                else:
+                    for each in part.stretches:
+                        yield name, each.start, each.stop, frozenset(each.contains)

@@ -47,13 +47,11 @@ class Choice:
     Attributes:
         gap: What they leave.
         contributors: Who speaks for the stretch in the new layout, ascending.
-        keeps_any: Whether there are any.
-        noted: Of them those that cannot stay, and the own rank's, in the order in which they were chosen.
+        noted: Of the sums those that cannot stay, and the own rank's, in the order in which they were chosen.
     """
 
     gap: Gap
     contributors: Numbers
-    keeps_any: bool
     noted: tuple[Kept, ...]
 
 
@@ -122,7 +120,6 @@ class Pool:
         return Choice(
             gap=Gap(start=start, stop=stop, micro_batches=gap),
             contributors=contributors,
-            keeps_any=bool(places),
             noted=tuple(
                 [
                     Kept(source=int(ranks[one]), micro_batches=self._sets[numbers[one]], stays=not moves[one])

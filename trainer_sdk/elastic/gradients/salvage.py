@@ -9,28 +9,24 @@ Every rank decides for all, as all must decide alike; but what is the same for m
 (:mod:`evenkeel.trainer_sdk.elastic.gradients.offers`), and a rank notes only the moves that it takes part in.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from evenkeel.layouts.layout import Layout
 from evenkeel.layouts.sizes.mix import Mix
-from evenkeel.trainer_sdk.elastic.gradients.gradient_ledger import GradientLedger, Tally
-from evenkeel.trainer_sdk.elastic.gradients.offers import Choice, Gap, Kept, Pool
+from evenkeel.trainer_sdk.elastic.gradients.gradient_ledger import GradientLedger
+from evenkeel.trainer_sdk.elastic.gradients.offers import Gap, Pool
 from evenkeel.trainer_sdk.elastic.model.parameters import ParameterSpec
 from evenkeel.trainer_sdk.elastic.state.ownership import OwnershipMap
+from evenkeel.trainer_sdk.groups.delivery import Move
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SumMove:
-    """Add ``source``'s sum of ``[start, stop)`` to ``destination``'s, which may be the same rank."""
+class SumMove(Move):
+    """The source's sum of a stretch, which is added to the destination's; they may be the same rank."""
 
-    name: str
-    start: int
-    stop: int
-    source: int
-    destination: int
     micro_batches: frozenset[int]
 
 
@@ -46,8 +42,7 @@ class SalvagePlan:
         num_moved: How many sums go to another rank, of all ranks.
         gaps: Of each parameter, stretches that cover all of it, ascending.
         again: Micro-batches that must be run again, ascending: some gap has them, or nobody knows their loss.
-        kept: The others, ascending.
-        losses: Loss of each kept micro-batch, summed over tokens.
+        losses: Loss of each of the others, ascending, summed over tokens.
         mix: Which documents the iteration's micro-batches have to the end, whatever the new layout says of later ones.
     """
 
@@ -57,7 +52,6 @@ class SalvagePlan:
     num_moved: int
     gaps: Mapping[str, tuple[Gap, ...]]
     again: tuple[int, ...]
-    kept: tuple[int, ...]
     losses: Mapping[int, float]
     mix: Mix | None
 
@@ -83,72 +77,44 @@ def plan_salvage(
     everything = frozenset(range(layout.num_micro_batches))
     usable = {each: ledgers[each] for each in sorted(ledgers) if ledgers[each].tally.iteration == iteration}
     ownership, pool = OwnershipMap(specs, layout), Pool(usable, layout, rank)
-    places = _Places(rank, 1 + max((*ledgers, *layout.ranks)))
-    gaps = {spec.name: places.find(spec, pool.choices_of(spec.name, ownership.stretches(spec.name))) for spec in specs}
+    received = np.zeros(1 + max((*ledgers, *layout.ranks)), dtype=np.int64)
+    moves, num_moved = [], 0
+    gaps: dict[str, tuple[Gap, ...]] = {}
+    for spec in specs:
+        choices = pool.choices_of(spec.name, ownership.stretches(spec.name))
+        gaps[spec.name] = tuple([each.gap for each in choices])
+        for choice, kept in [(each, kept) for each in choices for kept in each.noted]:
+            start, stop, destination = choice.gap.start, choice.gap.stop, kept.source
+            num_elements = (stop - start) * spec.row_elements
+            if not kept.stays:  # spread over those who may have it
+                destination = int(choice.contributors[received[choice.contributors].argmin()])
+                received[destination] += num_elements
+                num_moved += 1
+            if rank in (kept.source, destination):
+                moves.append(
+                    SumMove(
+                        name=spec.name,
+                        start=start,
+                        stop=stop,
+                        num_elements=num_elements,
+                        source=kept.source,
+                        destination=destination,
+                        micro_batches=kept.micro_batches,
+                    )
+                )
     tallies = {id(ledger.tally): ledger.tally for ledger in usable.values()}.values()
-    losses = _known_losses(tallies)
-    again = everything - losses.keys()
-    lacking = {id(gap.micro_batches): gap.micro_batches for found in gaps.values() for gap in found}
-    again = again.union(*lacking.values())
-    kept = tuple(sorted(everything - again))
+    losses: dict[int, float] = {}
+    for index, loss in (known for tally in tallies for known in tally.losses.items()):
+        losses.setdefault(index, loss)
+    lacking = {id(gap.micro_batches): gap.micro_batches for found in gaps.values() for gap in found}.values()
+    again = (everything - losses.keys()).union(*lacking)
     return SalvagePlan(
         iteration=iteration,
-        moves=tuple(places.moves),
-        keeps_any=places.keeps_any,
-        num_moved=places.num_moved,
+        moves=tuple(moves),
+        keeps_any=any(one != everything for one in lacking),
+        num_moved=num_moved,
         gaps=gaps,
         again=tuple(sorted(again)),
-        kept=kept,
-        losses={index: losses[index] for index in kept},
+        losses={index: losses[index] for index in sorted(everything - again)},
         mix=next((tally.mix for tally in tallies), layout.mix),
     )
-
-
-class _Places:
-    """Finds each sum that is kept its place, and spreads what has to be copied over those who get it.
-
-    Args:
-        rank: Whose moves are noted.
-        num_ranks: One more than the highest rank.
-    """
-
-    def __init__(self, rank: int, num_ranks: int) -> None:
-        self.moves: list[SumMove] = []
-        self.keeps_any = False
-        self.num_moved = 0
-        self._rank = rank
-        self._received = np.zeros(num_ranks, dtype=np.int64)
-
-    def find(self, spec: ParameterSpec, choices: Sequence[Choice]) -> tuple[Gap, ...]:
-        """Place what is kept of a parameter, stretch by stretch; returns what is lacking."""
-        for choice in choices:
-            self.keeps_any |= choice.keeps_any
-            for kept in choice.noted:
-                self._place(spec, choice, kept)
-        return tuple([choice.gap for choice in choices])
-
-    def _place(self, spec: ParameterSpec, choice: Choice, kept: Kept) -> None:
-        start, stop, destination = choice.gap.start, choice.gap.stop, kept.source
-        if not kept.stays:
-            destination = int(choice.contributors[self._received[choice.contributors].argmin()])
-            self._received[destination] += (stop - start) * spec.row_elements
-            self.num_moved += 1
-        if self._rank in (kept.source, destination):
-            self.moves.append(
-                SumMove(
-                    name=spec.name,
-                    start=start,
-                    stop=stop,
-                    source=kept.source,
-                    destination=destination,
-                    micro_batches=kept.micro_batches,
-                )
-            )
-
-
-def _known_losses(tallies: Iterable[Tally]) -> dict[int, float]:
-    losses: dict[int, float] = {}
-    for tally in tallies:
-        for index, loss in tally.losses.items():
-            losses.setdefault(index, loss)
-    return losses

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 _SKIPPED_FOLDERS = frozenset({"site-packages", "dist-packages", "test", "tests", "__pycache__"})
+_SHORTEST_FILE_BYTES = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +33,7 @@ class Corpus:
 
 
 @lru_cache(maxsize=2)
-def load_corpus(num_bytes: int, shortest_file: int = 64) -> Corpus:
+def load_corpus(num_bytes: int) -> Corpus:
     """About ``num_bytes`` of the standard library's sources, in the order of their paths; read once per process.
 
     Raises:
@@ -43,7 +44,7 @@ def load_corpus(num_bytes: int, shortest_file: int = 64) -> Corpus:
     borders = [0]
     for path in _source_files(root):
         content = np.frombuffer(path.read_bytes(), dtype=np.uint8)
-        if content.size < shortest_file:
+        if content.size < _SHORTEST_FILE_BYTES:
             continue
         parts.append(content)
         borders.append(borders[-1] + content.size)

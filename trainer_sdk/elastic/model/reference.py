@@ -1,5 +1,8 @@
 """The run that nothing happens to: one process, one layout, the same seed. What every other run is compared with."""
 
+from collections.abc import Iterator
+from itertools import count
+
 import torch
 
 from evenkeel.layouts.layout import Layout, uniform_layout
@@ -31,11 +34,9 @@ def reference_runtime(config: TrainingConfig) -> EpochRuntime:
     return EpochRuntime(config, dataset, 0, initial_state(config, single_layout(config), 0), {}, phases)
 
 
-def reference_losses(config: TrainingConfig, num_iterations: int) -> list[float]:
-    """Mean loss of each iteration of the failure-free single-process run. Blocks for the whole computation."""
+def reference_losses(config: TrainingConfig) -> Iterator[float]:
+    """Mean loss of each iteration of the failure-free single-process run; each is computed when it is asked for."""
     runtime = reference_runtime(config)
-    losses = []
-    for iteration in range(num_iterations):
-        losses.append(runtime.run_iteration(iteration))
+    for iteration in count():
+        yield runtime.run_iteration(iteration)
         runtime.step(clip_scale(config.optimizer, runtime.sums.squared_norm_part() ** 0.5))
-    return losses

@@ -5,8 +5,6 @@ backward); ``leave`` ends it (reduction forward, identity backward). Widths do n
 nothing adds zeros.
 """
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
@@ -29,12 +27,21 @@ class TensorRegion:
 
     def enter(self, x: Tensor, flops: float) -> Tensor:
         """Start a region whose backward takes ``flops`` on this shard; they are counted when it ends."""
-        entered: Tensor = _Enter.apply(x, self, flops)
+
+        def reduced(gradient: Tensor) -> Tensor:
+            self.count(flops)
+            # A copy: autograd may hand the same tensor to other branches.
+            return self.reduce(gradient.clone(memory_format=torch.contiguous_format))
+
+        entered = x.view_as(x)
+        entered.register_hook(reduced)  # type: ignore[no-untyped-call]
         return entered
 
     def leave(self, x: Tensor, flops: float) -> Tensor:
         """End a region whose forward took ``flops`` on this shard: the sum over shards."""
-        left: Tensor = _Leave.apply(x, self, flops)
+        self.count(flops)
+        left = x.clone(memory_format=torch.contiguous_format)
+        self.reduce(left.detach())  # beside the graph, so that the gradient passes as it is
         return left
 
     def reduce(self, x: Tensor, op: Reduction = Reduction.SUM) -> Tensor:
@@ -49,59 +56,6 @@ class TensorRegion:
         self._phases.add(flops)
 
 
-class _Enter(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, region: TensorRegion, flops: float) -> Tensor:
-        ctx.region, ctx.flops = region, flops
-        return x.view_as(x)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        ctx.region.count(ctx.flops)
-        # A copy: autograd may hand the same tensor to other branches.
-        return ctx.region.reduce(gradient.clone(memory_format=torch.contiguous_format)), None, None
-
-
-class _Leave(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, region: TensorRegion, flops: float) -> Tensor:
-        region.count(flops)
-        return region.reduce(x.clone(memory_format=torch.contiguous_format))
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        return gradient, None, None
-
-
-class _ShardedCrossEntropy(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, logits: Tensor, targets: Tensor, first: int, region: TensorRegion) -> Tensor:
-        tokens, held = logits.shape
-        largest = logits.new_full((tokens,), float("-inf"))
-        if held:
-            largest = logits.amax(dim=1)
-        region.reduce(largest, Reduction.MAX)
-        exponentials = (logits - largest[:, None]).exp()
-        local = targets - first
-        mine = (local >= 0) & (local < held)
-        rows = mine.nonzero()[:, 0]
-        columns = local[rows]
-        sums = logits.new_zeros((2, tokens))
-        sums[0] = exponentials.sum(dim=1)
-        sums[1, rows] = logits[rows, columns] - largest[rows]
-        region.reduce(sums)
-        ctx.save_for_backward(exponentials, sums[0].clone(), rows, columns)
-        loss: Tensor = (sums[0].log() - sums[1]).sum()
-        return loss
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
-        exponentials, totals, rows, columns = ctx.saved_tensors
-        softmax = exponentials / totals[:, None]
-        softmax[rows, columns] -= 1.0
-        return softmax * gradient, None, None, None
-
-
 def sharded_cross_entropy(logits: Tensor, targets: Tensor, first: int, region: TensorRegion) -> Tensor:
     """Cross-entropy summed over tokens; each shard has the logits of its own slice of the vocabulary.
 
@@ -114,5 +68,11 @@ def sharded_cross_entropy(logits: Tensor, targets: Tensor, first: int, region: T
     Returns:
         The whole sum, the same on every shard.
     """
-    loss: Tensor = _ShardedCrossEntropy.apply(logits, targets, first, region)
-    return loss
+    tokens, held = logits.shape
+    largest = logits.detach().amax(dim=1) if held else logits.new_full((tokens,), float("-inf"))
+    shifted = logits - region.reduce(largest, Reduction.MAX)[:, None]
+    local = targets - first
+    rows = ((local >= 0) & (local < held)).nonzero()[:, 0]
+    own_targets = logits.new_zeros(tokens).index_put((rows,), shifted[rows, local[rows]])
+    sums = region.leave(torch.stack((shifted.exp().sum(dim=1), own_targets)), 0.0)
+    return (sums[0].log() - sums[1]).sum()

@@ -7,7 +7,7 @@ the first part; the second is local.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -31,26 +31,31 @@ class WeightTape(Weights):
 
     def project(self, x: Tensor, name: str) -> Tensor:
         """See :class:`Weights`."""
-        projected: Tensor = _Project.apply(x, self.parameters[name], self, name)
-        return projected
+        used = x.detach()
+        return self._noted(x @ self.parameters[name].detach().T, name, lambda gradient: gradient.T @ used)
 
     def normalise(self, x: Tensor, name: str) -> Tensor:
         """See :class:`Weights`."""
-        scaled: Tensor = _Scale.apply(
-            functional.rms_norm(x, x.shape[-1:], eps=NORM_EPSILON), self.parameters[name], self, name
-        )
-        return scaled
+        normalised = functional.rms_norm(x, x.shape[-1:], eps=NORM_EPSILON)
+        used, scaled = normalised.detach(), normalised * self.parameters[name].detach()
+        return self._noted(scaled, name, lambda gradient: (gradient * used).sum(dim=0))
 
     def look_up(self, indices: Tensor, name: str) -> Tensor:
         """See :class:`Weights`."""
-        found: Tensor = _LookUp.apply(indices, self.parameters[name], self, name)
-        return found
+        weight = self.parameters[name].detach()
+        found = functional.embedding(indices, weight)
+        return self._noted(found, name, lambda gradient: torch.zeros_like(weight).index_add_(0, indices, gradient))
 
-    def put_off(self, name: str, make: Callable[[], Tensor]) -> None:
-        """Keep how a part of a weight's gradient is made."""
-        self._pending.append((name, make))
+    def _noted(self, result: Tensor, name: str, make: Callable[[Tensor], Tensor]) -> Tensor:
+        """Keep how a part of a weight's gradient is made of the one that arrives at a result."""
+        if not result.requires_grad:  # nothing before it has a gradient
+            result.requires_grad_()
+        result.register_hook(  # type: ignore[no-untyped-call]
+            lambda gradient: self._pending.append((name, partial(make, gradient)))
+        )
+        return result
 
-    @torch.no_grad()  # the factors require gradients, and their product must not
+    @torch.no_grad()
     def fill(self) -> None:
         """Add what was put off to the ``grad`` of the weights, and let go of the factors."""
         pending, self._pending = self._pending, []
@@ -60,49 +65,3 @@ class WeightTape(Weights):
                 parameter.grad = part
             else:
                 parameter.grad += part
-
-
-# The weight is an argument only so that autograd comes here in a stage without an input; it gets no gradient from it.
-
-
-class _Project(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, tape: WeightTape, name: str) -> Tensor:
-        ctx.save_for_backward(x, weight)
-        ctx.tape, ctx.name = tape, name
-        return x @ weight.T
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
-        x, weight = ctx.saved_tensors
-        ctx.tape.put_off(ctx.name, lambda: gradient.T @ x)
-        return gradient @ weight, None, None, None
-
-
-class _Scale(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, tape: WeightTape, name: str) -> Tensor:
-        ctx.save_for_backward(x, weight)
-        ctx.tape, ctx.name = tape, name
-        return x * weight
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
-        x, weight = ctx.saved_tensors
-        ctx.tape.put_off(ctx.name, lambda: (gradient * x).sum(dim=0))
-        return gradient * weight, None, None, None
-
-
-class _LookUp(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, indices: Tensor, weight: Tensor, tape: WeightTape, name: str) -> Tensor:
-        ctx.save_for_backward(indices)
-        ctx.tape, ctx.name, ctx.shape = tape, name, weight.shape
-        return functional.embedding(indices, weight)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[None, None, None, None]:
-        (indices,) = ctx.saved_tensors
-        shape = ctx.shape
-        ctx.tape.put_off(ctx.name, lambda: gradient.new_zeros(shape).index_add_(0, indices, gradient))
-        return None, None, None, None

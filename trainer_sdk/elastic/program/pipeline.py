@@ -109,14 +109,13 @@ class Pipeline:
             arrivals: All that will be received, those of each border in the order in which they come.
         """
         self.forget()
+        if self.takes_turns:
+            self._ordered.extend(sorted(arrivals, key=lambda arrival: arrival.place))
+            return
         for arrival in arrivals:
             border = self._border(arrival)
-            group = self._groups[border.group_name]
-            if self.takes_turns:
-                self._ordered.append(arrival)
-            elif group.channel is None:
+            if self._groups[border.group_name].channel is None:
                 self._coming.setdefault(border, deque()).append(arrival.num_tokens)
-        self._ordered = deque(sorted(self._ordered, key=lambda arrival: arrival.place))
         for border in self._coming:
             self._ask_ahead(border)
 

@@ -7,17 +7,17 @@ import torch
 from torch import Tensor
 
 from evenkeel.layouts.layout import Position
+from evenkeel.layouts.programs.execution import RECEIVES
 from evenkeel.layouts.programs.instructions import Instruction, Op, Program
 from evenkeel.layouts.programs.paths import Paths
 from evenkeel.layouts.programs.schedules import program_of
 from evenkeel.layouts.ranks.spread import spread_micro_batches
 from evenkeel.trainer_sdk.devices.device import ComputeKind
 from evenkeel.trainer_sdk.elastic.config import TrainingConfig
-from evenkeel.trainer_sdk.elastic.gradients.exchange import plan_exchange
 from evenkeel.trainer_sdk.elastic.gradients.gradient_sums import GradientSums
 from evenkeel.trainer_sdk.elastic.gradients.salvage import SalvagePlan
+from evenkeel.trainer_sdk.elastic.gradients.step_vote import StepVote
 from evenkeel.trainer_sdk.elastic.model.data import Dataset, Documents, MicroBatch
-from evenkeel.trainer_sdk.elastic.model.model import parameter_specs
 from evenkeel.trainer_sdk.elastic.model.optimizer import ShardOptimizer
 from evenkeel.trainer_sdk.elastic.model.stage_model import StageModel
 from evenkeel.trainer_sdk.elastic.model.tensor_parallel import TensorRegion
@@ -26,12 +26,9 @@ from evenkeel.trainer_sdk.elastic.model.weights import Weights
 from evenkeel.trainer_sdk.elastic.program.pipeline import Crossing, Pipeline
 from evenkeel.trainer_sdk.elastic.program.topology import collective_name
 from evenkeel.trainer_sdk.elastic.program.transfer_order import Sent, transfer_order
-from evenkeel.trainer_sdk.elastic.state.ownership import OwnershipMap
 from evenkeel.trainer_sdk.elastic.state.shard_state import ShardState
 from evenkeel.trainer_sdk.emit.phases import Phases
 from evenkeel.trainer_sdk.groups.group import Group
-
-_RECEIVES = frozenset((Op.RECEIVE_ACTIVATION, Op.RECEIVE_GRADIENT))
 
 
 @dataclass(slots=True)
@@ -69,6 +66,7 @@ class EpochRuntime:
         epoch: Epoch.
         device: Where it computes.
         sums: This rank's gradient sums.
+        vote: Its votes on steps.
         models: The rank's stages, by number.
         batches: Micro-batches that the rank ran in the newest iteration, in the order of their first forwards.
         kept: Index and documents of those that count in it without having been run in this epoch.
@@ -95,18 +93,16 @@ class EpochRuntime:
         self._program = program_of(layout, position.replica, position.stage)
         self._routed = Paths(layout) if layout.routes else None
         self._paths = self._routed
-        specs = parameter_specs(config.model)
-        ownership = OwnershipMap(specs, layout)
+        ownership = state.ownership
         ranks = layout.stage_at(position).ranks
         region = TensorRegion(groups[collective_name(ranks)] if len(ranks) > 1 else None, phases)
-        held = ownership.held_by(rank)
         self.optimizer = ShardOptimizer(config.optimizer, state)
         self.models: dict[int, StageModel] = {}
         self._parameters: dict[int, dict[str, Tensor]] = {}
         for s in layout.cell_at(position):
             stage = layout.replicas[position.replica].stages[s]
             blocks = range(stage.first_block, stage.stop_block)
-            self.models[s] = StageModel(config.model, blocks, held, region)
+            self.models[s] = StageModel(config.model, blocks, state.held, region)
             self._parameters[s] = {
                 name: value
                 for name, value in self.optimizer.parameters.items()
@@ -125,8 +121,8 @@ class EpochRuntime:
         )
         self._planned = transfer_order(layout, position.replica) if self._pipeline.takes_turns else {}
         self._places = self._planned
-        buckets = plan_exchange(specs, layout)
-        self.sums = sums or GradientSums(ownership, rank, buckets, device)
+        self.sums = sums or GradientSums(ownership, rank, device)
+        self.vote = StepVote(config, layout, rank, groups, phases)
         self._groups = groups
         self.epoch = state.epoch
         self._salvaged = salvaged
@@ -154,7 +150,7 @@ class EpochRuntime:
             program = self._begin(iteration)
             self._split = frozenset((one.micro_batch, one.stage) for one in program if one.op is Op.BACKWARD_INPUT)
             scale = 1.0 / self._samples.total_tokens(iteration)
-        self._pipeline.expect([self._crossing(iteration, one) for one in program if one.op in _RECEIVES])
+        self._pipeline.expect([self._crossing(iteration, one) for one in program if one.op in RECEIVES])
         for instruction in program:
             if instruction.op is Op.REDUCE:
                 self._pipeline.flush()
@@ -179,7 +175,7 @@ class EpochRuntime:
             self.sums.begin(iteration)
             return self._program
         self._samples, self._paths = self._dataset.under(salvaged.mix), None  # every replica runs its share alone
-        self.kept = tuple((index, self._samples.documents(iteration, index)) for index in salvaged.kept)
+        self.kept = tuple((index, self._samples.documents(iteration, index)) for index in salvaged.losses)
         if position.replica == 0:
             self._loss = sum(salvaged.losses.values())  # one rank speaks for what nobody ran again
         rest = spread_micro_batches(self._layout, salvaged.again)[position.replica]
@@ -224,26 +220,18 @@ class EpochRuntime:
 
     def _crossing(self, iteration: int, instruction: Instruction) -> Crossing:
         """What a send or a receive passes over which border."""
-        index, stage = instruction.micro_batch, instruction.stage
+        index, stage, paths, own = instruction.micro_batch, instruction.stage, self._paths, self.position.replica
         is_gradient = instruction.op in (Op.SEND_GRADIENT, Op.RECEIVE_GRADIENT)
         ahead = -1 if is_gradient else 1
-        sender = stage - ahead if instruction.op in _RECEIVES else stage
+        sender, other = (stage - ahead, stage - ahead) if instruction.op in RECEIVES else (stage, stage + ahead)
         return Crossing(
             is_gradient=is_gradient,
-            home=self._home(index),
-            other=self._host(index, sender if instruction.op in _RECEIVES else stage + ahead),
+            home=own if paths is None else paths.home(index),
+            other=own if paths is None else paths.host(index, other),
             border=min(sender, sender + ahead),
             num_tokens=self._samples.documents(iteration, index).num_tokens,
             place=self._places[Sent(is_gradient, index, sender)] if self._places else 0,
         )
-
-    def _home(self, micro_batch: int) -> int:
-        """The replica that a micro-batch belongs to; its own where every replica runs its share alone."""
-        return self.position.replica if self._paths is None else self._paths.home(micro_batch)
-
-    def _host(self, micro_batch: int, stage: int) -> int:
-        """The replica that runs a stage of a micro-batch."""
-        return self.position.replica if self._paths is None else self._paths.host(micro_batch, stage)
 
     def _forward(self, flight: _Flight, stage: int) -> None:
         index = flight.batch.index

@@ -1,14 +1,14 @@
 """The process groups that a layout needs, as few as possible: groups of the same ranks are one group."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 
 from evenkeel.layouts.layout import Layout, Stage
 from evenkeel.layouts.programs.paths import Paths
 from evenkeel.layouts.ranks.levels import WIDEST_GROUP
-from evenkeel.trainer_sdk.elastic.gradients.exchange import Bucket
-from evenkeel.trainer_sdk.elastic.state.transfers import Copy
+from evenkeel.trainer_sdk.elastic.gradients.exchange import plan_exchange
+from evenkeel.trainer_sdk.elastic.state.ownership import OwnershipMap
 from evenkeel.trainer_sdk.groups.building.assembly import assembly_specs
 from evenkeel.trainer_sdk.groups.building.builder import GroupSpec
 
@@ -111,34 +111,27 @@ def _between(
     ]
 
 
-def transfer_participants(layout: Layout, copies: Sequence[Copy], holders: Iterable[int] = ()) -> tuple[int, ...]:
-    """Who must take part in the move to ``layout``, ascending: its ranks, and leavers that have something to give.
-
-    Args:
-        layout: Layout to reach.
-        copies: Slices that move.
-        holders: Ranks that hold sums of an interrupted iteration.
-    """
-    return tuple(sorted({*layout.ranks, *(copy.source for copy in copies), *holders}))
-
-
 def groups_of(
-    layout: Layout, buckets: Sequence[Bucket], participants: Iterable[int], vote_width: int = WIDEST_GROUP
+    ownership: OwnershipMap, participants: Iterable[int] = (), vote_width: int = WIDEST_GROUP
 ) -> tuple[GroupSpec, ...]:
     """All groups of an epoch, in the order in which every rank builds them.
 
     Args:
-        layout: Layout.
-        buckets: Its gradient exchange.
+        ownership: Of its layout.
         participants: Who takes part in the move to it; ranks of the layout need not be named.
         vote_width: Most ranks of a group of an assembly.
     """
+    layout = ownership.layout
     specs = [*assembly_specs(WORLD, layout.ranks, vote_width)]
     everybody = tuple(sorted({*layout.ranks, *participants}))
     if everybody != layout.ranks:
         specs += assembly_specs(TRANSFER, everybody, vote_width)
     shards = [stage.ranks for replica in layout.replicas for stage in replica.stages]
-    sets = {tuple(sorted(ranks)) for ranks in [*shards, *(bucket.ranks for bucket in buckets)] if len(ranks) > 1}
+    sets = {
+        tuple(sorted(ranks))
+        for ranks in [*shards, *(bucket.ranks for bucket in plan_exchange(ownership))]
+        if len(ranks) > 1
+    }
     specs += [GroupSpec(name=collective_name(ranks), ranks=ranks) for ranks in sorted(sets)]
     specs += [
         GroupSpec(name=border.group_name, ranks=(border.sender, border.receiver)) for border in borders_of(layout)

@@ -7,18 +7,14 @@ before it sends was sent earlier, and so was whatever it has sent before. Whoeve
 over can wait only for earlier ones, so it gets to that transfer, and so does its receiver.
 """
 
-from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from evenkeel.layouts.layout import Layout
-from evenkeel.layouts.programs.instructions import Op
+from evenkeel.layouts.programs.execution import ARRIVES_AS, COMPUTES, RECEIVES, walk
+from evenkeel.layouts.programs.instructions import Instruction, Op
 from evenkeel.layouts.programs.paths import Paths
 from evenkeel.layouts.programs.schedules import program_of
-
-_SENDS = {Op.SEND_ACTIVATION: False, Op.SEND_GRADIENT: True}
-_RECEIVES = {Op.RECEIVE_ACTIVATION: False, Op.RECEIVE_GRADIENT: True}
-_NO_PASSES = frozenset((Op.REDUCE, Op.STEP))
 
 
 class Sent(NamedTuple):
@@ -37,39 +33,34 @@ def transfer_order(layout: Layout, replica: int, micro_batches: Sequence[int] | 
         replica: Replica.
         micro_batches: What the replica runs, all of it by itself; None for all that the layout gives it.
     """
-    together = _linked(layout, replica) if micro_batches is None else {replica}
-    programs = [
-        program_of(layout, d, stages[0], micro_batches) for d in sorted(together) for stages in layout.replicas[d].cells
-    ]
+    paths, alone = Paths(layout), micro_batches is not None
+    together = {replica} if alone else _linked(layout, paths, replica)
+    cells = [(d, stages) for d in sorted(together) for stages in layout.replicas[d].cells]
+    cell_of = {(d, stage): cell for cell, (d, stages) in enumerate(cells) for stage in stages}
+
+    def receiver_of(_: int, instruction: Instruction) -> int:
+        stage = instruction.stage + ARRIVES_AS[instruction.op][1]
+        return cell_of[replica if alone else paths.host(instruction.micro_batch, stage), stage]
+
     sent_at: dict[Sent, int] = {}
-    waiting: dict[Sent, int] = {}
-    clocks, at = [0] * len(programs), [0] * len(programs)
-    ready = deque(range(len(programs)))
-    while ready:
-        cell = ready.popleft()
-        while at[cell] < len(programs[cell]):
-            instruction = programs[cell][at[cell]]
-            op, micro_batch, stage = instruction.op, instruction.micro_batch, instruction.stage
-            if op in _RECEIVES:
-                awaited = Sent(_RECEIVES[op], micro_batch, stage + 1 if _RECEIVES[op] else stage - 1)
-                if awaited not in sent_at:
-                    waiting[awaited] = cell
-                    break
-                clocks[cell] = max(clocks[cell], sent_at[awaited])
-            elif op in _SENDS:
-                sent = Sent(_SENDS[op], micro_batch, stage)
-                sent_at[sent] = clocks[cell]
-                if sent in waiting:
-                    ready.append(waiting.pop(sent))
-            elif op not in _NO_PASSES:
-                clocks[cell] += 1
-            at[cell] += 1
+    clocks = [0] * len(cells)
+    programs = [program_of(layout, d, stages[0], micro_batches) for d, stages in cells]
+    for cell, instruction, _ in walk(programs, receiver_of):
+        op, micro_batch, stage = instruction.op, instruction.micro_batch, instruction.stage
+        if op in COMPUTES:
+            clocks[cell] += 1
+        elif op in RECEIVES:
+            is_gradient = op is Op.RECEIVE_GRADIENT
+            sent = Sent(is_gradient, micro_batch, stage + 1 if is_gradient else stage - 1)
+            clocks[cell] = max(clocks[cell], sent_at[sent])
+        elif op in ARRIVES_AS:
+            sent_at[Sent(op is Op.SEND_GRADIENT, micro_batch, stage)] = clocks[cell]
     return {sent: place for place, sent in enumerate(sorted(sent_at, key=lambda sent: (sent_at[sent], sent)))}
 
 
-def _linked(layout: Layout, replica: int) -> set[int]:
+def _linked(layout: Layout, paths: Paths, replica: int) -> set[int]:
     """The replica, those whose micro-batches meet it on their way, those whose meet these, and so on."""
-    paths, found = Paths(layout), {replica}
+    found = {replica}
     meetings = [{paths.home(route.micro_batch), route.replica} for route in layout.routes]
     while more := {d for meeting in meetings if meeting & found for d in meeting} - found:
         found |= more

@@ -3,15 +3,13 @@
 Training thread only.
 """
 
-from collections.abc import Callable
-from typing import Any
-
 import torch
 
 from evenkeel.trainer_sdk.devices.links import Links
 from evenkeel.trainer_sdk.elastic.config import TrainingConfig
+from evenkeel.trainer_sdk.elastic.copies.peer_copies import PeerCopies
 from evenkeel.trainer_sdk.elastic.gradients.gradient_sums import GradientSums
-from evenkeel.trainer_sdk.elastic.gradients.step_vote import Outcome, StepVote
+from evenkeel.trainer_sdk.elastic.gradients.step_vote import Outcome
 from evenkeel.trainer_sdk.elastic.measure.link_probes import LinkProbes
 from evenkeel.trainer_sdk.elastic.measure.report import iteration_measured
 from evenkeel.trainer_sdk.elastic.measure.traffic import Traffic
@@ -43,7 +41,7 @@ class Workplace:
     Attributes:
         rendezvous: Where the job's ranks find one another.
         builder: Builds groups.
-        groups: Those of the epoch in force, or of the one that is being entered, by name.
+        groups: Those of the epoch in force, by name.
     """
 
     def __init__(self, config: TrainingConfig, context: RankContext) -> None:
@@ -69,15 +67,15 @@ class Workplace:
         )
         self.groups: dict[str, Group] = {}
         self._runtime: EpochRuntime | None = None
-        self._vote: StepVote | None = None
         self._loss_part = self._norm_part = 0.0
         self._gradient_scale = 1.0
         self._job_finished = False
 
     # ---- an epoch
 
-    def enter(self, arrival: Arrival, state: ShardState) -> GradientSums:
-        """The epoch of a state begins, whose groups are there; returns what gradients are summed in."""
+    def enter(self, arrival: Arrival) -> GradientSums:
+        """An epoch begins, whose groups and slices are there; returns what gradients are summed in."""
+        state, self.groups = arrival.state, arrival.groups
         runtime = self._runtime = EpochRuntime(
             self._config,
             self._dataset,
@@ -88,7 +86,6 @@ class Workplace:
             arrival.sums,
             arrival.salvaged,
         )
-        self._vote = StepVote(self._config, state.layout, self._rank, self.groups, self._phases)
         self._phases.end_iteration()  # one that was broken off
         self._traffic.attach(state.layout, self.groups)
         self._lines.enter(state.epoch, self.groups.values())
@@ -105,31 +102,28 @@ class Workplace:
 
     # ---- an iteration
 
-    def compute(self, iteration: int) -> None:
-        """All of an iteration up to the reduced gradients.
+    def compute(self, iteration: int, copies: PeerCopies) -> None:
+        """All of an iteration up to the reduced gradients, and to the copies of the state that it began with.
 
         Raises:
             WaitBroken: The rank should park; the sums tell what was done.
         """
-        runtime, vote = self._runtime, self._vote
+        runtime = self._runtime
         assert runtime is not None, "a training rank has a runtime"
-        assert vote is not None, "a training rank has a vote"
         self._progress.begin_iteration(iteration, runtime.epoch)
         self._link_probes.run()
         self._loss_part = runtime.run_iteration(iteration)
         self._norm_part = runtime.sums.squared_norm_part()
         if self._config.optimizer.max_gradient_norm is not None:
             # Before the vote: whoever voted can step alone after a failure, so it must know the scale.
-            self._gradient_scale = clip_scale(self._config.optimizer, vote.gradient_norm(self._norm_part))
-
-    def wait_before_vote(self, others: tuple[int, ...], wait: Callable[[], Any]) -> None:
-        """Run what waits for others before a vote, as a part of it."""
-        self._phases.waits(WaitKind.VOTE, others, wait)
+            self._gradient_scale = clip_scale(self._config.optimizer, runtime.vote.gradient_norm(self._norm_part))
+        self._phases.waits(WaitKind.VOTE, copies.partners, copies.finish)
 
     def vote(self, committed_epoch: int) -> Outcome:
         """Say that this rank holds the reduced gradients; see :meth:`StepVote.hold`."""
-        assert self._vote is not None, "a training rank has a vote"
-        outcome = self._vote.hold(committed_epoch, self._loss_part, self._norm_part, self._link_probes.arm())
+        assert self._runtime is not None, "a training rank has a runtime"
+        vote = self._runtime.vote
+        outcome = vote.hold(committed_epoch, self._loss_part, self._norm_part, self._link_probes.arm())
         self._link_probes.heard(outcome.armed)
         return outcome
 

@@ -70,9 +70,7 @@ class Holdings:
 
         Whatever is held of other epochs goes: a rank says one step of all that it holds.
         """
-        device = self._states[commit.from_epoch].buffer.device
-        earlier = self._copies.own_state(commit.from_epoch, commit.steps_applied, device)
-        assert earlier is not None, "a rank goes back to what it has"
+        earlier = self._copies.own_state(commit.from_epoch, commit.steps_applied)
         _log.warning("rank %d goes back to step %d", self._rank, commit.steps_applied)
         self._states = {commit.from_epoch: earlier}
         self._sums = {epoch: sums for epoch, sums in self._sums.items() if epoch == commit.from_epoch}

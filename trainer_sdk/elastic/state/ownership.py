@@ -22,6 +22,11 @@ class Slice:
     def __len__(self) -> int:
         return self.stop - self.start
 
+    def within(self, start: int, stop: int) -> "Slice":
+        """The part of it that lies in ``[start, stop)``; empty where there is none."""
+        first = max(self.start, start)
+        return Slice(first, max(first, min(self.stop, stop)))
+
 
 class Stretch(NamedTuple):
     """``[start, stop)`` of a parameter that no holder's border cuts.

@@ -5,7 +5,8 @@ The buffer is what is sent to a peer in one piece, and what a copy of the slices
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Self
+from math import prod
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -13,23 +14,20 @@ from torch import Tensor
 from evenkeel.layouts.layout import Layout
 from evenkeel.trainer_sdk.elastic.config import TrainingConfig
 from evenkeel.trainer_sdk.elastic.model.model import initial_slice, parameter_specs
-from evenkeel.trainer_sdk.elastic.state.ownership import OwnershipMap
+from evenkeel.trainer_sdk.elastic.state.ownership import OwnershipMap, Slice
 
-TENSORS_PER_PARAMETER = 3
 _ALIGNED_ELEMENTS = 16  # 64 bytes of float32: sums come out the same wherever a tensor lies
 
 
-@dataclass(slots=True, kw_only=True)
-class ParameterState:
+class ParameterState(NamedTuple):
     """A slice of a parameter and of its moments, all of the same shape."""
 
     value: Tensor
     exp_avg: Tensor
     exp_avg_sq: Tensor
 
-    def tensors(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Value and moments."""
-        return self.value, self.exp_avg, self.exp_avg_sq
+
+TENSORS_PER_PARAMETER = len(ParameterState._fields)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -38,17 +36,29 @@ class ShardState:
 
     Attributes:
         epoch: Epoch.
-        layout: Its layout.
         steps_applied: Optimizer steps in these values.
-        buffer: All of them.
+        ownership: Who holds what in the epoch.
+        held: What this rank holds, by parameter, in the order of the model.
+        buffer: All values and moments.
         parameters: Views of it by name, in the order of the model.
     """
 
     epoch: int
-    layout: Layout
     steps_applied: int
+    ownership: OwnershipMap
+    held: Mapping[str, Slice]
     buffer: Tensor
     parameters: dict[str, ParameterState]
+
+    @property
+    def layout(self) -> Layout:
+        """The epoch's."""
+        return self.ownership.layout
+
+    def views(self, name: str, start: int, stop: int) -> list[Tensor]:
+        """``[start, stop)`` of a parameter's cut axis, counted in the whole parameter, and of its moments."""
+        axis, first = self.ownership.specs[name].cut_axis, start - self.held[name].start
+        return [tensor.narrow(axis, first, stop - start) for tensor in self.parameters[name]]
 
     def copied_to(self, buffer: Tensor) -> Self:
         """The same in another buffer of that length."""
@@ -75,14 +85,16 @@ def empty_state(
     buffer: Tensor | None = None,
 ) -> ShardState:
     """The state of ``rank`` with tensors that are still to be filled; in a buffer that fits, where one is given."""
-    shapes = shapes_of(ownership, rank)
+    held = ownership.held_by(rank)
+    shapes = {name: ownership.specs[name].slice_shape(len(one)) for name, one in held.items()}
     if buffer is None:
         dtype = torch.float64 if config.dtype == "float64" else torch.float32
-        buffer = torch.empty(num_elements(shapes), dtype=dtype, device=torch.device(config.device))
+        buffer = torch.empty(num_elements(ownership, rank), dtype=dtype, device=torch.device(config.device))
     return ShardState(
         epoch=epoch,
-        layout=ownership.layout,
         steps_applied=steps_applied,
+        ownership=ownership,
+        held=held,
         buffer=buffer,
         parameters=_views(buffer, shapes),
     )
@@ -94,33 +106,28 @@ def initial_state(config: TrainingConfig, layout: Layout, rank: int) -> ShardSta
     ownership = OwnershipMap(specs, layout)
     state = empty_state(config, ownership, rank, epoch=0, steps_applied=0)
     state.buffer.zero_()
-    for name, held in ownership.held_by(rank).items():
+    for name, held in state.held.items():
         state.parameters[name].value.copy_(initial_slice(config, ownership.specs[name], held))
     return state
 
 
-def shapes_of(ownership: OwnershipMap, rank: int) -> dict[str, tuple[int, ...]]:
-    """The shape of each slice that a rank holds."""
-    return {name: ownership.specs[name].slice_shape(len(held)) for name, held in ownership.held_by(rank).items()}
-
-
-def num_elements(shapes: Mapping[str, tuple[int, ...]]) -> int:
-    """Length of the buffer for slices of these shapes."""
-    return TENSORS_PER_PARAMETER * sum(_room(shape) for shape in shapes.values())
+def num_elements(ownership: OwnershipMap, rank: int) -> int:
+    """Length of the buffer for what a rank holds."""
+    held = ownership.held_by(rank).items()
+    return TENSORS_PER_PARAMETER * sum(_room(ownership.specs[name].slice_shape(len(one))) for name, one in held)
 
 
 def _views(buffer: Tensor, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, ParameterState]:
     views, start = {}, 0
     for name, shape in shapes.items():
         room = _room(shape)
-        value, exp_avg, exp_avg_sq = (
-            buffer[start + place * room :][: torch.Size(shape).numel()].view(shape)
-            for place in range(TENSORS_PER_PARAMETER)
+        rows = buffer[start : start + TENSORS_PER_PARAMETER * room].view(TENSORS_PER_PARAMETER, room)
+        views[name] = ParameterState(
+            *(rows[place, : prod(shape)].view(shape) for place in range(TENSORS_PER_PARAMETER))
         )
-        views[name] = ParameterState(value=value, exp_avg=exp_avg, exp_avg_sq=exp_avg_sq)
-        start += TENSORS_PER_PARAMETER * room
+        start += rows.numel()
     return views
 
 
 def _room(shape: tuple[int, ...]) -> int:
-    return -(-torch.Size(shape).numel() // _ALIGNED_ELEMENTS) * _ALIGNED_ELEMENTS
+    return -(-prod(shape) // _ALIGNED_ELEMENTS) * _ALIGNED_ELEMENTS

@@ -9,6 +9,7 @@ from evenkeel.layouts.layout import Layout
 from evenkeel.layouts.rank_state import StandIn
 from evenkeel.trainer_sdk.elastic.model.parameters import ParameterSpec
 from evenkeel.trainer_sdk.elastic.state.ownership import OwnershipMap, Slice
+from evenkeel.trainer_sdk.groups.delivery import Move
 
 _WORTH_A_SOURCE_ELEMENTS = 1024
 """Below about 10 KB a further source costs more than it saves."""
@@ -19,17 +20,12 @@ class MissingSliceError(ValueError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Copy:
-    """Copy ``[start, stop)`` of a parameter, and of its optimizer moments, from one rank to another.
+class Copy(Move):
+    """A slice of a parameter and of its optimizer moments.
 
     With ``copy_of`` the source does not send what it holds itself, but what it keeps of that rank, which is gone.
     """
 
-    name: str
-    start: int
-    stop: int
-    source: int
-    destination: int
     copy_of: int | None = None
 
 
@@ -83,8 +79,11 @@ def plan_transfers(
             chosen = [min(able, key=sent.__getitem__)] if parts == 1 else sorted(able, key=sent.__getitem__)[:parts]
             borders = [start + (stop - start) * part // parts for part in range(parts + 1)]
             for source, (a, b) in zip(chosen, pairwise(borders), strict=True):
-                sent[source] += (b - a) * row_elements
-                copies.append(Copy(name=spec.name, start=a, stop=b, source=source, destination=rank))
+                num_elements = (b - a) * row_elements
+                sent[source] += num_elements
+                copies.append(
+                    Copy(name=spec.name, start=a, stop=b, num_elements=num_elements, source=source, destination=rank)
+                )
     return tuple(copies)
 
 

@@ -9,20 +9,18 @@ from dataclasses import dataclass
 
 import torch
 
-from evenkeel.layouts.layout import Layout
 from evenkeel.trainer_sdk.control.state import ApplyMode, Commit
 from evenkeel.trainer_sdk.elastic.config import TrainingConfig
 from evenkeel.trainer_sdk.elastic.copies.safekeeping import Safekeeping
-from evenkeel.trainer_sdk.elastic.gradients.exchange import plan_exchange
 from evenkeel.trainer_sdk.elastic.gradients.gradient_ledger import GradientLedger, ledger_to_texts, ledgers_from_texts
 from evenkeel.trainer_sdk.elastic.gradients.gradient_sums import GradientSums
 from evenkeel.trainer_sdk.elastic.gradients.salvage import SalvagePlan, plan_salvage
-from evenkeel.trainer_sdk.elastic.gradients.sum_mover import move_sums
 from evenkeel.trainer_sdk.elastic.model.model import parameter_specs
-from evenkeel.trainer_sdk.elastic.program.topology import TRANSFER, WORLD, groups_of, transfer_participants
-from evenkeel.trainer_sdk.elastic.state.mover import move_state
+from evenkeel.trainer_sdk.elastic.program.topology import TRANSFER, WORLD, groups_of
+from evenkeel.trainer_sdk.elastic.state.mover import move_state, move_sums
 from evenkeel.trainer_sdk.elastic.state.ownership import OwnershipMap
 from evenkeel.trainer_sdk.elastic.state.shard_state import ShardState, empty_state
+from evenkeel.trainer_sdk.elastic.state.transfers import Copy, plan_with_stand_ins
 from evenkeel.trainer_sdk.emit.progress import ProgressMark
 from evenkeel.trainer_sdk.groups.building.assembly import Assembly
 from evenkeel.trainer_sdk.groups.building.builder import GroupBuilder, GroupSpec
@@ -36,13 +34,13 @@ class Arrival:
 
     Attributes:
         groups: The new epoch's groups by name.
-        state: Its slices; None for a rank without a position in the new layout, which only handed over.
+        state: Its slices.
         sums: Its gradient sums of an iteration that a failure interrupted.
         salvaged: How that iteration goes on; None when there was none, or nothing of it is left to go on from.
     """
 
     groups: dict[str, Group]
-    state: ShardState | None
+    state: ShardState
     sums: GradientSums | None = None
     salvaged: SalvagePlan | None = None
 
@@ -73,17 +71,17 @@ class Transition:
         self._progress = progress
         self._specs = parameter_specs(config.model)
 
-    def begin(self, layout: Layout) -> dict[str, Group]:
-        """The groups of epoch 0, whose slices every rank makes itself.
+    def begin(self, state: ShardState) -> Arrival:
+        """Go to epoch 0, whose slices every rank makes itself.
 
         Raises:
             WaitBroken: The rank should park.
         """
-        specs = self._groups_of(layout, ())
-        return self._builder.build(0, layout.ranks, specs, None).groups
+        built = self._builder.build(0, state.layout.ranks, self._groups_of(state.ownership), None)
+        return Arrival(groups=built.groups, state=state)
 
-    def follow(self, commit: Commit, source: ShardState | None, sums: GradientSums | None) -> Arrival:
-        """Go over to the epoch of a committed plan.
+    def follow(self, commit: Commit, source: ShardState | None, sums: GradientSums | None) -> Arrival | None:
+        """Go over to the epoch of a committed plan; None for a rank without a position in it, which only handed over.
 
         Args:
             commit: The plan.
@@ -95,17 +93,23 @@ class Transition:
             WaitBroken: The rank should park; ``source`` is untouched.
         """
         layout = commit.reshape.to_layout
-        copies, kept = self._safekeeping.plan(commit), self._safekeeping.kept_for(commit)
+        copies: tuple[Copy, ...] = ()
+        if not commit.from_checkpoint:
+            stand_ins = commit.stand_ins
+            copies = plan_with_stand_ins(self._specs, commit.from_layout, layout, commit.sources, stand_ins)
+        kept = self._safekeeping.peers.kept_for(commit)
         # Only a recovery can find an iteration unfinished. Its sums are worth having those that leave come along.
         recovers = commit.reshape.mode is ApplyMode.RECOVER
-        participants = transfer_participants(layout, copies, commit.sources if recovers else ())
+        holders = commit.sources if recovers else ()
+        participants = tuple(sorted({*layout.ranks, *(copy.source for copy in copies), *holders}))
         if self._rank not in participants:
-            return Arrival(groups={}, state=None)
+            return None
         epoch, from_disk = commit.reshape.epoch, None
         if commit.from_checkpoint:  # before anybody meets: whoever cannot read it does not come
             self._progress.enter("checkpoint")
             from_disk = self._safekeeping.read(layout, epoch=epoch, steps_applied=commit.steps_applied)
-        specs = self._groups_of(layout, participants)
+        ownership = OwnershipMap(self._specs, layout)
+        specs = self._groups_of(ownership, participants)
         steps = commit.steps_applied if source is None else source.steps_applied
         has_sums = sums is not None and sums.has_part_of(steps)
         built = self._builder.build(epoch, participants, specs, [steps, has_sums])
@@ -123,10 +127,9 @@ class Transition:
         delivery = Delivery(self._rank, epoch, self._builder, built.groups, assembly.whole)
         try:
             steps_applied = _agreed_steps(built.announced)
-            ownership = OwnershipMap(self._specs, layout)
             target = empty_state(self._config, ownership, self._rank, epoch=epoch, steps_applied=steps_applied)
             with torch.no_grad():
-                move_state(self._specs, copies, source, target, self._rank, delivery, kept)
+                move_state(copies, source, target, delivery, kept)
             kept_sums, salvaged = None, None
             if recovers and any(has_sums for _, has_sums in built.announced):
                 kept_sums, salvaged = self._salvage(commit, steps_applied, sums, assembly, delivery)
@@ -137,13 +140,13 @@ class Transition:
             self._builder.abandon(built.groups)
             raise
         if not target.parameters:
-            return Arrival(groups=built.groups, state=None)
+            self._builder.abandon(built.groups)
+            return None
         return Arrival(groups=built.groups, state=target, sums=kept_sums, salvaged=salvaged)
 
-    def _groups_of(self, layout: Layout, participants: Sequence[int]) -> tuple[GroupSpec, ...]:
-        exchange = plan_exchange(self._specs, layout)
-        specs = groups_of(layout, exchange, participants, self._config.vote_width)
-        return (*specs, *self._safekeeping.peers.groups_of(layout))
+    def _groups_of(self, ownership: OwnershipMap, participants: Sequence[int] = ()) -> tuple[GroupSpec, ...]:
+        specs = groups_of(ownership, participants, self._config.vote_width)
+        return (*specs, *self._safekeeping.peers.groups_of(ownership.layout))
 
     def _salvage(
         self, commit: Commit, iteration: int, sums: GradientSums | None, assembly: Assembly, delivery: Delivery
@@ -159,11 +162,10 @@ class Transition:
             return None, None
         target = None
         if layout.position_of(self._rank) is not None:
-            ownership = OwnershipMap(self._specs, layout)
-            target = GradientSums(ownership, self._rank, plan_exchange(self._specs, layout), device)
+            target = GradientSums(OwnershipMap(self._specs, layout), self._rank, device)
             target.resume(plan)
         with torch.no_grad():
-            move_sums(self._specs, plan, sums, target, delivery, device)
+            move_sums(plan, sums, target, delivery, device)
         return target, plan
 
 

@@ -143,9 +143,9 @@ class Assembly:
 
     def _exchange(self, group: Group, text: bytes) -> list[bytes]:
         """The texts of a group, in its order."""
-        sized = _head(len(text)) + text
+        sized = len(text).to_bytes(_HEAD_BYTES, "little") + text
         firsts = self._all_gather(group, sized[:_FIRST_BYTES], _FIRST_BYTES)
-        sizes = [_HEAD_BYTES + _number(first[:_HEAD_BYTES]) for first in firsts]
+        sizes = [_HEAD_BYTES + int.from_bytes(first[:_HEAD_BYTES], "little") for first in firsts]
         rests = [b""] * len(firsts)
         if max(sizes) > _FIRST_BYTES:
             rests = self._all_gather(group, sized[_FIRST_BYTES:], max(sizes) - _FIRST_BYTES)
@@ -163,11 +163,3 @@ class Assembly:
 
 def _tell(group: Group, result: Tensor, leader: int) -> None:
     group.start_broadcast(result, leader).wait()
-
-
-def _head(number: int) -> bytes:
-    return number.to_bytes(_HEAD_BYTES, "little")
-
-
-def _number(head: bytes) -> int:
-    return int.from_bytes(head, "little")

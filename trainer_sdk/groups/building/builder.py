@@ -21,6 +21,9 @@ from evenkeel.trainer_sdk.groups.waiting import Waiter
 
 T = TypeVar("T")
 
+MEETING_TIMEOUT_SECONDS = 600.0
+"""Longest wait for all participants of an epoch; a joiner may wait for an iteration to end."""
+
 CONNECT_TIMEOUT_SECONDS = 60.0
 """For one group's connections once everybody is ready: takes milliseconds unless somebody dies in it, which interrupts
 it where somebody watches; a rank that gives up parks all others too, so a busy machine may take its time."""
@@ -64,7 +67,6 @@ class GroupBuilder:
         device: Where tensors live: chooses gloo or NCCL.
         waiter: How to wait.
         is_over: True when nobody will come to a meeting any more; ends the wait as an interrupt does.
-        meeting_timeout_seconds: Longest wait for all participants; a joiner may wait for an iteration to end.
         widest: Most ranks that meet in one group; more do it in levels.
         progress: Told when this rank waits for the others of an epoch, and when it goes on.
     """
@@ -77,7 +79,6 @@ class GroupBuilder:
         device: torch.device,
         waiter: Waiter,
         is_over: Callable[[], bool] = lambda: False,
-        meeting_timeout_seconds: float = 600.0,
         widest: int = WIDEST_GROUP,
         progress: ProgressMark | None = None,
     ) -> None:
@@ -87,7 +88,6 @@ class GroupBuilder:
         self._device = device
         self._waiter = waiter
         self._meeting_waiter = Waiter(lambda: waiter.interrupted() or is_over())
-        self._meeting_timeout_seconds = meeting_timeout_seconds
         self._widest = widest
         self._met_epoch = -1
         # Opened ahead: torch looks the peer's name up for every new connection, which takes seconds when DNS is slow.
@@ -122,7 +122,7 @@ class GroupBuilder:
             participants,
             announcement,
             waiter=self._meeting_waiter,
-            timeout_seconds=self._meeting_timeout_seconds,
+            timeout_seconds=MEETING_TIMEOUT_SECONDS,
             widest=self._widest,
         )
         return self.waits((), meet)

@@ -2,17 +2,11 @@
 
 import threading
 from collections.abc import Iterable
-from typing import Protocol
+
+from evenkeel.trainer_sdk.groups.group import Group
 
 
-class Buried(Protocol):
-    """Something whose destruction may block."""
-
-    def bury(self) -> None:
-        """Free it; may block. Called once, on a helper thread."""
-
-
-def bury(groups: Iterable[Buried]) -> None:
+def bury(groups: Iterable[Group]) -> None:
     """Hand groups over; returns at once. The caller must drop its own references.
 
     Destroying a group that has an operation pending blocks until that operation times out, so the training thread never
