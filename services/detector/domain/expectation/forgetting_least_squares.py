@@ -11,12 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from river import base
 
+from evenkeel.numeric.arrays import Floats
 from evenkeel.services.detector.domain.memory.state import GIVEN
-
-Floats = npt.NDArray[np.float64]
 
 # Of the ridge.
 _SHARE_OF_PRIMARY, _SHARE_OF_RELUCTANT = 1e-6, 300.0

@@ -4,13 +4,10 @@ from collections.abc import Callable
 from typing import TypeVar, cast
 
 import numpy as np
-import numpy.typing as npt
 
+from evenkeel.numeric.arrays import Bools, Floats, Ints
 from evenkeel.services.detector.domain.frames.observation import FrameObservation
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 Made = TypeVar("Made")
 
 

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-import numpy.typing as npt
 
+from evenkeel.numeric.arrays import Bools, Floats, Ints
 from evenkeel.services.detector.domain.expectation.profile.job_profile import JobProfile
 from evenkeel.services.detector.domain.expectation.profile.profile import Profile, RankThroughput
 from evenkeel.services.detector.domain.findings.verdict import Verdict
@@ -29,9 +29,6 @@ from evenkeel.services.detector.domain.probes.desk import Suspicion
 from evenkeel.services.detector.domain.processes.hang_watch import HangWatch
 from evenkeel.services.detector.domain.processes.life import ProcessFinding, ProcessWatch
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 Finding = Verdict | Profile | Suspicion
 
 PROFILE_EVERY = 5

@@ -12,15 +12,13 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from evenkeel.numeric.arrays import Bools, Floats, Ints
 from evenkeel.services.detector.domain.links.ties import Tie, Ties
 from evenkeel.services.detector.domain.links.transfers.cost import NUM_CLASSES
 from evenkeel.services.detector.domain.memory.state import DERIVED, GIVEN
 from evenkeel.services.detector.domain.scan.residual.recent import KEPT
 from evenkeel.services.detector.domain.scan.rows import RowScan
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 Number = TypeVar("Number", bound=np.generic)
 
 SMALLEST_SLOWDOWN = 0.08

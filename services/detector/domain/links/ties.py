@@ -8,8 +8,8 @@ from typing import Self, overload
 import numpy as np
 import numpy.typing as npt
 
-Bools = npt.NDArray[np.bool_]
-Ints = npt.NDArray[np.int64]
+from evenkeel.numeric.arrays import Bools, Ints
+
 Numbers = npt.NDArray[np.int32]
 
 

@@ -7,8 +7,8 @@ no computation, so neither is taken for the other.
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
+from evenkeel.numeric.arrays import Bools, Floats, Ints
 from evenkeel.services.detector.domain.frames.observation import FrameObservation
 from evenkeel.services.detector.domain.links.complaint import LinkComplaint, LinkFinding
 from evenkeel.services.detector.domain.links.rows import SMALLEST_SLOWDOWN, LinkRows
@@ -21,10 +21,6 @@ from evenkeel.services.detector.domain.probes.desk import SUSPECT_AT
 from evenkeel.services.detector.domain.probes.link_probes import LinkStanding
 from evenkeel.services.detector.domain.probes.ring import GroupStanding
 from evenkeel.services.detector.domain.scan.level import INTERVAL
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 REPUBLISH_AT = 0.07
 """Change of speed that is worth telling again, where noise lets it be known."""

@@ -11,10 +11,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
+from evenkeel.numeric.arrays import Bools, Floats
 from evenkeel.services.detector.domain.frames.probe_reports import ProbeReport
-
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 
 SUSPECT_AT = 0.5
 """Of the evidence that a verdict takes."""

@@ -9,16 +9,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-import numpy.typing as npt
 
+from evenkeel.numeric.arrays import Bools, Floats, Ints
 from evenkeel.services.detector.domain.findings.verdict import Verdict
 from evenkeel.services.detector.domain.frames.probe_reports import Ends, LinkProbeReport
 from evenkeel.services.detector.domain.probes.desk import ITERATIONS_BETWEEN_PROBES, SuspectedLink, Suspicion, choose
 from evenkeel.services.detector.domain.probes.ring import GroupStanding, LinkPair, RingSearch
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,12 +3,9 @@
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
+from evenkeel.numeric.arrays import Floats, Ints
 from evenkeel.services.detector.domain.expectation.profile.profile import ProfiledIteration
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 _MOST_ITERATIONS = 16
 _MOST_MICRO_BATCHES = 2048

@@ -6,8 +6,8 @@ Devices wait for probes of links, too: never two kinds at a time.
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
+from evenkeel.numeric.arrays import Ints
 from evenkeel.services.detector.domain.expectation.profile.job_profile import JobProfile
 from evenkeel.services.detector.domain.expectation.profile.profile import RankThroughput
 from evenkeel.services.detector.domain.findings.verdict import Verdict
@@ -23,8 +23,6 @@ from evenkeel.services.detector.domain.memory.state import GIVEN
 from evenkeel.services.detector.domain.probes.desk import SUSPECT_AT, Accusation, Standing, Suspicion, SuspicionDesk
 from evenkeel.services.detector.domain.probes.link_probes import LinkDesk
 from evenkeel.services.detector.domain.scan.speed_change import SpeedChange
-
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(slots=True, eq=False)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from evenkeel.numeric.arrays import Ints
 from evenkeel.services.detector.domain.frames.traffic import (
     ChannelKind,
     TrafficObservation,
@@ -16,7 +17,6 @@ from evenkeel.services.detector.domain.frames.traffic import (
 )
 from evenkeel.services.detector.domain.links.ties import Tie, Ties
 
-Ints = npt.NDArray[np.int64]
 Places = npt.NDArray[np.int16] | npt.NDArray[np.int32]
 """Indexes into a frame: as small as they can be, since a job's plan is kept from frame to frame."""
 

@@ -1,13 +1,9 @@
 """From the operations of an iteration to one figure for each link and group."""
 
 import numpy as np
-import numpy.typing as npt
 
+from evenkeel.numeric.arrays import Bools, Floats, Ints
 from evenkeel.services.detector.domain.links.transfers.times import Transfers
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 _QUICK = 0.2
 

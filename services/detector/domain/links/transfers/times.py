@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from evenkeel.numeric.arrays import Bools, Floats, Ints
 from evenkeel.services.detector.domain.frames.observation import FrameObservation
 from evenkeel.services.detector.domain.frames.traffic import TrafficObservation
 from evenkeel.services.detector.domain.links.ties import Ties
@@ -18,9 +19,6 @@ from evenkeel.services.detector.domain.links.transfers.clocks import ClockOffset
 from evenkeel.services.detector.domain.links.transfers.matching import TransferPlan, plan_transfers
 from evenkeel.services.detector.domain.memory.state import DERIVED
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 Places = npt.NDArray[np.int16] | npt.NDArray[np.int32]
 
 _SHORTEST_SECONDS = 1e-6
