@@ -114,7 +114,11 @@ class ForgettingLeastSquares(base.Regressor):
             rows: One row an observation; not finite ones are left out.
             targets: One an observation.
         """
-        self._meet(names)
+        fresh = [name for name in names if name not in self._index]
+        if fresh:
+            self._index |= {name: place for place, name in enumerate(fresh, start=len(self._index))}
+            self._names = tuple(self._index)
+            self._moments = np.pad(self._moments, (0, len(fresh)))
         known = np.zeros((len(targets), 1 + len(self._index)))
         known[:, 0] = targets
         known[:, [1 + self._index[name] for name in names]] = rows
@@ -123,14 +127,6 @@ class ForgettingLeastSquares(base.Regressor):
             self._moments = self.forgetting * self._moments + known.T @ known / len(known)
             self._mass = self.forgetting * self._mass + 1.0
         self._weights = self._best_weights()
-
-    def _meet(self, names: Sequence[Any]) -> None:
-        """Features of which some may be new."""
-        fresh = [name for name in names if name not in self._index]
-        if fresh:
-            self._index |= {name: place for place, name in enumerate(fresh, start=len(self._index))}
-            self._names = tuple(self._index)
-            self._moments = np.pad(self._moments, (0, len(fresh)))
 
     def _best_weights(self) -> Floats:
         """The weights of all features; a reluctant one that would be worth less than nothing is worth nothing."""
