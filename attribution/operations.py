@@ -11,8 +11,7 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
+from evenkeel.numeric.arrays import Floats, Ints
 
 
 class OperationType(StrEnum):

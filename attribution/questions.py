@@ -8,9 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from evenkeel.attribution.graph.replay import Replay
-
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
+from evenkeel.numeric.arrays import Bools, Floats
 
 STRAGGLING = 1.1
 """Slowdown from which a job counts as straggling (the paper's)."""

@@ -6,9 +6,6 @@ A new column is a line here, a field of the messages, and its writer. The table 
 from dataclasses import dataclass
 from typing import Any
 
-INTEGERS = frozenset(("int32", "sint32", "int64", "uint32", "uint64", "enum", "bool"))
-"""Protobuf types whose arrays are of 64-bit integers; those of floats are of 64-bit floats, texts are lists."""
-
 
 @dataclass(frozen=True, slots=True)
 class Column:
@@ -29,7 +26,7 @@ class Column:
         """Numpy's name for the type of its array; ``str`` for texts, which are lists."""
         if self.wire == "string":
             return "str"
-        return "int64" if self.wire in INTEGERS else "float64"
+        return "float64" if self.wire in ("float", "double") else "int64"
 
 
 PROCESS = (

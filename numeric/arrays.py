@@ -1,4 +1,4 @@
-"""Names for arrays by what an element is, as compiled loops and their callers take them."""
+"""Names for arrays by what an element is."""
 
 import numpy as np
 import numpy.typing as npt

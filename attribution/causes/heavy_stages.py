@@ -1,11 +1,9 @@
 """Stages whose work takes longer than that of the others, in all replicas."""
 
 import numpy as np
-import numpy.typing as npt
 
 from evenkeel.attribution.operations import COMPUTE, Operations
-
-Floats = npt.NDArray[np.float64]
+from evenkeel.numeric.arrays import Floats
 
 SMALLEST_EXCESS = 0.05
 """A stage that takes less than so much longer than the mean is like the others."""

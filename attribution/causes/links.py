@@ -10,8 +10,7 @@ import numpy.typing as npt
 from evenkeel.attribution.causes.sequences import medians
 from evenkeel.attribution.graph.replay import Replay
 from evenkeel.attribution.operations import Operations, OperationType
-
-Floats = npt.NDArray[np.float64]
+from evenkeel.numeric.arrays import Floats
 
 SLOW = 1.3
 """A link whose operations take so many times the usual is slow."""

@@ -5,8 +5,7 @@ import numpy.typing as npt
 
 from evenkeel.attribution.causes.sequences import medians
 from evenkeel.attribution.operations import COMPUTE, Operations
-
-Floats = npt.NDArray[np.float64]
+from evenkeel.numeric.arrays import Floats
 
 TIMES_THE_USUAL = 2.0
 """A computation that takes so many times what is usual for it has paused."""

@@ -10,9 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from evenkeel.attribution.operations import COMPUTE, Operations, OperationType
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
+from evenkeel.numeric.arrays import Floats, Ints
 
 _TINY = 1e-9
 

@@ -11,13 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from evenkeel.attribution.causes.sequences import medians
 from evenkeel.attribution.operations import COMPUTE, Operations
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
+from evenkeel.numeric.arrays import Floats, Ints
 
 SMALLEST_EXCESS = 0.05
 """A worker that takes less than so much longer than its peers is like them (log units of time)."""

@@ -10,13 +10,10 @@ send and its receive, form a group: it ends for all after the last of them has a
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from evenkeel.attribution.graph.wiring import Turn, Wiring
 from evenkeel.attribution.operations import OperationError, Operations
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
+from evenkeel.numeric.arrays import Floats, Ints
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

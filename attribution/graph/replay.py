@@ -9,9 +9,7 @@ import numpy.typing as npt
 from evenkeel.attribution.graph.graph import Graph, build_graph
 from evenkeel.attribution.graph.wiring import Turn
 from evenkeel.attribution.operations import LOCAL, Operations, OperationType
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
+from evenkeel.numeric.arrays import Floats, Ints
 
 _LARGEST_BATCH = 4_000_000
 """Durations worked on at once: bounds the memory of a replay at some 100 MB."""

@@ -6,11 +6,9 @@ from enum import StrEnum
 from itertools import accumulate, pairwise
 
 import numpy as np
-import numpy.typing as npt
 
 from evenkeel.attribution.operations import COMPUTE, OperationError, Operations, OperationType
-
-Ints = npt.NDArray[np.int64]
+from evenkeel.numeric.arrays import Ints
 
 CLOCK_SECONDS = 5e-5
 """How far the clock of a recording may be off within one worker."""

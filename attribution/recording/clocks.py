@@ -9,13 +9,11 @@ from collections import deque
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
 from evenkeel.attribution.graph.wiring import Wiring
 from evenkeel.attribution.operations import OperationError, Operations
+from evenkeel.numeric.arrays import Floats, Ints
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 Place = tuple[int, int]
 
 _BELIEVED_SECONDS = 1e-3

@@ -4,8 +4,7 @@ import numpy as np
 import numpy.typing as npt
 
 from evenkeel.attribution.operations import Operations, OperationType
-
-Ints = npt.NDArray[np.int64]
+from evenkeel.numeric.arrays import Ints
 
 _NOW_AND_THEN = (OperationType.GARBAGE_COLLECTION, OperationType.INPUT)
 _NEARLY_ALL = 0.9

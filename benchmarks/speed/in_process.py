@@ -20,6 +20,7 @@ from evenkeel.services.detector.adapters.observation_codec import decode_observa
 from evenkeel.services.detector.domain.job.job import JobDetector
 from evenkeel.services.telemetry.adapters.job_keys import JobKeys
 from evenkeel.services.telemetry.adapters.rollup_writer import RollupWriter
+from evenkeel.services.telemetry.adapters.tail import Tail
 from evenkeel.services.telemetry.handler import TelemetryHandler
 from evenkeel.services.telemetry.metrics import TelemetryMetrics
 
@@ -33,7 +34,7 @@ _WARM_FRAMES = 60
 _SAMPLES_AT_ONCE = 16_000
 
 
-class _Kept:
+class _Kept(Tail):
     """A producer that keeps what it is given, in front of a tail with nothing in it."""
 
     def __init__(self) -> None:

@@ -4,13 +4,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
-import numpy.typing as npt
 
+from evenkeel.numeric.arrays import Floats
 from evenkeel.offline.errors import RecordingError
 from evenkeel.offline.iterations.file import RecordedIterations
 from evenkeel.services.detector.domain.scan.residual.clocks import Readings
-
-Floats = npt.NDArray[np.float64]
 
 _FEWEST = 0.5
 _BETWEEN_READINGS_SECONDS = 1.0

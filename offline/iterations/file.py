@@ -4,14 +4,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
+from evenkeel.numeric.arrays import Bools, Floats, Ints
 from evenkeel.offline.errors import RecordingError
 from evenkeel.offline.tables.tables import Table, read_table
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 NEEDED = ("iteration", "rank", "compute_seconds")
 SECONDS = ("wall_seconds", "wait_seconds", "cpu_seconds", "queue_seconds", "loop_wall_seconds", "throttled_seconds")

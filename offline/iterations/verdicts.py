@@ -4,8 +4,8 @@ import math
 from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
 
+from evenkeel.numeric.arrays import Floats
 from evenkeel.offline.iterations.clocks import ClockChoice, RecordedClocks, clocks_of
 from evenkeel.offline.iterations.file import RecordedIterations
 from evenkeel.services.detector.domain.expectation.forgetting_least_squares import ForgettingLeastSquares
@@ -14,8 +14,6 @@ from evenkeel.services.detector.domain.job.told.words import clock_evidence, con
 from evenkeel.services.detector.domain.scan.devices import DeviceScan
 from evenkeel.services.detector.domain.scan.residual.clocks import smallest_scales
 from evenkeel.services.detector.domain.scan.speed_change import SpeedChange
-
-Floats = npt.NDArray[np.float64]
 
 SKIPPED_AT_START = 2
 """Iterations that warm up and are not judged."""

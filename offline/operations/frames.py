@@ -10,17 +10,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from evenkeel.attribution import Operations
 from evenkeel.attribution.causes.sequences import medians, sequence_factors
 from evenkeel.attribution.operations import COMPUTE, OperationType
+from evenkeel.numeric.arrays import Floats, Ints
 from evenkeel.offline.operations.stage_work import stage_work
 from evenkeel.services.detector.domain.frames.observation import FrameObservation
 from evenkeel.services.detector.domain.frames.traffic import TrafficObservation
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 _STEPS_FOR_COST = 8
 # With two stages what they share is half of what a slow device does to one of them.

@@ -6,9 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from evenkeel.attribution.operations import COMPUTE
-
-Bools = npt.NDArray[np.bool_]
-Ints = npt.NDArray[np.int64]
+from evenkeel.numeric.arrays import Bools
 
 
 def earlier_runs(columns: Mapping[str, npt.NDArray[np.generic]]) -> tuple[Bools, list[int]]:

@@ -9,10 +9,8 @@ stage's; devices that fall ill one after the other make cuts of their own, at wh
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
+from evenkeel.numeric.arrays import Floats, Ints
 
 _SCALE_OF_MEDIAN = 1.4826
 _WINDOW = 9

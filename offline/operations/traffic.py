@@ -8,16 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from evenkeel.attribution import OperationError, Operations
 from evenkeel.attribution.graph.replay import alike_steps
 from evenkeel.attribution.graph.wiring import Wiring
 from evenkeel.attribution.operations import OperationType
+from evenkeel.numeric.arrays import Ints
 from evenkeel.services.detector.domain.frames.traffic import ChannelKind, TrafficObservation
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 _ENDS = {
     OperationType.FORWARD_SEND: (ChannelKind.ACTIVATION_SENT, ChannelKind.ACTIVATION_RECEIVED),

@@ -3,11 +3,9 @@
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from evenkeel.numeric.arrays import Floats
 from evenkeel.services.detector.domain.memory.middle import median
-
-Floats = npt.NDArray[np.float64]
 
 _TAIL = 4.0
 _APART = 4.0

@@ -9,9 +9,8 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+from evenkeel.numeric.arrays import Floats
 
 # |t| quantiles at 0.50, 0.90, 0.98 by degrees of freedom.
 _FREEDOMS = np.array([2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0])

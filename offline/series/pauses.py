@@ -8,11 +8,9 @@ as one more of them.
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from evenkeel.numeric.arrays import Floats
 from evenkeel.services.detector.domain.memory.middle import median
-
-Floats = npt.NDArray[np.float64]
 
 _FAR = 8.0
 _LEAST_FAR = 0.012

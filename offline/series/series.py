@@ -23,8 +23,6 @@ from evenkeel.offline.series.standing import Standing
 from evenkeel.offline.series.strays import Strays, without_trend
 from evenkeel.offline.series.window import WINDOW, SeriesWindow
 
-Floats = npt.NDArray[np.float64]
-
 SMALLEST_SLOWDOWN = 0.03
 """Levels below this, in log units of time, are drift."""
 

@@ -5,12 +5,10 @@ is told what is over by the time that a job has warmed up again after a restart.
 """
 
 import numpy as np
-import numpy.typing as npt
 
+from evenkeel.numeric.arrays import Floats
 from evenkeel.offline.series.expected.restarts import Restarts
 from evenkeel.offline.series.finding import SeriesVerdict
-
-Floats = npt.NDArray[np.float64]
 
 LONGEST_SHORT_SPELL = 7
 """Iterations of a spell that may come again at any time."""

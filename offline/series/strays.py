@@ -5,11 +5,9 @@ squares of such means are remembered for longer, of iterations that have since t
 """
 
 import numpy as np
-import numpy.typing as npt
 
+from evenkeel.numeric.arrays import Floats
 from evenkeel.offline.series.noise import block_scale
-
-Floats = npt.NDArray[np.float64]
 
 LENGTHS = np.array([4, 8, 16, 32])
 """Iterations of the means that are remembered."""

@@ -1,9 +1,8 @@
 """The newest iterations of a series: how far off they were, from where it stood and from where it had just been."""
 
 import numpy as np
-import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+from evenkeel.numeric.arrays import Floats
 
 WINDOW = 128
 

@@ -14,7 +14,7 @@ from evenkeel.services.common.settings import load_settings
 from evenkeel.services.common.worker import Worker
 from evenkeel.services.detector.adapters.handler import DetectorHandler
 from evenkeel.services.detector.adapters.observation_codec import decode_observations
-from evenkeel.services.detector.adapters.snapshot_store import PostgresSnapshotStore
+from evenkeel.services.detector.adapters.snapshot_store import SnapshotStore
 from evenkeel.services.detector.metrics import DetectorMetrics
 from evenkeel.services.detector.settings import DetectorSettings
 
@@ -30,7 +30,7 @@ async def serve(settings: DetectorSettings) -> None:
     config = KafkaClientConfig.from_settings(settings, service=SERVICE)
     engine = create_engine(settings.database_url.get_secret_value(), application_name="evenkeel-detector")
     producer = KafkaProducer(config, kafka_metrics, on_change=health.witness("kafka", "producer"))
-    store = PostgresSnapshotStore(
+    store = SnapshotStore(
         engine,
         group=settings.detector_group,
         reachability=Reachability("postgres", health.witness("postgres", "snapshots")),

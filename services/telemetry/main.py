@@ -22,7 +22,7 @@ from evenkeel.services.common.steady_clock import SteadyClock
 from evenkeel.services.common.worker import Worker
 from evenkeel.services.telemetry.adapters.job_keys import JobKeys, asking
 from evenkeel.services.telemetry.adapters.rollup_writer import RollupWriter
-from evenkeel.services.telemetry.adapters.tail import KafkaTail
+from evenkeel.services.telemetry.adapters.tail import Tail
 from evenkeel.services.telemetry.handler import TelemetryHandler
 from evenkeel.services.telemetry.metrics import TelemetryMetrics
 from evenkeel.services.telemetry.settings import TelemetrySettings
@@ -54,8 +54,6 @@ async def serve(settings: TelemetrySettings) -> None:
         producer = KafkaProducer(config, kafka_metrics, on_change=health.witness("kafka", "producer"))
         stack.push_async_callback(producer.stop)
         await producer.start()
-        tail = KafkaTail(config)
-        stack.push_async_callback(tail.stop)
         consumer = KafkaConsumer(
             config,
             topics=[BATCHES.name],
@@ -79,7 +77,7 @@ async def serve(settings: TelemetrySettings) -> None:
         worker = Worker()
         handler = TelemetryHandler(
             producer,
-            tail,
+            Tail(config),
             consumer.start_offsets,
             consumer.nothing_more_since,
             rollup_writer,

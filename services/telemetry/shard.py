@@ -36,13 +36,7 @@ class Shard:
         first_sequence = 0 if self.memory.complete else round(time.time() * 1000)
         stream = JobStream(job_id, first_sequence=first_sequence)
         if said is not None:
-            stream.resume(
-                next_sequence=said.next_sequence,
-                last_frames=said.last_frames,
-                events=said.events,
-                until_offset=self.memory.until_offset,
-                now_seconds=self.clock.now_seconds,
-            )
+            stream.resume(said, until_offset=self.memory.until_offset, now_seconds=self.clock.now_seconds)
         stream.wait_for_all(self.all_back_at_seconds)
         job = self.jobs[job_id] = JobRunner(stream, window_iterations=self._window_iterations)
         return job

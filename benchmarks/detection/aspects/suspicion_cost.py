@@ -29,7 +29,7 @@ import numpy as np
 from benchmarks.detection.aspects.probed_rank import CONTROLLER_TOKEN
 from evenkeel.demo.script.job import ITERATION_SECONDS, MainJob, main_job
 from evenkeel.services.detector.domain.links.watch import PROBE_SECONDS
-from evenkeel.services.detector.domain.probes.desk import matrix_size_for
+from evenkeel.services.detector.domain.probes.suspicion import matrix_size_for
 from evenkeel.services.scheduler.adapters.ranks.client import RankClient
 from evenkeel.services.scheduler.dispatch.protocol import LinkProbe
 from evenkeel.services.scheduler.domain.suspicion import ProbeOutcome, SuspectedLink, Suspicion

@@ -3,13 +3,11 @@
 import math
 
 import numpy as np
-import numpy.typing as npt
 
+from evenkeel.numeric.arrays import Floats
 from evenkeel.offline.series.expected.rhythm import Rhythm
 from evenkeel.offline.series.finding import Iteration
 from evenkeel.services.detector.domain.expectation.forgetting_least_squares import ForgettingLeastSquares
-
-Floats = npt.NDArray[np.float64]
 
 # Beyond what was seen a fit may say anything: what it is not sure of within so many scales is learned and not judged.
 _SCALES_OF_DOUBT = 2.0

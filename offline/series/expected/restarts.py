@@ -6,9 +6,8 @@ A run that was restarted goes back to the number of a checkpoint, leaves numbers
 import math
 
 import numpy as np
-import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+from evenkeel.numeric.arrays import Floats
 
 _TIMES_OF_A_RESTART = 10.0
 _ITERATIONS_BETWEEN_STOPS = 256

@@ -6,9 +6,8 @@ Where more than one in seven is long, they are no pauses, and noise wide enough 
 import math
 
 import numpy as np
-import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+from evenkeel.numeric.arrays import Floats
 
 LONGEST_PERIOD = 32
 

@@ -10,7 +10,7 @@ from evenkeel.services.common.kafka import OutgoingRecord
 from evenkeel.services.detector.domain.expectation.profile.profile import Profile
 from evenkeel.services.detector.domain.findings.verdict import Verdict
 from evenkeel.services.detector.domain.job.job import Finding
-from evenkeel.services.detector.domain.probes.desk import Suspicion
+from evenkeel.services.detector.domain.probes.suspicion import Suspicion
 
 SOURCE = "evenkeel/detector"
 

@@ -8,7 +8,7 @@ away or slow delays commits and never verdicts: what is saved is taken between t
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import structlog
@@ -30,7 +30,8 @@ _RETRY_SECONDS = 2.0
 # A healthy database is done by then, and the offsets go with this very commit.
 _SAVE_WAIT_SECONDS = 0.2
 _FORGET_SECONDS = 86_400.0
-_FORGET_FINISHED_SECONDS = 120.0
+FORGET_FINISHED_SECONDS = 120.0
+"""A job all of whose processes ended is kept so long: its last frame may come that late and must not begin it anew."""
 
 _log = structlog.get_logger(__name__)
 
@@ -57,9 +58,6 @@ class DetectorHandler:
         worker: Observes.
         iterations_per_false_alarm: Budget of each job.
         snapshot_seconds: Time between two snapshots of a job.
-        forget_finished_seconds: A job all of whose processes ended is kept so long, for the last frame of it may come
-            that late and must not begin it anew.
-        clock: Unix seconds; for the pace of snapshots and for metrics, never for a finding.
     """
 
     def __init__(
@@ -71,8 +69,6 @@ class DetectorHandler:
         *,
         iterations_per_false_alarm: float,
         snapshot_seconds: float,
-        forget_finished_seconds: float = _FORGET_FINISHED_SECONDS,
-        clock: Callable[[], float] = time.time,
     ) -> None:
         self._producer = producer
         self._store = store
@@ -80,8 +76,6 @@ class DetectorHandler:
         self._worker = worker
         self._iterations_per_false_alarm = iterations_per_false_alarm
         self._snapshot_seconds = snapshot_seconds
-        self._forget_finished_seconds = forget_finished_seconds
-        self._clock = clock
         self._jobs: dict[Partition, dict[str, _Watched]] = {}
         self._retry_at_seconds = 0.0
         self._saving: asyncio.Task[None] | None = None
@@ -91,16 +85,10 @@ class DetectorHandler:
         await self._end_save()
         snapshots = await self._store.load(partitions)
         self._jobs = {partition: {} for partition in partitions}
-        now = self._clock()
         for snapshot in snapshots:
-            detector = self._new_detector(snapshot.job_id)
-            await self._worker.run(detector.restore, snapshot.state)
-            self._jobs[snapshot.partition][snapshot.job_id] = _Watched(
-                detector=detector,
-                next_offset=snapshot.next_offset,
-                save_due_seconds=now + self._snapshot_seconds,
-                last_seen_seconds=now,
-            )
+            watched = self._begin(snapshot.job_id, snapshot.next_offset)
+            await self._worker.run(watched.detector.restore, snapshot.state)
+            self._jobs[snapshot.partition][snapshot.job_id] = watched
         self._count_jobs()
         return {}
 
@@ -122,7 +110,7 @@ class DetectorHandler:
         for finding in observed.findings:
             self._count(finding)
         self._metrics.rank_samples.inc(observed.num_samples)
-        published_at = self._clock()
+        published_at = time.time()
         for message in batch.messages:
             self._metrics.lag_seconds.observe(max(published_at - message.content.newest_at_seconds, 0.0))
         return observed.rejections
@@ -132,6 +120,7 @@ class DetectorHandler:
         watched = jobs.get(job_id)
         if watched is None:
             jobs[job_id] = watched = self._begin(job_id, first)
+            self._metrics.jobs.inc()
         # A picture says again what it says until that changes: unless it leads to something, it is worth no snapshot,
         # and those of a job that has ended do not keep it.
         is_news = not all(is_picture(each) for message in messages for each in message.content.observations)
@@ -146,7 +135,7 @@ class DetectorHandler:
 
     async def checkpoint(self, positions: Mapping[Partition, int]) -> Mapping[Partition, int]:
         """Saves the jobs that are due; allows commits up to the first observation that a snapshot lacks."""
-        now = self._clock()
+        now = time.time()
         if self._saving is None and now >= self._retry_at_seconds:
             self._saving = await self._begin_save(now)
         if self._saving is not None:
@@ -195,12 +184,12 @@ class DetectorHandler:
                 await self._store.save(snapshots)
             for watched in due:
                 watched.saving_from = None
-                watched.save_due_seconds = self._clock() + self._snapshot_seconds
+                watched.save_due_seconds = time.time() + self._snapshot_seconds
             self._metrics.snapshot_bytes.inc(sum(len(snapshot.state) for snapshot in snapshots))
-            await self._forget(self._clock())
+            await self._forget(time.time())
         except OSError:
             self._metrics.snapshot_failures.inc()
-            self._retry_at_seconds = self._clock() + _RETRY_SECONDS
+            self._retry_at_seconds = time.time() + _RETRY_SECONDS
         finally:
             for watched in due:
                 if watched.saving_from is not None:
@@ -221,7 +210,7 @@ class DetectorHandler:
                 for job_id, watched in jobs.items()
                 if watched.first_unsaved is None
                 and now - watched.last_seen_seconds
-                > (self._forget_finished_seconds if watched.detector.finished else _FORGET_SECONDS)
+                > (FORGET_FINISHED_SECONDS if watched.detector.finished else _FORGET_SECONDS)
             }
             if over:
                 await self._store.forget(partition.topic, list(over))
@@ -232,21 +221,13 @@ class DetectorHandler:
                 self._count_jobs()
 
     def _begin(self, job_id: str, offset: int) -> _Watched:
-        now = self._clock()
-        watched = _Watched(
-            detector=self._new_detector(job_id),
+        """A job that is watched from an offset on."""
+        now, budget = time.time(), self._iterations_per_false_alarm
+        return _Watched(
+            detector=GuardedDetector(job_id, iterations_per_false_alarm=budget, on_failure=self._metrics.failures.inc),
             next_offset=offset,
             save_due_seconds=now + self._snapshot_seconds,
             last_seen_seconds=now,
-        )
-        self._metrics.jobs.inc()
-        return watched
-
-    def _new_detector(self, job_id: str) -> GuardedDetector:
-        return GuardedDetector(
-            job_id,
-            iterations_per_false_alarm=self._iterations_per_false_alarm,
-            on_failure=self._metrics.failures.inc,
         )
 
     def _count(self, finding: Finding) -> None:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import fields
 from itertools import islice
 from typing import NamedTuple
 
@@ -17,13 +18,15 @@ from evenkeel.services.detector.domain.frames.observation import (
     ProcessEventKind,
     RankProgress,
 )
-from evenkeel.services.detector.domain.frames.probe_reports import LinkProbeReport, ProbeReport
+from evenkeel.services.detector.domain.frames.probe_reports import ProbeReport
 from evenkeel.telemetry.v2 import frames_pb2 as pb
 from evenkeel.telemetry.v2 import process_pb2
 
 _EVENT_KINDS = {
     process_pb2.ProcessEventKind.Value(f"PROCESS_EVENT_KIND_{kind.name}"): kind for kind in ProcessEventKind
 }
+# Of a picture's columns, those that rules look at.
+_TOLD = tuple(each.name for each in fields(RankProgress) if each.name != "waiting_for")
 _LARGEST_INT64 = (1 << 63) - 1
 
 
@@ -108,29 +111,19 @@ def liveness_from_proto(job_id: str, sequence: int, liveness: pb.Liveness) -> Li
         at_unix_seconds=liveness.at_unix_seconds,
         event=event,
         progress=tuple(_progress(liveness)),
-        seconds_without_progress=liveness.seconds_without_progress,
     )
 
 
-def _probe(event: process_pb2.ProcessEvent) -> ProbeReport | LinkProbeReport:
-    probe = event.probe
+def _probe(event: process_pb2.ProcessEvent) -> ProbeReport:
+    probe, link = event.probe, event.probe.link
     if not (0.0 < probe.seconds < math.inf and 0.0 < probe.peer_seconds < math.inf):
         raise RejectedRecordError("bad_probe", f"a probe of {probe.seconds} s beside {probe.peer_seconds} s")
-    if probe.HasField("link"):
-        return LinkProbeReport(
-            ends=(event.rank, probe.link.partner_rank),
-            incarnations=(event.incarnation, probe.link.partner_incarnation),
-            peer_ends=(probe.peer_rank, probe.link.peer_partner_rank),
-            num_bytes=probe.link.num_bytes,
-            seconds=probe.seconds,
-            peer_seconds=probe.peer_seconds,
-            iteration=probe.iteration,
-        )
+    of_link = probe.HasField("link")
     return ProbeReport(
-        rank=event.rank,
-        incarnation=event.incarnation,
-        peer_rank=probe.peer_rank,
-        matrix_size=probe.matrix_size,
+        ranks=(event.rank, link.partner_rank) if of_link else (event.rank,),
+        incarnations=(event.incarnation, link.partner_incarnation) if of_link else (event.incarnation,),
+        peers=(probe.peer_rank, link.peer_partner_rank) if of_link else (probe.peer_rank,),
+        size=link.num_bytes if of_link else probe.matrix_size,
         seconds=probe.seconds,
         peer_seconds=probe.peer_seconds,
         iteration=probe.iteration,
@@ -144,13 +137,9 @@ def _progress(liveness: pb.Liveness) -> Iterator[RankProgress]:
         liveness.waiting_for
     ):
         raise RejectedRecordError("bad_columns", "columns of a picture are not all as long as its ranks")
-    counts, read_at = columns.pop("num_waiting_for"), columns.pop("read_at_unix_seconds")
-    for count, at_unix_seconds, *values in zip(counts, read_at, *columns.values(), strict=True):
-        yield RankProgress(
-            at_unix_seconds=at_unix_seconds,
-            waiting_for=tuple(islice(waiting_for, count)),
-            **dict(zip(columns, values, strict=True)),
-        )
+    told = [columns[name] for name in _TOLD]
+    for count, *values in zip(columns["num_waiting_for"], *told, strict=True):
+        yield RankProgress(waiting_for=tuple(islice(waiting_for, count)), **dict(zip(_TOLD, values, strict=True)))
 
 
 def _check_time(at_unix_seconds: float) -> None:

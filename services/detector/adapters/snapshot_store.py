@@ -1,9 +1,8 @@
-"""Where snapshots of jobs are kept: a port, and PostgreSQL behind it."""
+"""Where snapshots of jobs are kept: in PostgreSQL."""
 
 import asyncio
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
@@ -32,33 +31,8 @@ class AnotherInstanceAheadError(RuntimeError):
     """Somebody else has snapshots that cover more: this instance lost its partitions without noticing. It must end."""
 
 
-class SnapshotStore(Protocol):
-    """Keeps the newest snapshot of every job."""
-
-    async def load(self, partitions: Collection[Partition]) -> list[JobSnapshot]:
-        """The newest snapshots of all jobs in some partitions; waits for as long as the store is away."""
-        ...
-
-    async def save(self, snapshots: Sequence[JobSnapshot]) -> None:
-        """Keeps all of them or none.
-
-        Raises:
-            AnotherInstanceAheadError: There is one that covers more already.
-            OSError: The store is away; nothing was kept.
-        """
-        ...
-
-    async def forget(self, topic: str, job_ids: Collection[str]) -> None:
-        """Drops the snapshots of jobs that are over.
-
-        Raises:
-            OSError: The store is away.
-        """
-        ...
-
-
-class PostgresSnapshotStore:
-    """Snapshots in the table ``detector_snapshots``.
+class SnapshotStore:
+    """Keeps the newest snapshot of every job, in the table ``detector_snapshots``.
 
     Args:
         engine: Where to.
@@ -72,32 +46,35 @@ class PostgresSnapshotStore:
         self._reachability = reachability
 
     async def load(self, partitions: Collection[Partition]) -> list[JobSnapshot]:
-        """See :class:`SnapshotStore`."""
-        found: list[JobSnapshot] = []
-        for topic in sorted({partition.topic for partition in partitions}):
-            numbers = sorted(partition.number for partition in partitions if partition.topic == topic)
-            records = await persist(
-                lambda topic=topic, numbers=numbers: self._load(topic, numbers),  # type: ignore[misc]
-                transient=DATABASE_AWAY,
-                reachability=self._reachability,
+        """The newest snapshots of all jobs in some partitions; waits for as long as the database is away."""
+        records = await persist(
+            lambda: self._load(partitions), transient=DATABASE_AWAY, reachability=self._reachability
+        )
+        return [
+            JobSnapshot(
+                partition=Partition(record.topic, record.partition),
+                job_id=record.job_id,
+                next_offset=record.next_offset,
+                state=record.state,
             )
-            found += [
-                JobSnapshot(
-                    partition=Partition(topic, record.partition),
-                    job_id=record.job_id,
-                    next_offset=record.next_offset,
-                    state=record.state,
-                )
-                for record in records
-            ]
+            for record in records
+        ]
+
+    async def _load(self, partitions: Collection[Partition]) -> list[SnapshotRecord]:
+        found: list[SnapshotRecord] = []
+        async with self._engine.connect() as connection:
+            for topic in sorted({partition.topic for partition in partitions}):
+                numbers = sorted(partition.number for partition in partitions if partition.topic == topic)
+                found += await load_snapshots(connection, consumer_group=self._group, topic=topic, partitions=numbers)
         return found
 
-    async def _load(self, topic: str, numbers: Sequence[int]) -> list[SnapshotRecord]:
-        async with self._engine.connect() as connection:
-            return await load_snapshots(connection, consumer_group=self._group, topic=topic, partitions=numbers)
-
     async def save(self, snapshots: Sequence[JobSnapshot]) -> None:
-        """See :class:`SnapshotStore`."""
+        """Keeps all of them or none.
+
+        Raises:
+            AnotherInstanceAheadError: There is one that covers more already.
+            OSError: The database is away; nothing was kept.
+        """
         try:
             async with asyncio.timeout(_SAVE_TIMEOUT_SECONDS), self._engine.begin() as connection:
                 for snapshot in snapshots:
@@ -124,7 +101,11 @@ class PostgresSnapshotStore:
             )
 
     async def forget(self, topic: str, job_ids: Collection[str]) -> None:
-        """See :class:`SnapshotStore`."""
+        """Drops the snapshots of jobs that are over.
+
+        Raises:
+            OSError: The database is away.
+        """
         try:
             async with asyncio.timeout(_SAVE_TIMEOUT_SECONDS), self._engine.begin() as connection:
                 await delete_snapshots(connection, consumer_group=self._group, topic=topic, job_ids=list(job_ids))

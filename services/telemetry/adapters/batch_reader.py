@@ -18,8 +18,7 @@ from evenkeel.services.telemetry.domain.observed import Arrived, ArrivedEvent, A
 from evenkeel.services.telemetry.domain.validate import (
     MAX_BATCH_BYTES,
     check_batches,
-    check_event,
-    check_progress,
+    check_messages,
     check_speaker,
 )
 from evenkeel.telemetry.v2 import batch_pb2, process_pb2
@@ -115,10 +114,7 @@ def _read(signed: Sequence[_Signed]) -> ArrivedJob:
     except ValueError as error:
         raise UnbelievedError("columns", str(error)) from None
     check_batches(batches)
-    for report in message.progress:
-        check_progress(report)
-    for event in message.events:
-        check_event(event)
+    check_messages(message.progress, message.events)
     ranks, incarnations = batches.rank.tolist(), batches.incarnation.tolist()
     events = [event_from_proto(event) for event in message.events]
     tellers = np.repeat(np.arange(len(batches)), batches.num_events).tolist()

@@ -9,29 +9,14 @@ from dataclasses import dataclass, field
 
 from google.protobuf.message import DecodeError
 
-from evenkeel.contracts.frames import Frames, read_frames
+from evenkeel.contracts.frames import read_frames
 from evenkeel.contracts.topics import FRAMES
 from evenkeel.services.common.kafka import ConsumedRecord, Partition
 from evenkeel.services.telemetry.adapters.batch_reader import event_from_proto
 from evenkeel.services.telemetry.adapters.observation_writer import input_offset_of
 from evenkeel.services.telemetry.adapters.tail import Tail
-from evenkeel.services.telemetry.domain.observed import ArrivedEvent
+from evenkeel.services.telemetry.domain.observed import JobMemory
 from evenkeel.telemetry.v2 import frames_pb2 as pb
-
-
-@dataclass(slots=True)
-class JobMemory:
-    """What was said of one job.
-
-    Attributes:
-        next_sequence: Number of its next observation.
-        last_frames: Its newest frames; None if none were found.
-        events: The events that were passed on, in order.
-    """
-
-    next_sequence: int = 0
-    last_frames: Frames | None = None
-    events: list[ArrivedEvent] = field(default_factory=list)
 
 
 @dataclass(slots=True)

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Protocol
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
@@ -17,8 +16,13 @@ _TIMEOUT_SECONDS = 15.0
 _LEAST_RECORDS, _MOST_RECORDS = 256, 20_000
 
 
-class Tail(Protocol):
-    """The end of partitions."""
+class Tail:
+    """The end of partitions, read with aiokafka over a connection of its own each time: that is seldom."""
+
+    def __init__(self, config: KafkaClientConfig) -> None:
+        """Keeps what it is given; does no I/O."""
+        self._config = config
+        self._reachability = Reachability("kafka (tail)")
 
     async def read_back(
         self, partitions: Collection[Partition], *, enough: Callable[[ConsumedRecord], bool]
@@ -29,50 +33,18 @@ class Tail(Protocol):
             partitions: Which.
             enough: Whether to go back no further than this record; it is part of the answer.
         """
-        ...
-
-
-class KafkaTail:
-    """:class:`Tail` on aiokafka; connects when first used and keeps the connection."""
-
-    def __init__(self, config: KafkaClientConfig) -> None:
-        """Keeps what it is given; does no I/O."""
-        self._config = config
-        self._reachability = Reachability("kafka (tail)")
-        self._client: AIOKafkaConsumer | None = None
-        self._lock = asyncio.Lock()
-
-    async def read_back(
-        self, partitions: Collection[Partition], *, enough: Callable[[ConsumedRecord], bool]
-    ) -> Mapping[Partition, Sequence[ConsumedRecord]]:
-        """See :class:`Tail`."""
+        asked = [TopicPartition(*each) for each in partitions]
 
         async def read() -> dict[Partition, list[ConsumedRecord]]:
+            client = AIOKafkaConsumer(**self._config.reader_arguments())
             try:
-                return await _read_back(await self._connected(), [TopicPartition(*each) for each in partitions], enough)
-            except BaseException:
-                await self._disconnect()
-                raise
+                await client.start()
+                return await _read_back(client, asked, enough)
+            finally:
+                with contextlib.suppress(*KAFKA_AWAY, KafkaError):
+                    await client.stop()
 
-        async with self._lock:
-            return await persist(read, transient=KAFKA_AWAY, reachability=self._reachability)
-
-    async def stop(self) -> None:
-        """Closes the connection; a later call opens it again."""
-        async with self._lock:
-            await self._disconnect()
-
-    async def _connected(self) -> AIOKafkaConsumer:
-        if self._client is None:
-            self._client = AIOKafkaConsumer(**self._config.reader_arguments())
-            await self._client.start()
-        return self._client
-
-    async def _disconnect(self) -> None:
-        client, self._client = self._client, None
-        if client is not None:
-            with contextlib.suppress(*KAFKA_AWAY, KafkaError):
-                await client.stop()
+        return await persist(read, transient=KAFKA_AWAY, reachability=self._reachability)
 
 
 async def _read_back(

@@ -5,9 +5,16 @@ from collections.abc import Iterable
 
 from evenkeel.contracts.frames import Frames
 from evenkeel.services.telemetry.domain.joiner import FrameJoiner
-from evenkeel.services.telemetry.domain.observed import ENDS, Arrived, ArrivedEvent, EventKind, Numbered, Observed
-from evenkeel.services.telemetry.domain.patience import FrameRules
-from evenkeel.services.telemetry.domain.progress import ProgressWatcher, WatchRules
+from evenkeel.services.telemetry.domain.observed import (
+    ENDS,
+    Arrived,
+    ArrivedEvent,
+    EventKind,
+    JobMemory,
+    Numbered,
+    Observed,
+)
+from evenkeel.services.telemetry.domain.progress import ProgressWatcher
 
 RETURN_SECONDS = 12.0
 """After a long cut every rank has so long to come back; a client's longest pause and attempt are in it."""
@@ -17,25 +24,16 @@ _MAX_REMEMBERED_EVENTS = 4096
 class JobStream:
     """What is known of one job. Pure; belongs to whoever owns the job's partition."""
 
-    def __init__(
-        self,
-        job_id: str,
-        *,
-        first_sequence: int = 0,
-        frame_rules: FrameRules | None = None,
-        watch_rules: WatchRules | None = None,
-    ) -> None:
+    def __init__(self, job_id: str, *, first_sequence: int = 0) -> None:
         """Starts knowing nothing of the job.
 
         Args:
             job_id: The job.
             first_sequence: Number of the first observation.
-            frame_rules: When frames close.
-            watch_rules: When pictures are taken.
         """
         self.job_id = job_id
-        self.frames = FrameJoiner(frame_rules)
-        self.watcher = ProgressWatcher(watch_rules)
+        self.frames = FrameJoiner()
+        self.watcher = ProgressWatcher()
         self.heard_at_seconds = 0.0
         self._next_sequence = first_sequence
         self._seen_events: OrderedDict[tuple[float, EventKind, int, int], None] = OrderedDict()
@@ -57,31 +55,21 @@ class JobStream:
                 stream._apply(ArrivedEvent(at_seconds, kind, rank, incarnation, None), now_seconds)
         return stream
 
-    def resume(
-        self,
-        *,
-        next_sequence: int,
-        last_frames: Frames | None,
-        events: Iterable[ArrivedEvent],
-        until_offset: int,
-        now_seconds: float,
-    ) -> None:
+    def resume(self, said: JobMemory, *, until_offset: int, now_seconds: float) -> None:
         """Goes on where an earlier process of this service stopped.
 
         Args:
-            next_sequence: Number of the next observation.
-            last_frames: The last frames that were closed; None if there were none.
-            events: Events that were passed on already, in order.
+            said: What that said.
             until_offset: Records up to this offset may come again.
             now_seconds: Unix seconds; from here on silence counts.
         """
-        self._next_sequence = next_sequence
+        self._next_sequence = said.next_sequence
         self.heard_at_seconds = now_seconds
-        if last_frames is not None:
-            self.frames.resume(last_frames, until_offset=until_offset)
-            members = last_frames.members
+        if said.last_frames is not None:
+            self.frames.resume(said.last_frames, until_offset=until_offset)
+            members = said.last_frames.members
             self.watcher.finished_iterations(members.rank, members.incarnation, now_seconds)
-        for event in events:
+        for event in said.events:
             self._remember(event)
             self._apply(event, now_seconds)
 

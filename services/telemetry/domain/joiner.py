@@ -27,7 +27,13 @@ from evenkeel.contracts.measured_arrays import Ints
 from evenkeel.services.telemetry.domain.frame_builder import FrameBuilder
 from evenkeel.services.telemetry.domain.laggards import Laggard, Laggards
 from evenkeel.services.telemetry.domain.open_table import ROW, OpenTable, Rows
-from evenkeel.services.telemetry.domain.patience import FrameRules, Patience
+from evenkeel.services.telemetry.domain.patience import Patience
+
+# So long a frame of an older epoch stays open once a newer epoch has begun.
+_GRACE_SECONDS = 0.25
+MAX_OPEN_FRAMES, MAX_OPEN_ROWS = 8, 4096
+"""More than so many frames are not open, but as many as hold so many rows when they are whole: after an outage ranks
+send what they kept one after the other."""
 
 
 class Outcome(StrEnum):
@@ -47,10 +53,9 @@ class FrameJoiner:
         all_back_at_seconds: Ranks come back one by one: up to this time frames wait for all of them.
     """
 
-    def __init__(self, rules: FrameRules | None = None) -> None:
+    def __init__(self) -> None:
         """Starts knowing nothing; see :meth:`resume`."""
-        self._rules = rules or FrameRules()
-        self._patience = Patience(self._rules)
+        self._patience = Patience()
         self._builder = FrameBuilder()
         # Ascending by epoch; the settled one, if any, is the first.
         self._tables: list[OpenTable] = []
@@ -169,7 +174,7 @@ class FrameJoiner:
     @property
     def _most_open(self) -> int:
         num_members = int(self._tables[0].ranks["is_member"].sum()) if self._tables else 0
-        return max(self._rules.max_open_frames, self._rules.max_open_rows // num_members if num_members else 0)
+        return max(MAX_OPEN_FRAMES, MAX_OPEN_ROWS // num_members if num_members else 0)
 
     @property
     def _newest_epoch(self) -> int:
@@ -252,7 +257,7 @@ class FrameJoiner:
         oldest, patience = table.oldest, self._patience.seconds
         if table.epoch < self._newest_epoch:
             begun = max(float(oldest["at_seconds"].max()), self._newest_epoch_since_seconds)
-            if now_seconds - begun >= self._rules.grace_seconds:
+            if now_seconds - begun >= _GRACE_SECONDS:
                 return True
         if not table.settled and self.iteration_seconds == 0:
             # The first frame of a job waits for the second one, and nobody knows yet how long that takes.
@@ -263,7 +268,7 @@ class FrameJoiner:
         closed: list[Frames] = []
         while self._num_open:
             table = self._oldest
-            waits = table.waiting(max_missed=self._rules.max_missed).any(axis=1)
+            waits = table.waiting().any(axis=1)
             # Its first frame settles an epoch: whom the next ones wait for is another question then.
             count = len(table) if not waits.any() else int(waits.argmax())
             if not count:

@@ -25,7 +25,6 @@ class Laggard:
         behind_iteration: Newest iteration of which the frame was closed then.
         since_seconds: When its first late sample came, Unix seconds.
         num_samples: Late samples in a row.
-        told: Somebody was told.
     """
 
     rank: int
@@ -35,7 +34,6 @@ class Laggard:
     behind_iteration: int
     since_seconds: float
     num_samples: int = 0
-    told: bool = False
 
 
 class Laggards:
@@ -43,7 +41,8 @@ class Laggards:
 
     def __init__(self) -> None:
         self._ranks: dict[int, Laggard] = {}
-        self._back: list[Laggard] = []
+        # Somebody was told.
+        self._told: list[Laggard] = []
 
     def late(self, one: Laggard) -> None:
         """An iteration of a rank came too late for its frame."""
@@ -57,9 +56,7 @@ class Laggards:
     def joined(self, ranks: Ints) -> None:
         """Something of these ranks came in time."""
         for rank in self._ranks.keys() & set(ranks.tolist()) if self._ranks else ():
-            known = self._ranks.pop(rank)
-            if known.told:
-                self._back.append(known)
+            del self._ranks[rank]
 
     def all_started_over(self, ranks: Iterable[int]) -> bool:
         """True when each of these ranks, and at least one, is a later process that is behind: the job began again."""
@@ -68,7 +65,6 @@ class Laggards:
 
     def clear(self) -> None:
         """Joining begins anew: nobody is behind."""
-        self._back += [each for each in self._ranks.values() if each.told]
         self._ranks.clear()
 
     def behind(self, now_seconds: float) -> list[Laggard]:
@@ -81,8 +77,8 @@ class Laggards:
 
     def news(self, now_seconds: float) -> tuple[list[Laggard], list[Laggard]]:
         """Who has fallen behind, and who of those is back, since this was asked last; each is told once."""
-        fallen = [each for each in self.behind(now_seconds) if not each.told]
-        for each in fallen:
-            each.told = True
-        back, self._back = self._back, []
+        back = [each for each in self._told if each.rank not in self._ranks]
+        still = [each for each in self._told if self._ranks.get(each.rank) is each]
+        fallen = [each for each in self.behind(now_seconds) if each not in still]
+        self._told = still + fallen
         return fallen, back

@@ -1,6 +1,6 @@
 """The plain values that the rules work on."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -73,8 +73,7 @@ class Arrived(NamedTuple):
     events: list[ArrivedEvent]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankState:
+class RankState(NamedTuple):
     """One rank in a picture.
 
     Attributes:
@@ -108,6 +107,21 @@ class Picture:
 
 
 Observed = Frames | Picture | ArrivedEvent
+
+
+@dataclass(slots=True)
+class JobMemory:
+    """What an earlier process of this service said of one job.
+
+    Attributes:
+        next_sequence: Number of its next observation.
+        last_frames: Its newest frames; None if none were found.
+        events: The events that were passed on, in order.
+    """
+
+    next_sequence: int = 0
+    last_frames: Frames | None = None
+    events: list[ArrivedEvent] = field(default_factory=list)
 
 
 class Numbered(NamedTuple):

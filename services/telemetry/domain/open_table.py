@@ -11,6 +11,9 @@ import numpy.typing as npt
 from evenkeel.contracts.columns import MEMBER
 from evenkeel.contracts.measured_arrays import Bools, Ints
 
+MAX_MISSED = 3
+"""A rank that missed so many frames in a row is listed as missing, but no longer waited for."""
+
 # Rows are taken, compressed and put, which copies them as they are; indexing would do so field by field.
 _BEYOND = np.iinfo(np.int64).max
 
@@ -73,12 +76,12 @@ class OpenTable:
         oldest: Rows = self.cells[0].compress(self.is_in[0])
         return oldest
 
-    def waiting(self, *, max_missed: int) -> Bools:
+    def waiting(self) -> Bools:
         """[K, S] Whom each frame waits for: who may still bring it."""
         ranks, absent = self.ranks, ~self.is_in
         comes: Bools = ranks["is_member"] & (ranks["newest"] < self.iteration[:, None])
         if self.settled:
-            return absent & comes & (ranks["missed"] < max_missed)
+            return absent & comes & (ranks["missed"] < MAX_MISSED)
         # Members (those of the epoch before, while ranks come back), and who is in it and has not gone on.
         stays = (ranks["newest"] == self.iteration[:, None]) & (ranks["gone"] < ranks["who"]["incarnation"])
         return np.where(absent, comes, stays)

@@ -1,44 +1,19 @@
 """How long frames wait for ranks, and when a job has started over. Pure: the time is passed in."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FrameRules:
-    """When to stop waiting.
-
-    Attributes:
-        least_patience_seconds: A frame is open at least so long, from its first row, before its time is over.
-        patience_iterations: The same in iterations of the job; the longer of the two counts.
-        most_patience_seconds: Upper limit of both.
-        grace_seconds: How long a frame of an older epoch stays open once a newer epoch has begun.
-        max_open_frames: More than so many are not open, except
-        max_open_rows: as many as hold so many rows when they are whole: after an outage ranks send what they kept
-            one after the other.
-        max_missed: A rank that missed so many frames in a row is listed as missing, but no longer waited for.
-        lost_iterations: After so many iterations all of which are older than the newest closed frame,
-        lost_seconds: and so long without any in time, the job is taken to have started over (or its numbering
-            to have been spoiled): joining begins anew.
-    """
-
-    least_patience_seconds: float = 0.5
-    patience_iterations: float = 2.0
-    most_patience_seconds: float = 120.0
-    grace_seconds: float = 0.25
-    max_open_frames: int = 8
-    max_open_rows: int = 4096
-    max_missed: int = 3
-    lost_iterations: int = 20
-    lost_seconds: float = 10.0
+# A frame is open at least so long from its first row, or for so many iterations of the job if that is longer.
+_LEAST_SECONDS, _ITERATIONS, _MOST_SECONDS = 0.5, 2.0, 120.0
+# After so many iterations all of which are older than the newest closed frame, and so long without any in time, the job
+# is taken to have started over, or its numbering to have been spoiled: joining begins anew.
+_LOST_ITERATIONS, _LOST_SECONDS = 20, 10.0
 
 
 class Patience:
     """The pace of one job, and what follows from it."""
 
-    def __init__(self, rules: FrameRules) -> None:
+    def __init__(self) -> None:
         """Starts without a pace."""
-        self._rules = rules
         self.iteration_seconds = 0.0
         self._num_late, self._newest_late = 0, (-1, -1)
         self._joined_at_seconds = 0.0
@@ -50,11 +25,7 @@ class Patience:
 
     def seconds_at(self, iteration_seconds: float) -> float:
         """The same at a pace."""
-        rules = self._rules
-        return min(
-            max(rules.least_patience_seconds, rules.patience_iterations * iteration_seconds),
-            rules.most_patience_seconds,
-        )
+        return min(max(_LEAST_SECONDS, _ITERATIONS * iteration_seconds), _MOST_SECONDS)
 
     def learn(self, longest_seconds: Iterable[float]) -> None:
         """Frames closed, in which the slowest ranks took so long."""
@@ -79,5 +50,5 @@ class Patience:
 
     def is_lost(self, now_seconds: float) -> bool:
         """Whether so much was late, and for so long, that the frames must begin anew."""
-        in_time = self._num_late < self._rules.lost_iterations
-        return not in_time and now_seconds - self._joined_at_seconds >= self._rules.lost_seconds
+        in_time = self._num_late < _LOST_ITERATIONS
+        return not in_time and now_seconds - self._joined_at_seconds >= _LOST_SECONDS

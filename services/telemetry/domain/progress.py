@@ -9,7 +9,6 @@ picture, for nothing is known of where it is.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -35,33 +34,17 @@ _WATCHED = np.dtype(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WatchRules:
-    """When to take pictures.
-
-    Attributes:
-        still_seconds: A job that moves within this time never stands still.
-        still_iterations: The same in iterations of the job; the longer of the two counts.
-        still_at_start_seconds: The same before the first frame, when nobody knows the job's pace.
-        silent_seconds: A rank from which something came within this time is not silent.
-        cut_seconds: A job of whose reporting ranks none was heard for so long is cut off,
-        cut_off_seconds: and believed to be so up to this time; beyond it pictures are taken.
-        back_seconds: While ranks come back after a cut, nothing is known of one that was not heard for so long.
-        picture_seconds: Time between two pictures while it lasts.
-        calm_after_seconds: After so long the pictures get rarer:
-        calm_picture_seconds: this is the time between two of them then.
-    """
-
-    still_seconds: float = 1.0
-    still_iterations: float = 2.0
-    still_at_start_seconds: float = 10.0
-    silent_seconds: float = 2.0
-    cut_seconds: float = 1.5
-    cut_off_seconds: float = 15.0
-    back_seconds: float = 1.0
-    picture_seconds: float = 0.25
-    calm_after_seconds: float = 10.0
-    calm_picture_seconds: float = 1.0
+# A job that moves within this time, or within so many iterations of it, does not stand still; before the first frame,
+# when nobody knows its pace, within the third.
+_STILL_SECONDS, _STILL_ITERATIONS, _STILL_AT_START_SECONDS = 1.0, 2.0, 10.0
+# A rank from which something came within this time is not silent.
+_SILENT_SECONDS = 2.0
+# A job of whose reporting ranks none was heard for so long is cut off, and believed to be so up to the second time.
+_CUT_SECONDS, _CUT_OFF_SECONDS = 1.5, 15.0
+# While ranks come back after a cut, nothing is known of one that was not heard for so long.
+_BACK_SECONDS = 1.0
+# Time between two pictures, and between two of those that are taken when it has lasted for so long.
+_PICTURE_SECONDS, _CALM_PICTURE_SECONDS, _CALM_AFTER_SECONDS = 0.25, 1.0, 10.0
 
 
 class ProgressWatcher:
@@ -71,19 +54,13 @@ class ProgressWatcher:
         all_back_at_seconds: Ranks come back one by one: up to this time nothing is known of one that is silent.
     """
 
-    def __init__(self, rules: WatchRules | None = None) -> None:
+    def __init__(self) -> None:
         """Starts knowing no rank; a rank is known from the first thing that comes from it."""
-        self._rules = rules or WatchRules()
         self._ranks: npt.NDArray[np.void] = np.zeros(0, dtype=_WATCHED)
         self._ended: dict[int, int] = {}
         self._moved_at_seconds = self._picture_at_seconds = -np.inf
         self._disturbed_since_seconds: float | None = None
         self.all_back_at_seconds = 0.0
-
-    @property
-    def num_ranks(self) -> int:
-        """Ranks that are not known to have ended."""
-        return len(self._ranks)
 
     @property
     def all_ended(self) -> bool:
@@ -93,12 +70,12 @@ class ProgressWatcher:
     def known_until_seconds(self, now_seconds: float) -> float:
         """Up to when the reports say anything: without any lately, time alone proves nothing."""
         newest_seconds = self._newest_heard_seconds(now_seconds)
-        return now_seconds if now_seconds - newest_seconds >= self._rules.cut_off_seconds else newest_seconds
+        return now_seconds if now_seconds - newest_seconds >= _CUT_OFF_SECONDS else newest_seconds
 
     def cut_off(self, now_seconds: float) -> bool:
         """Whether nothing comes from any rank that used to report, and not for so long that it must be believed."""
         silent_seconds = now_seconds - self._newest_heard_seconds(now_seconds)
-        return self._rules.cut_seconds < silent_seconds < self._rules.cut_off_seconds
+        return _CUT_SECONDS < silent_seconds < _CUT_OFF_SECONDS
 
     def excuse(self, seconds: float) -> None:
         """So long nothing could be heard from the job at all: it counts neither as silence nor as standing still."""
@@ -143,17 +120,16 @@ class ProgressWatcher:
             now_seconds: Unix seconds.
             iteration_seconds: The job's pace; 0 if not known yet.
         """
-        rules = self._rules
         if not len(self._ranks) or self._moved_at_seconds == -np.inf:
             self._disturbed_since_seconds = None
             return None
-        pace_seconds = rules.still_iterations * iteration_seconds
-        bound_seconds = max(rules.still_seconds, pace_seconds)
+        pace_seconds = _STILL_ITERATIONS * iteration_seconds
+        bound_seconds = max(_STILL_SECONDS, pace_seconds)
         if iteration_seconds == 0:
-            bound_seconds = max(bound_seconds, rules.still_at_start_seconds)
+            bound_seconds = max(bound_seconds, _STILL_AT_START_SECONDS)
         known_seconds = self.known_until_seconds(now_seconds)
         still = known_seconds - self._moved_at_seconds > bound_seconds
-        if not still and not self._somebody_silent(known_seconds, max(rules.silent_seconds, pace_seconds)):
+        if not still and not self._somebody_silent(known_seconds, max(_SILENT_SECONDS, pace_seconds)):
             if self._disturbed_since_seconds is None:
                 return None
             self._disturbed_since_seconds = None
@@ -163,8 +139,8 @@ class ProgressWatcher:
         if self._disturbed_since_seconds is None:
             self._disturbed_since_seconds = now_seconds
             return self._take(now_seconds)
-        calm = now_seconds - self._disturbed_since_seconds > rules.calm_after_seconds
-        interval_seconds = rules.calm_picture_seconds if calm else rules.picture_seconds
+        calm = now_seconds - self._disturbed_since_seconds > _CALM_AFTER_SECONDS
+        interval_seconds = _CALM_PICTURE_SECONDS if calm else _PICTURE_SECONDS
         return self._take(now_seconds) if now_seconds - self._picture_at_seconds >= interval_seconds else None
 
     @property
@@ -184,7 +160,7 @@ class ProgressWatcher:
 
     def _are_back(self, now_seconds: float) -> Bools:
         """False for ranks whose silence may be that of a cut, and of which nothing is known."""
-        silent: Bools = now_seconds - self._ranks["heard_at_seconds"] > self._rules.back_seconds
+        silent: Bools = now_seconds - self._ranks["heard_at_seconds"] > _BACK_SECONDS
         return ~silent | (now_seconds >= self.all_back_at_seconds)
 
     def _take(self, now_seconds: float) -> Picture:
@@ -192,13 +168,7 @@ class ProgressWatcher:
         return Picture(
             at_seconds=now_seconds,
             ranks=tuple(
-                RankState(
-                    rank=rank,
-                    incarnation=incarnation,
-                    report=report,
-                    seconds_since_heard=max(0.0, now_seconds - heard),
-                    seconds_since_moved=max(0.0, now_seconds - moved),
-                )
+                RankState(rank, incarnation, report, max(0.0, now_seconds - heard), max(0.0, now_seconds - moved))
                 for rank, incarnation, _, heard, moved, report in self._ranks[self._are_back(now_seconds)].tolist()
             ),
             seconds_without_progress=max(0.0, now_seconds - self._moved_at_seconds),

@@ -19,6 +19,8 @@ from evenkeel.contracts.columns import HAS_LOSS
 from evenkeel.contracts.measured_arrays import Bools, Ints
 from evenkeel.history.stream_records import RollupRecord
 
+_IDLE_SECONDS = 60.0
+"""A window that got nothing for so long is finished."""
 _LAST_WORDS_SECONDS = 2.0
 """What a process sent before its end is all there so long after it."""
 
@@ -59,17 +61,15 @@ class FinishedWindow(NamedTuple):
 class RollupAggregator:
     """The open windows of one job: one row a process."""
 
-    def __init__(self, job_id: str, *, window_iterations: int = 16, idle_seconds: float = 60.0) -> None:
+    def __init__(self, job_id: str, *, window_iterations: int = 16) -> None:
         """Starts without windows.
 
         Args:
             job_id: The job.
             window_iterations: Length of a window.
-            idle_seconds: A window that got nothing for so long is finished.
         """
         self._job_id = job_id
         self._window_iterations = window_iterations
-        self._idle_seconds = idle_seconds
         self._processes: dict[tuple[int, int], int] = {}
         self._places: dict[tuple[str, str], int] = {}
         self._gone: set[int] = set()
@@ -107,7 +107,7 @@ class RollupAggregator:
 
     def finish_idle(self, now_seconds: float) -> list[FinishedWindow]:
         """Ends the windows to which nothing came lately; to be called now and then."""
-        limits = np.full(len(self._newest), now_seconds - self._idle_seconds)
+        limits = np.full(len(self._newest), now_seconds - _IDLE_SECONDS)
         limits[list(self._gone)] = now_seconds - _LAST_WORDS_SECONDS
         return self._end(self._newest["updated_at"] < limits)
 

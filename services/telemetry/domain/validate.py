@@ -5,7 +5,7 @@ not fit together. What is left are numbers that nobody can have measured: they w
 for ever, or take all memory.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -90,24 +90,18 @@ def check_batches(batches: Batches) -> None:
         raise UnbelievedError("rank", "iterations, progress or readings without a rank")
 
 
-def check_progress(progress: Any) -> None:
-    """Returns if a progress report, as in the contract, can have been made.
+def check_messages(progress: Iterable[Any], events: Iterable[Any]) -> None:
+    """Returns if progress reports and events, as in the contract, can have been made.
 
     Raises:
-        UnbelievedError: It cannot.
+        UnbelievedError: One cannot.
     """
-    _check_message("progress", progress, _OF_PROGRESS, texts=("operation",))
-    for rank in progress.waiting_for:
-        _check_between("progress.waiting_for", rank, 0, MAX_RANK)
-
-
-def check_event(event: Any) -> None:
-    """Returns if an event, as in the contract, can have happened.
-
-    Raises:
-        UnbelievedError: It cannot.
-    """
-    _check_message("event", event, _OF_EVENT, texts=("detail", "node", "device"))
+    for report in progress:
+        _check_message("progress", report, _OF_PROGRESS, texts=("operation",))
+        for rank in report.waiting_for:
+            _check_between("progress.waiting_for", rank, 0, MAX_RANK)
+    for event in events:
+        _check_message("event", event, _OF_EVENT, texts=("detail", "node", "device"))
 
 
 def check_speaker(rank: int, incarnation: int, event: ArrivedEvent) -> None:

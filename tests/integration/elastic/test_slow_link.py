@@ -20,7 +20,7 @@ from evenkeel.services.detector.adapters.observation_codec import liveness_from_
 from evenkeel.services.detector.domain.findings.verdict import Evidence, Verdict, VerdictKind
 from evenkeel.services.detector.domain.frames.observation import FrameObservation
 from evenkeel.services.detector.domain.job.job import Finding, JobDetector
-from evenkeel.services.detector.domain.probes.desk import Suspicion
+from evenkeel.services.detector.domain.probes.suspicion import Suspicion
 from evenkeel.services.scheduler.adapters.findings import decode_suspicion
 from evenkeel.services.scheduler.adapters.job_events import JobEvents
 from evenkeel.services.scheduler.dispatch import protocol

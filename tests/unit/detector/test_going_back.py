@@ -13,7 +13,7 @@ from evenkeel.services.detector.adapters.snapshot import dump, load
 from evenkeel.services.detector.domain.findings.verdict import Verdict, VerdictKind
 from evenkeel.services.detector.domain.frames.observation import FrameObservation
 from evenkeel.services.detector.domain.job.job import Finding, JobDetector
-from evenkeel.services.detector.domain.probes.desk import Suspicion
+from evenkeel.services.detector.domain.probes.suspicion import Suspicion
 from tests.unit.detector.synthetic import SyntheticJob, Throughput, cube, slow_from, student
 
 PERIOD = 9

@@ -14,6 +14,7 @@ from evenkeel.services.common.kafka import ConsumeLoop, DeadLetters, LoopConfig,
 from evenkeel.services.common.metrics import KafkaMetrics
 from evenkeel.services.common.worker import Worker
 from evenkeel.services.detector.adapters import guarded_detector
+from evenkeel.services.detector.adapters import handler as handler_module
 from evenkeel.services.detector.adapters.handler import DetectorHandler
 from evenkeel.services.detector.adapters.observation_codec import decode_observations
 from evenkeel.services.detector.adapters.snapshot import dump
@@ -80,7 +81,6 @@ class World:
             worker,
             iterations_per_false_alarm=100_000,
             snapshot_seconds=snapshot_seconds,
-            forget_finished_seconds=forget_finished_seconds,
         )
         consumer = FakeConsumer(self.broker, topics=[FRAMES.name], group="detector")
         loop = ConsumeLoop(
@@ -92,10 +92,13 @@ class World:
             worker=worker,
             config=LoopConfig(tick_seconds=0.005, max_records=7, checkpoint_seconds=0.0),
         )
+        patch = pytest.MonkeyPatch()
+        patch.setattr(handler_module, "FORGET_FINISHED_SECONDS", forget_finished_seconds)
         task = asyncio.create_task(loop.run())
         try:
             yield task
         finally:
+            patch.undo()
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 

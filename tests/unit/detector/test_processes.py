@@ -37,9 +37,7 @@ class Story:
             incarnation=incarnation,
             iteration=5,
             epoch=0,
-            operation_count=7,
             operation="parked",
-            seconds_in_operation=0.0,
             seconds_since_heard=seconds_ago,
             seconds_since_moved=seconds_ago,
         )

@@ -16,7 +16,7 @@ from evenkeel.services.detector.domain.frames.observation import (
 )
 from evenkeel.services.detector.domain.frames.probe_reports import ProbeReport
 from evenkeel.services.detector.domain.job.job import Finding, JobDetector
-from evenkeel.services.detector.domain.probes.desk import Suspicion
+from evenkeel.services.detector.domain.probes.suspicion import Suspicion
 from tests.unit.detector.synthetic import SyntheticJob, cube
 
 
@@ -25,7 +25,7 @@ def story() -> list[Observation]:
         return 0.6 if rank == 2 and 60 <= iteration < 90 else 1.0
 
     probe = ProbeReport(
-        rank=2, incarnation=0, peer_rank=0, matrix_size=64, seconds=0.01, peer_seconds=0.006, iteration=65
+        ranks=(2,), incarnations=(0,), peers=(0,), size=64, seconds=0.01, peer_seconds=0.006, iteration=65
     )
     probed = ProcessEvent(at_unix_seconds=1_066.5, kind=ProcessEventKind.PROBED, rank=2, incarnation=0, probe=probe)
     before = list(SyntheticJob(places=cube(), throughput=throughput, seed=30).frames(0, 120))

@@ -14,19 +14,14 @@ from evenkeel.services.detector.domain.frames.observation import (
     FrameObservation,
     Observation,
 )
-from evenkeel.services.detector.domain.frames.probe_reports import LinkProbeReport
+from evenkeel.services.detector.domain.frames.probe_reports import ProbeReport
+from evenkeel.services.detector.domain.frames.ties import Tie, Ties
 from evenkeel.services.detector.domain.job.job import Finding, JobDetector
-from evenkeel.services.detector.domain.probes.desk import Suspicion
-from evenkeel.services.detector.domain.probes.link_probes import LinkDesk, LinkStanding
-from evenkeel.services.detector.domain.probes.ring import (
-    LONG_RING,
-    STANDS_OUT,
-    GroupStanding,
-    LinkPair,
-    RingSearch,
-    ring_of,
-)
-from tests.unit.detector.probed_run import probed_run
+from evenkeel.services.detector.domain.probes.desk import ProbeDesk
+from evenkeel.services.detector.domain.probes.ring import LONG_RING, STANDS_OUT, LinkPair, RingSearch, ring_of
+from evenkeel.services.detector.domain.probes.standing import TieStanding
+from evenkeel.services.detector.domain.probes.suspicion import Suspicion
+from tests.unit.detector.probed_run import frame_at, probed_run, verdict_on
 
 Ends = tuple[int, int]
 FOUR, OTHERS = (0, 1, 2, 3), (4, 5, 6, 7)
@@ -39,10 +34,10 @@ def standing(
     ill: tuple[int, ...] = (),
     since: int = 0,
     endpoint: int = -1,
-) -> GroupStanding:
+) -> TieStanding:
     is_ill = np.isin(np.arange(len(members)), ill)
-    return GroupStanding(
-        members=list(members),
+    return TieStanding(
+        ties=Ties.of(Tie(group=number, ranks=ranks, crosses=True) for number, ranks in enumerate(members)),
         evidence=np.array(evidence),
         ill=is_ill,
         classes=np.full(len(members), 2),
@@ -53,22 +48,18 @@ def standing(
     )
 
 
-def consider(
-    search: RingSearch, where: GroupStanding, iteration: int = 0, ranks_per_node: int = 1000
-) -> LinkPair | None:
-    return search.consider(
-        where,
-        incarnation_of=lambda rank: rank % 2,
-        node_of=lambda rank: f"node-{rank // ranks_per_node}",
-        iteration=iteration,
-        asked_faults=NO_FAULTS,
-    )
+def new_search(ranks_per_node: int = 1000) -> RingSearch:
+    return RingSearch(lambda ends: tuple(rank % 2 for rank in ends), lambda rank: f"node-{rank // ranks_per_node}")
 
 
-def pairs(search: RingSearch, where: GroupStanding, ranks_per_node: int = 1000) -> list[tuple[Ends, Ends]]:
+def consider(search: RingSearch, where: TieStanding, iteration: int = 0) -> LinkPair | None:
+    return search.consider(where, iteration=iteration, asked_faults=NO_FAULTS)
+
+
+def pairs(search: RingSearch, where: TieStanding) -> list[tuple[Ends, Ends]]:
     """What is asked one after the other when nothing ever stands out."""
     asked = []
-    while (probe := consider(search, where, 20 * len(asked), ranks_per_node)) is not None:
+    while (probe := consider(search, where, 20 * len(asked))) is not None:
         asked.append((probe.suspect, probe.peer))
         assert len(asked) < 100
     return asked
@@ -79,48 +70,43 @@ def test_a_ring_has_as_many_links_as_ranks() -> None:
 
 
 def test_links_of_a_slow_group_are_probed_one_by_one_beside_one_of_a_healthy_group() -> None:
-    asked = pairs(RingSearch(), standing(FOUR, OTHERS, evidence=(0.0, 0.2), ill=(0,)))
+    asked = pairs(new_search(), standing(FOUR, OTHERS, evidence=(0.0, 0.2), ill=(0,)))
     assert [suspect for suspect, _ in asked] == [(0, 1), (1, 2), (2, 3), (0, 3)]
     assert [peer for _, peer in asked] == [(4, 5), (5, 6), (6, 7), (4, 7)]
     suspected = standing(FOUR, OTHERS, evidence=(0.7, 0.2))
-    assert pairs(RingSearch(), suspected) == asked
-    assert consider(RingSearch(), standing(FOUR, OTHERS, evidence=(0.4, 0.2))) is None
+    assert pairs(new_search(), suspected) == asked
+    assert consider(new_search(), standing(FOUR, OTHERS, evidence=(0.4, 0.2))) is None
 
 
 def test_without_a_healthy_group_two_links_of_the_ring_stand_beside_each_other() -> None:
-    assert pairs(RingSearch(), standing(FOUR, evidence=(0.0,), ill=(0,))) == [((0, 1), (2, 3)), ((1, 2), (0, 3))]
-    assert pairs(RingSearch(), standing(FOUR, OTHERS, evidence=(0.0, 0.9), ill=(0,)))[0] == ((0, 1), (2, 3))
-    five = pairs(RingSearch(), standing((0, 1, 2, 3, 4), evidence=(0.0,), ill=(0,)))
+    assert pairs(new_search(), standing(FOUR, evidence=(0.0,), ill=(0,))) == [((0, 1), (2, 3)), ((1, 2), (0, 3))]
+    assert pairs(new_search(), standing(FOUR, OTHERS, evidence=(0.0, 0.9), ill=(0,)))[0] == ((0, 1), (2, 3))
+    five = pairs(new_search(), standing((0, 1, 2, 3, 4), evidence=(0.0,), ill=(0,)))
     assert {ends for pair in five for ends in pair} == set(ring_of((0, 1, 2, 3, 4)))
     assert len(five) == 3
-    assert pairs(RingSearch(), standing((0, 1, 2), evidence=(0.0,), ill=(0,))) == []
+    assert pairs(new_search(), standing((0, 1, 2), evidence=(0.0,), ill=(0,))) == []
 
 
 def test_links_between_nodes_are_compared_with_links_between_nodes() -> None:
-    asked = pairs(RingSearch(), standing(FOUR, OTHERS, evidence=(0.0, 0.0), ill=(0,)), ranks_per_node=2)
+    asked = pairs(new_search(2), standing(FOUR, OTHERS, evidence=(0.0, 0.0), ill=(0,)))
     assert [peer for _, peer in asked] == [(4, 5), (5, 6), (6, 7), (4, 7)]
     # Here the first link is between nodes and the second is not; in the other ring it is the other way round.
-    asked = pairs(RingSearch(), standing((1, 2, 3, 8), OTHERS, evidence=(0.0, 0.0), ill=(0,)), ranks_per_node=2)
+    asked = pairs(new_search(2), standing((1, 2, 3, 8), OTHERS, evidence=(0.0, 0.0), ill=(0,)))
     assert asked == [((1, 2), (5, 6)), ((2, 3), (4, 5)), ((3, 8), (5, 6)), ((1, 8), (4, 7))]
 
 
 def test_of_an_endpoint_one_link_is_enough() -> None:
     of_two = standing((0, 1, 2, 3), (0, 4, 8, 12), (1, 5, 9, 13), evidence=(0.0,) * 3, ill=(0, 1), endpoint=0)
-    asked = pairs(RingSearch(), of_two)
+    asked = pairs(new_search(), of_two)
     assert len(asked) == 1
     assert 0 in asked[0][0]
     known = standing((0, 1, 2, 3), evidence=(0.0,), ill=(0,), endpoint=0)
     fault = np.zeros(1, dtype=np.int64)
-    assert (
-        RingSearch().consider(
-            known, incarnation_of=lambda rank: 0, node_of=lambda rank: "", iteration=0, asked_faults=fault
-        )
-        is None
-    )
+    assert new_search().consider(known, iteration=0, asked_faults=fault) is None
 
 
 def test_a_search_that_was_over_begins_anew_with_a_later_fault() -> None:
-    search = RingSearch()
+    search = new_search()
     assert len(pairs(search, standing(FOUR, OTHERS, evidence=(0.0, 0.0), ill=(0,)))) == 4
     assert pairs(search, standing(FOUR, OTHERS, evidence=(0.0, 0.0), ill=(0,), since=10)) == []
     again = consider(search, standing(FOUR, OTHERS, evidence=(0.0, 0.0), ill=(0,), since=90), 95)
@@ -132,45 +118,28 @@ class Answering:
     """A desk whose probes are answered: as many times longer over one link as it is slow."""
 
     def __init__(self, slow: Ends, factor: float) -> None:
-        self.desk, self.slow, self.factor = LinkDesk(), slow, factor
+        self.desk, self.slow, self.factor = ProbeDesk("job", lambda rank: 7, lambda rank: "node-0"), slow, factor
         self.asked: list[tuple[Ends, Ends]] = []
 
-    def next(self, groups: GroupStanding, iteration: int) -> LinkProbeReport | None:
-        none = np.zeros(0)
-        where = LinkStanding(
-            ends=np.zeros((0, 2), dtype=np.int64),
-            evidence=none,
-            ill=none.astype(bool),
-            classes=none.astype(int),
-            faults=none.astype(int),
-            num_bytes=none.astype(int),
-            groups=groups,
-        )
-        asked = self.desk.consider(
-            "job",
-            where,
-            incarnation_of=lambda rank: 7,
-            node_of=lambda rank: "node-0",
-            iteration=iteration,
-            at_unix_seconds=0.0,
-        )
-        if asked is None:
+    def next(self, groups: TieStanding, iteration: int) -> ProbeReport | None:
+        asked = self.desk.suspect_link(frame_at(iteration), groups)
+        if not asked:
             return None
-        report = report_on(asked, self.slow, self.factor)
-        self.asked.append((report.ends, report.peer_ends))
+        report = report_on(asked[0], self.slow, self.factor)
+        self.asked.append((report.ranks, report.peers))
         self.desk.take(report)
         return report
 
 
-def report_on(asked: Suspicion, slow: Ends, factor: float) -> LinkProbeReport:
+def report_on(asked: Suspicion, slow: Ends, factor: float) -> ProbeReport:
     link = asked.link
     assert link is not None
     ends, peer_ends = (asked.rank, link.partner_rank), (asked.peer_rank, link.peer_partner_rank)
-    return LinkProbeReport(
-        ends=ends,
+    return ProbeReport(
+        ranks=ends,
         incarnations=(asked.incarnation, link.partner_incarnation),
-        peer_ends=peer_ends,
-        num_bytes=link.num_bytes,
+        peers=peer_ends,
+        size=link.num_bytes,
         seconds=0.002 * (factor if ends == slow else 1.0),
         peer_seconds=0.002 * (factor if peer_ends == slow else 1.0),
         iteration=asked.iteration,
@@ -196,10 +165,10 @@ def test_the_slow_link_is_found_or_every_link_was_probed_once(
         assert iteration <= 20 * size
     known = [ends for pair in answering.asked for ends in pair if set(ends) <= set(members)]
     assert all(not set(suspect) & set(peer) for suspect, peer in answering.asked)
-    found = answering.desk.report_on(members, incarnation_of=lambda rank: 7, since_iteration=0)
+    found = answering.desk.told(verdict_on(*members, kind=VerdictKind.COMMUNICATION_SLOW))
     assert found is not None
     if factor > 1.0:
-        assert found.ends == slow
+        assert found.ranks == slow
         assert found.ratio == pytest.approx(factor)
     if factor < STANDS_OUT or size < LONG_RING:
         assert set(known) == set(ring_of(members))

@@ -8,9 +8,9 @@ import pytest
 from benchmarks.detection.traces.link_traces import Victim, make_link_trace
 from evenkeel.services.detector.adapters.snapshot import dump, load
 from evenkeel.services.detector.domain.frames.observation import FrameObservation
+from evenkeel.services.detector.domain.frames.ties import Tie, Ties
 from evenkeel.services.detector.domain.links.complaint import LinkFinding
 from evenkeel.services.detector.domain.links.rows import LinkRows
-from evenkeel.services.detector.domain.links.ties import Tie
 from evenkeel.services.detector.domain.links.watch import LinkWatch
 
 ITERATIONS = 130
@@ -45,7 +45,7 @@ def test_what_is_slow_is_named_with_its_measure(victim: Victim) -> None:
 def slow_links(seed: int, slowdown: float) -> list[int]:
     """Twelve links with noise of 2 %; the fourth becomes slow in iteration 100 of 160."""
     rng, links = np.random.default_rng(seed), LinkRows(1e5)
-    ties = [Tie(group=None, ranks=(rank, rank + 1), crosses=False) for rank in range(12)]
+    ties = Ties.of(Tie(group=None, ranks=(rank, rank + 1), crosses=False) for rank in range(12))
     rows = links.locate(ties)
     for iteration in range(160):
         log_ratios = rng.normal(0, 0.02, len(rows))
@@ -100,9 +100,9 @@ def test_a_new_layout_begins_anew_and_forgets_what_it_no_longer_uses() -> None:
 
 def test_a_link_whose_end_moved_to_another_node_is_another_link() -> None:
     links = LinkRows(1e5)
-    links.locate([Tie(group=None, ranks=(1, 2), crosses=False)])
+    links.locate(Ties.of([Tie(group=None, ranks=(1, 2), crosses=False)]))
     for iteration in range(60):
         links.observe(iteration, np.zeros(1, dtype=np.int64), np.array([0.01 * (iteration % 3) + (iteration >= 40)]))
     assert links.slow.tolist() == [True]
-    rows = links.locate([Tie(group=None, ranks=(1, 2), crosses=True)])
+    rows = links.locate(Ties.of([Tie(group=None, ranks=(1, 2), crosses=True)]))
     assert links.slow[rows].tolist() == [False]

@@ -7,7 +7,6 @@ import numpy as np
 
 from evenkeel.contracts.frames import Frames
 from evenkeel.services.telemetry.domain.joiner import FrameJoiner
-from evenkeel.services.telemetry.domain.patience import FrameRules
 from tests.unit.telemetry.samples import Sample, batches_of, sample
 
 
@@ -42,9 +41,9 @@ def add_all(joiner: FrameJoiner, samples: Sequence[Sample], now_seconds: float) 
     return seen(frames for each in samples for frames in add(joiner, [each], now_seconds))
 
 
-def settled_joiner(num_ranks: int, *, rules: FrameRules | None = None) -> FrameJoiner:
+def settled_joiner(num_ranks: int) -> FrameJoiner:
     """A joiner that has closed iterations 0 and 1 with all ranks."""
-    joiner = FrameJoiner(rules)
+    joiner = FrameJoiner()
     assert add_all(joiner, [sample(rank, 0) for rank in range(num_ranks)], 0.0) == []
     closed = add_all(joiner, [sample(rank, 1) for rank in range(num_ranks)], 0.1)
     assert closed == [Seen(0, iteration, list(range(num_ranks)), []) for iteration in (0, 1)]

@@ -72,4 +72,4 @@ def test_a_death_on_which_a_stream_fails_is_passed_on_by_the_next_one(monkeypatc
     third = again.begun_anew([], 4.0)
     assert third.take(arrived(events=[death]), 4.0) == []
     third.take(arrived([sample(1, 0)]), 5.0)
-    assert third.watcher.num_ranks == 0
+    assert third.watcher.all_ended

@@ -1,7 +1,8 @@
 import pytest
 
+from evenkeel.services.telemetry.domain import joiner as joiner_module
+from evenkeel.services.telemetry.domain import open_table
 from evenkeel.services.telemetry.domain.joiner import FrameJoiner, Outcome
-from evenkeel.services.telemetry.domain.patience import FrameRules
 from tests.unit.telemetry.joining import Seen, add, add_all, seen, settled_joiner
 from tests.unit.telemetry.samples import sample
 
@@ -45,8 +46,9 @@ def test_news_of_an_older_process_of_a_rank_changes_nothing() -> None:
     assert frame.ranks == [0, 1]
 
 
-def test_a_silent_rank_costs_one_patience_and_then_no_more_waiting() -> None:
-    joiner = settled_joiner(2, rules=FrameRules(least_patience_seconds=0.5, max_missed=1))
+def test_a_silent_rank_costs_one_patience_and_then_no_more_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(open_table, "MAX_MISSED", 1)
+    joiner = settled_joiner(2)
     add_all(joiner, [sample(0, 2)], 1.0)
     assert seen(joiner.tick(1.4)) == []
     [frame] = seen(joiner.tick(1.5))
@@ -55,8 +57,9 @@ def test_a_silent_rank_costs_one_patience_and_then_no_more_waiting() -> None:
     assert frame.missing == [1]
 
 
-def test_a_silent_rank_that_comes_back_is_waited_for_again() -> None:
-    joiner = settled_joiner(2, rules=FrameRules(max_missed=1))
+def test_a_silent_rank_that_comes_back_is_waited_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(open_table, "MAX_MISSED", 1)
+    joiner = settled_joiner(2)
     add_all(joiner, [sample(0, 2)], 1.0)
     seen(joiner.tick(9.0))
     [frame] = add_all(joiner, [sample(1, 3), sample(0, 3)], 9.1)
@@ -171,8 +174,10 @@ def test_what_ranks_kept_while_kafka_was_away_makes_whole_frames_though_they_sen
     ]
 
 
-def test_too_many_open_frames_close_the_oldest() -> None:
-    joiner = settled_joiner(3, rules=FrameRules(max_open_frames=4, max_open_rows=12))
+def test_too_many_open_frames_close_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(joiner_module, "MAX_OPEN_FRAMES", 4)
+    monkeypatch.setattr(joiner_module, "MAX_OPEN_ROWS", 12)
+    joiner = settled_joiner(3)
     closed = []
     for iteration in range(2, 10):
         closed += add_all(joiner, [sample(0, iteration), sample(1, iteration)], 1.0)

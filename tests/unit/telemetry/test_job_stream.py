@@ -3,7 +3,7 @@ import pytest
 from evenkeel.contracts.frames import Frames
 from evenkeel.services.telemetry.domain.job_stream import JobStream
 from evenkeel.services.telemetry.domain.joiner import FrameJoiner
-from evenkeel.services.telemetry.domain.observed import EventKind, Numbered, Picture
+from evenkeel.services.telemetry.domain.observed import EventKind, JobMemory, Numbered, Picture
 from tests.unit.telemetry.joining import Seen, seen
 from tests.unit.telemetry.samples import arrived, event, progress, sample
 
@@ -83,7 +83,7 @@ def test_a_resumed_stream_repeats_neither_numbers_nor_frames_nor_events() -> Non
     said = run_iterations(before, range(5)) + before.take(arrived(events=[died]), 0.5)
     last = [each.observed for each in said if isinstance(each.observed, Frames)][-1]
     after = JobStream("job")
-    after.resume(next_sequence=len(said), last_frames=last, events=[died], until_offset=9, now_seconds=1.0)
+    after.resume(JobMemory(len(said), last, [died]), until_offset=9, now_seconds=1.0)
     assert run_iterations(after, range(2, 5), at_seconds=1.0) == []
     assert after.take(arrived(events=[died]), 1.0) == []
     [numbered] = after.take(arrived([sample(0, 5, offset=10)]), 1.1)

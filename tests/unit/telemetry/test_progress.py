@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evenkeel.services.telemetry.domain.observed import EventKind, Picture
-from evenkeel.services.telemetry.domain.progress import ProgressWatcher, WatchRules
+from evenkeel.services.telemetry.domain.progress import ProgressWatcher
 from tests.unit.telemetry.samples import event, progress
 
 
@@ -12,7 +12,7 @@ class Job:
     """Ranks that report five times a second; who is in ``stuck`` does not move, who is in ``mute`` is not heard."""
 
     def __init__(self, *, num_ranks: int = 3, iteration_seconds: float = 0.1) -> None:
-        self.watcher = ProgressWatcher(WatchRules())
+        self.watcher = ProgressWatcher()
         self.now_seconds = 1000.0
         self.stuck: set[int] = set()
         self.mute: set[int] = set()
@@ -129,7 +129,7 @@ def test_a_new_process_of_a_dead_rank_is_watched_again() -> None:
     watcher.add(progress(0, 1), 0.0)
     watcher.event(event(EventKind.DIED, 0), 0.1)
     watcher.event(event(EventKind.STARTED, 0, incarnation=1), 0.2)
-    assert watcher.num_ranks == 1
+    assert not watcher.all_ended
     watcher.add(progress(0, 5), 0.3)
     picture = watcher.tick(60.0, iteration_seconds=0.1)
     assert picture is not None

@@ -76,11 +76,11 @@ def test_a_replay_makes_the_same_rows() -> None:
 
 
 def test_an_idle_window_is_written_and_what_follows_is_a_row_of_its_own() -> None:
-    aggregator = RollupAggregator("job", window_iterations=4, idle_seconds=10.0)
+    aggregator = RollupAggregator("job", window_iterations=4)
     feed(aggregator, [0, 1])
-    assert aggregator.finish_idle(5.0) == []
-    [idle] = aggregator.finish_idle(11.0)
-    [rest] = feed(aggregator, [2, 3, 4], now_seconds=12.0)
+    assert aggregator.finish_idle(55.0) == []
+    [idle] = aggregator.finish_idle(61.0)
+    [rest] = feed(aggregator, [2, 3, 4], now_seconds=62.0)
     assert (idle.record.first_iteration, idle.record.num_iterations) == (0, 2)
     assert (rest.record.first_iteration, rest.record.num_iterations) == (2, 2)
 

@@ -11,12 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from river import base
 
+from evenkeel.numeric.arrays import Floats
 from evenkeel.services.detector.domain.memory.state import GIVEN
-
-Floats = npt.NDArray[np.float64]
 
 # Of the ridge.
 _SHARE_OF_PRIMARY, _SHARE_OF_RELUCTANT = 1e-6, 300.0
@@ -116,7 +114,11 @@ class ForgettingLeastSquares(base.Regressor):
             rows: One row an observation; not finite ones are left out.
             targets: One an observation.
         """
-        self._meet(names)
+        fresh = [name for name in names if name not in self._index]
+        if fresh:
+            self._index |= {name: place for place, name in enumerate(fresh, start=len(self._index))}
+            self._names = tuple(self._index)
+            self._moments = np.pad(self._moments, (0, len(fresh)))
         known = np.zeros((len(targets), 1 + len(self._index)))
         known[:, 0] = targets
         known[:, [1 + self._index[name] for name in names]] = rows
@@ -125,14 +127,6 @@ class ForgettingLeastSquares(base.Regressor):
             self._moments = self.forgetting * self._moments + known.T @ known / len(known)
             self._mass = self.forgetting * self._mass + 1.0
         self._weights = self._best_weights()
-
-    def _meet(self, names: Sequence[Any]) -> None:
-        """Features of which some may be new."""
-        fresh = [name for name in names if name not in self._index]
-        if fresh:
-            self._index |= {name: place for place, name in enumerate(fresh, start=len(self._index))}
-            self._names = tuple(self._index)
-            self._moments = np.pad(self._moments, (0, len(fresh)))
 
     def _best_weights(self) -> Floats:
         """The weights of all features; a reluctant one that would be worth less than nothing is worth nothing."""

@@ -12,14 +12,11 @@ be far off. So ``c`` is believed reluctantly, and is never below 0.
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
+from evenkeel.numeric.arrays import Floats
 from evenkeel.services.detector.domain.expectation.forgetting_least_squares import ForgettingLeastSquares
 from evenkeel.services.detector.domain.frames.observation import FrameObservation
 from evenkeel.services.detector.domain.memory.middle import median
-
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 
 _FEATURES = ("flops", "square_flops", "micro_batches")
 _FRAMES_TO_LEARN = 3

@@ -95,6 +95,11 @@ class Verdict:
     decided_at_unix_seconds: float
     evidence: tuple[Evidence, ...] = ()
 
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """Of its culprits."""
+        return tuple(culprit.rank for culprit in self.culprits)
+
 
 def verdict_id(job_id: str, kind: VerdictKind, *what: object) -> str:
     """The id of a finding: the same job, kind and particulars always give the same id."""

@@ -4,13 +4,10 @@ from collections.abc import Callable
 from typing import TypeVar, cast
 
 import numpy as np
-import numpy.typing as npt
 
+from evenkeel.numeric.arrays import Bools, Floats, Ints
 from evenkeel.services.detector.domain.frames.observation import FrameObservation
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 Made = TypeVar("Made")
 
 
@@ -25,19 +22,26 @@ class FrameLayout:
 
     Attributes:
         epoch: Epoch of its frames.
-        columns: Replica, stage, shard, micro-batches and epoch by entries.
+        replicas: Data-parallel replica of each entry.
+        stages: Its pipeline stage.
+        shards: Its tensor shard.
+        num_micro_batches: Micro-batches that it works on.
         work_keys: What share of the model each entry holds.
         has_flops: Whether it knows what that costs.
         alike: All have the same number of micro-batches.
     """
 
-    __slots__ = ("_made", "alike", "columns", "epoch", "has_flops", "work_keys")
+    replicas: Ints
+    stages: Ints
+    shards: Ints
+    num_micro_batches: Ints
 
     def __init__(self, frame: FrameObservation, entries: Bools | None = None) -> None:
         # Copies: a frame's column may be a view that keeps all of its frame alive.
         self.epoch = frame.epoch
         some = slice(None) if entries is None else entries
-        self.columns: Ints = np.stack([column[some] for column in _columns_of(frame)])
+        self._columns: Ints = np.stack([column[some] for column in _columns_of(frame)])
+        self.replicas, self.stages, self.shards, self.num_micro_batches, _ = self._columns
         self.work_keys: Floats = np.array(frame.work_keys[some])
         self.has_flops: Bools = np.array(frame.has_flops[some])
         self.alike = bool(np.ptp(self.num_micro_batches) == 0)
@@ -54,34 +58,10 @@ class FrameLayout:
         return (
             self.epoch == frame.epoch
             and len(self.work_keys) == len(frame)
-            and bool((self.columns == np.stack(_columns_of(frame))).all())
+            and bool((self._columns == np.stack(_columns_of(frame))).all())
             and np.array_equal(self.work_keys, frame.work_keys)
             and np.array_equal(self.has_flops, frame.has_flops)
         )
-
-    @property
-    def replicas(self) -> Ints:
-        """Data-parallel replica of each entry."""
-        column: Ints = self.columns[0]
-        return column
-
-    @property
-    def stages(self) -> Ints:
-        """Its pipeline stage."""
-        column: Ints = self.columns[1]
-        return column
-
-    @property
-    def shards(self) -> Ints:
-        """Its tensor shard."""
-        column: Ints = self.columns[2]
-        return column
-
-    @property
-    def num_micro_batches(self) -> Ints:
-        """Micro-batches that it works on."""
-        column: Ints = self.columns[3]
-        return column
 
 
 def _columns_of(frame: FrameObservation) -> tuple[Ints, ...]:

@@ -7,14 +7,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
-import numpy.typing as npt
 
-from evenkeel.services.detector.domain.frames.probe_reports import LinkProbeReport, ProbeReport
+from evenkeel.numeric.arrays import Bools, Floats, Ints
+from evenkeel.services.detector.domain.frames.probe_reports import ProbeReport
 from evenkeel.services.detector.domain.frames.traffic import TrafficObservation
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -153,7 +149,7 @@ class ProcessEvent:
     detail: str = ""
     node: str = ""
     device: str = ""
-    probe: ProbeReport | LinkProbeReport | None = None
+    probe: ProbeReport | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,26 +161,20 @@ class RankProgress:
         incarnation: Its incarnation.
         iteration: Iteration in progress.
         epoch: Epoch in force there.
-        operation_count: Grows from report to report when operations were started in between.
         operation: Operation reached.
-        seconds_in_operation: How long it had been in it when heard.
         waiting_for: Ranks it waits for, if known.
         seconds_since_heard: Since anything was heard from the process.
-        seconds_since_moved: Since ``operation_count`` last moved.
-        at_unix_seconds: When the rank read its own progress.
+        seconds_since_moved: Since it was last seen to start an operation.
     """
 
     rank: int
     incarnation: int
     iteration: int
     epoch: int
-    operation_count: int
     operation: str
-    seconds_in_operation: float
     waiting_for: tuple[int, ...] = ()
     seconds_since_heard: float
     seconds_since_moved: float
-    at_unix_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,7 +186,6 @@ class LivenessObservation:
     at_unix_seconds: float
     event: ProcessEvent | None = None
     progress: tuple[RankProgress, ...] = ()
-    seconds_without_progress: float = 0.0
 
 
 Observation = FrameObservation | LivenessObservation

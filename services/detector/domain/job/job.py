@@ -9,29 +9,29 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-import numpy.typing as npt
 
+from evenkeel.numeric.arrays import Bools, Floats, Ints
 from evenkeel.services.detector.domain.expectation.profile.job_profile import JobProfile
 from evenkeel.services.detector.domain.expectation.profile.profile import Profile, RankThroughput
-from evenkeel.services.detector.domain.findings.verdict import Verdict
+from evenkeel.services.detector.domain.findings.verdict import Verdict, VerdictKind
 from evenkeel.services.detector.domain.frames.layout import FrameLayout
 from evenkeel.services.detector.domain.frames.observation import FrameObservation, LivenessObservation, Observation
+from evenkeel.services.detector.domain.frames.probe_reports import ProbeReport
 from evenkeel.services.detector.domain.job.compute_watch import ComputeWatch
 from evenkeel.services.detector.domain.job.told import words as report
+from evenkeel.services.detector.domain.job.told.link_words import link_verdict
 from evenkeel.services.detector.domain.job.told.names import Culprits
-from evenkeel.services.detector.domain.job.told.probing import Probing
+from evenkeel.services.detector.domain.job.told.probe_words import told_again, with_probe
 from evenkeel.services.detector.domain.kinds.board import KindBoard, kind_verdict
 from evenkeel.services.detector.domain.kinds.kind import Look
 from evenkeel.services.detector.domain.kinds.loss import LossWatch
 from evenkeel.services.detector.domain.links.watch import LinkWatch
 from evenkeel.services.detector.domain.memory.state import DERIVED, GIVEN
-from evenkeel.services.detector.domain.probes.desk import Suspicion
+from evenkeel.services.detector.domain.probes.desk import ProbeDesk
+from evenkeel.services.detector.domain.probes.suspicion import Suspicion
 from evenkeel.services.detector.domain.processes.hang_watch import HangWatch
 from evenkeel.services.detector.domain.processes.life import ProcessFinding, ProcessWatch
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 Finding = Verdict | Profile | Suspicion
 
 PROFILE_EVERY = 5
@@ -51,7 +51,7 @@ class JobDetector:
     iterations_per_false_alarm: float = field(default=100_000.0, kw_only=True, metadata=GIVEN)
     _compute: ComputeWatch = field(init=False)
     _processes: ProcessWatch = field(init=False, default_factory=ProcessWatch)
-    _probing: Probing = field(init=False)
+    _probes: ProbeDesk = field(init=False)
     _links: LinkWatch = field(init=False)
     _losses: LossWatch = field(init=False, default_factory=LossWatch)
     _kinds: KindBoard = field(init=False)
@@ -68,7 +68,7 @@ class JobDetector:
         budget = self.iterations_per_false_alarm
         self._compute = ComputeWatch(iterations_per_false_alarm=budget)
         self._culprits = Culprits(self._compute.rows, self._processes)
-        self._probing = Probing(self.job_id, self._culprits, self._compute)
+        self._probes = ProbeDesk(self.job_id, self._culprits.incarnation_of, self._culprits.node_of)
         self._links = LinkWatch(iterations_per_false_alarm=budget)
         self._kinds = KindBoard(iterations_per_false_alarm=budget)
 
@@ -95,44 +95,29 @@ class JobDetector:
         """
         if self.has_taken(observation):
             return []
-        found: list[Finding] = []
-        if isinstance(observation, FrameObservation):
-            found += self._on_frame(observation)
-            self._seen(observation)
-            return found
-        was_finished = self.finished
-        found += self._on_liveness(observation)
-        self._seen(observation)
-        if self.finished and not was_finished:
-            found.append(self._last_profile())
-        return found
-
-    def _seen(self, observation: Observation) -> None:
         self._last_sequence = observation.sequence
         self._last_at = max(observation.at_unix_seconds, self._last_at)
-
-    def _last_profile(self) -> Profile:
-        """Tells those who are away now that nothing more is to come; a late frame's profile tells it again."""
-        known = self._profile.profile(self.job_id, self._iteration, ())
-        return replace(known or Profile.unknown(self.job_id, self._iteration, self._profile.epoch), ended=True)
+        if isinstance(observation, FrameObservation):
+            return self._on_frame(observation)
+        was_finished = self.finished
+        found: list[Finding] = [*self._on_liveness(observation)]
+        if self.finished and not was_finished:
+            # Those who are away now are told that nothing more is to come; a late frame's profile tells it again.
+            known = self._profile.profile(self.job_id, self._iteration, ())
+            unknown = Profile(job_id=self.job_id, iteration=self._iteration, epoch=self._profile.epoch)
+            found.append(replace(known or unknown, ended=True))
+        return found
 
     def _on_liveness(self, liveness: LivenessObservation) -> list[Verdict]:
-        findings: list[ProcessFinding] = []
-        if liveness.event is not None:
-            findings += self._processes.on_event(liveness.event)
-        findings += self._processes.on_progress(liveness.at_unix_seconds, liveness.progress)
-        found = [self._process_verdict(finding, liveness.at_unix_seconds) for finding in findings]
-        if liveness.event is not None and liveness.event.probe is not None:
-            found += self._probing.take(liveness.event.probe, liveness.at_unix_seconds)
-        hangs = self._hangs.observe(
-            liveness.progress,
-            is_dead=self._processes.is_dead,
-            iteration_seconds=self._profile.iteration_seconds,
-            epoch=self._profile.epoch,
-        )
-        for hang in hangs:
-            culprit = self._culprits.of(hang.rank, hang.incarnation)
-            found.append(report.hang_verdict(self.job_id, hang, culprit, liveness.at_unix_seconds))
+        at, event = liveness.at_unix_seconds, liveness.event
+        findings = [] if event is None else self._processes.on_event(event)
+        findings += self._processes.on_progress(at, liveness.progress)
+        found = [self._process_verdict(finding, at) for finding in findings]
+        if event is not None and event.probe is not None:
+            found += self._told_again(event.probe, at)
+        pace, epoch, is_dead = self._profile.iteration_seconds, self._profile.epoch, self._processes.is_dead
+        for hang in self._hangs.observe(liveness.progress, is_dead=is_dead, iteration_seconds=pace, epoch=epoch):
+            found.append(report.hang_verdict(self.job_id, hang, self._culprits.of(hang.rank, hang.incarnation), at))
         return found
 
     def _on_frame(self, frame: FrameObservation) -> list[Finding]:
@@ -142,14 +127,13 @@ class JobDetector:
         self._iteration = frame.iteration
         if frame.epoch != self._profile.epoch:
             self._begin_epoch(frame.epoch)
-        found: list[Finding] = []
-        if frame.missing_ranks:
-            missing = self._processes.on_missing(frame.missing_ranks)
-            found += [self._process_verdict(finding, frame.closed_at_unix_seconds) for finding in missing]
+        missing = self._processes.on_missing(frame.missing_ranks)
+        found: list[Finding] = [self._process_verdict(one, frame.closed_at_unix_seconds) for one in missing]
         if not len(frame):
             return found
-        of_devices = self._compute.rows
-        rows = of_devices.located_rows if of_devices.are_of(frame) else self._locate(frame)
+        if not self._compute.rows.are_of(frame):
+            self._locate(frame)
+        rows = self._compute.rows.located_rows
         if self._layout is None or not self._layout.is_of(frame):
             self._layout = FrameLayout(frame)
         for rank, incarnation, iteration in self._hangs.moving_again(frame):
@@ -157,8 +141,11 @@ class JobDetector:
         of_losses = self._losses.observe(frame)
         found += [report.loss_verdict(frame, loss, self._culprits.of_all(loss.ranks)) for loss in of_losses]
         if not frame.is_planned:
-            found += [self._probing.link_verdict(frame, link) for link in self._links.observe(frame)]
-            found += self._probing.suspect_link(frame, self._links)
+            for link in self._links.observe(frame):
+                verdict = link_verdict(frame, link, self._culprits.of_all(link.ranks))
+                found.append(with_probe(verdict, self._probes.told(verdict)))
+            if frame.iteration >= self._probes.next_link_iteration:
+                found += self._probes.suspect_link(frame, self._links.standing())
         usable = self._usable(frame, rows)
         counts = bool(usable.any())
         verdicts, expected = self._judged(frame, rows, usable) if counts else ([], None)
@@ -174,8 +161,8 @@ class JobDetector:
         )
         found += [kind_verdict(frame, one, self._culprits.of_all(one.ranks)) for one in self._kinds.observe(look)]
         if counts:
-            found += self._probing.suspect(frame, rows, self._profile)
-            found += self._profiled(frame, self._layout, rows, usable, verdicts)
+            found += self._suspect(look, rows)
+            found += self._profiled(look, rows, verdicts)
         return found
 
     def _go_back(self, iteration: int) -> None:
@@ -183,7 +170,7 @@ class JobDetector:
         self._compute.scan.go_back(iteration)
         self._links.go_back(iteration)
         self._kinds.go_back(iteration)
-        self._probing.go_back(iteration)
+        self._probes.go_back(iteration)
 
     def _begin_epoch(self, epoch: int) -> None:
         self._profile.begin_epoch(epoch)
@@ -203,49 +190,64 @@ class JobDetector:
         self._num_frames += 1
         changes, expected = self._compute.judge(frame, rows, usable)
         told: list[Verdict] = []
-        if expected is not None and changes:
-            entry_of = {int(row): entry for entry, row in enumerate(rows)}
-            of_changes = [(entry_of[change.device], change) for change in changes if change.device in entry_of]
-            told += [self._probing.health_verdict(frame, at, change, float(expected[at])) for at, change in of_changes]
+        if expected is not None:
+            entry_of = {row: entry for entry, row in enumerate(rows.tolist())}
+            for change, entry in [(each, entry_of[each.device]) for each in changes if each.device in entry_of]:
+                culprit = self._culprits.of(int(frame.ranks[entry]))
+                verdict = report.health_verdict(frame, entry, change, float(expected[entry]), culprit)
+                told.append(with_probe(verdict, self._probes.told(verdict)))
         return self._kinds.revise(frame, told), expected
 
-    def _profiled(
-        self,
-        frame: FrameObservation,
-        layout: FrameLayout,
-        rows: Ints,
-        usable: Bools,
-        verdicts: Sequence[Verdict],
-    ) -> list[Finding]:
+    def _told_again(self, probe: ProbeReport, at_unix_seconds: float) -> list[Verdict]:
+        """A probe's report: evidence for a verdict to come, or for one that was given before it arrived."""
+        late = self._probes.take(probe)
+        if late is None:
+            return []
+        verdict, shown = late
+        if verdict.kind is VerdictKind.COMPUTE_SLOW:
+            row = self._compute.rows.row_of(verdict.ranks[0])
+            if row is None or not self._compute.ill[row]:
+                return []
+            (throughput,), (margin,) = self._compute.speeds(np.array([row]))
+            verdict = replace(verdict, throughput=float(throughput), throughput_margin=float(margin))
+        return [told_again(verdict, shown, self._culprits.of_all(verdict.ranks), at_unix_seconds)]
+
+    def _suspect(self, look: Look, rows: Ints) -> list[Suspicion]:
+        """The device of a plain frame to ask, if one is worth it."""
+        frame, scan = look.frame, self._compute.scan
+        if not scan.clocks or frame.iteration < self._probes.next_iteration:
+            return []
+        return self._probes.suspect(
+            frame,
+            evidence=scan.evidence[rows],
+            ill=look.ill,
+            seconds_per_flop=self._profile.seconds_per_flop if bool(frame.has_flops.all()) else float("nan"),
+        )
+
+    def _profiled(self, look: Look, rows: Ints, verdicts: Sequence[Verdict]) -> list[Finding]:
         """Takes a frame into the profile, and tells that where it is due."""
-        self._profile.observe(frame, layout, usable=usable, healthy=~self._compute.ill[rows])
+        frame = look.frame
+        self._profile.observe(frame, look.layout, usable=look.usable, healthy=~look.ill)
         if verdicts:
             first = max(verdict.first_iteration for verdict in verdicts)
             self._profile.devices_changed(first, max(1, frame.iteration - first + 1))
         if verdicts or self._num_frames % PROFILE_EVERY == 0 or self._profile.num_frames == 1:
-            profile = self._profile.profile(self.job_id, frame.iteration, self._throughputs(frame, rows))
+            columns = (column.tolist() for column in (frame.ranks, *self._compute.speeds(rows)))
+            throughputs = tuple(map(RankThroughput._make, zip(*columns, strict=True)))
+            profile = self._profile.profile(self.job_id, frame.iteration, throughputs)
             if profile is not None:
-                return [self._told(profile)]
+                return [replace(profile, ended=True) if self.finished else profile]
         return []
 
-    def _told(self, profile: Profile) -> Profile:
-        """A profile as it is published: that nothing more is to come, where everybody has finished."""
-        return replace(profile, ended=True) if self.finished else profile
-
-    def _locate(self, frame: FrameObservation) -> Ints:
-        rows = self._compute.locate(frame)
+    def _locate(self, frame: FrameObservation) -> None:
+        """Some processes are not those of the frame before."""
+        self._compute.locate(frame)
         self._hangs.members_are((*frame.ranks.tolist(), *frame.missing_ranks))
         for rank, incarnation in zip(frame.ranks.tolist(), frame.incarnations.tolist(), strict=True):
             self._processes.seen(rank, incarnation)
-        return rows
 
     def _process_verdict(self, finding: ProcessFinding, at_unix_seconds: float) -> Verdict:
         if not finding.rejoined:
             self._hangs.died(finding.rank)
         culprit = self._culprits.of(finding.rank, finding.incarnation)
         return report.process_verdict(self.job_id, finding, culprit, self._iteration, at_unix_seconds)
-
-    def _throughputs(self, frame: FrameObservation, rows: Ints) -> tuple[RankThroughput, ...]:
-        throughputs, margins = self._compute.speeds(rows)
-        columns = frame.ranks.tolist(), throughputs.tolist(), margins.tolist()
-        return tuple(map(RankThroughput._make, zip(*columns, strict=True)))

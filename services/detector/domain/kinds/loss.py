@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from evenkeel.services.detector.domain.frames.observation import Floats, FrameObservation, Ints
+from evenkeel.numeric.arrays import Floats, Ints
+from evenkeel.services.detector.domain.frames.observation import FrameObservation
 from evenkeel.services.detector.domain.memory.middle import median, median_distance
 from evenkeel.services.detector.domain.memory.newest import with_newest
 from evenkeel.services.detector.domain.memory.state import GIVEN

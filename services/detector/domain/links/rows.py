@@ -5,22 +5,20 @@ common in an iteration, as on a busy fabric, accuses nobody. One that has no lik
 are those of the layout in force: what a reshape no longer uses is forgotten.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from evenkeel.services.detector.domain.links.ties import Tie, Ties
+from evenkeel.numeric.arrays import Bools, Floats, Ints
+from evenkeel.services.detector.domain.frames.ties import Tie, Ties
 from evenkeel.services.detector.domain.links.transfers.cost import NUM_CLASSES
 from evenkeel.services.detector.domain.memory.state import DERIVED, GIVEN
 from evenkeel.services.detector.domain.scan.residual.recent import KEPT
 from evenkeel.services.detector.domain.scan.rows import RowScan
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 Number = TypeVar("Number", bound=np.generic)
 
 SMALLEST_SLOWDOWN = 0.08
@@ -43,7 +41,7 @@ class LinkRows:
     ties: Ties = field(default_factory=lambda: Ties.of(()))
     class_of: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     _scans: list[RowScan] = field(init=False)
-    _located: tuple[Sequence[Tie], Ints] | None = field(default=None, metadata=DERIVED)
+    _located: tuple[Ties, Ints] | None = field(default=None, metadata=DERIVED)
 
     def __post_init__(self) -> None:
         budget, smallest = self.iterations_per_false_alarm, SMALLEST_SLOWDOWN
@@ -54,7 +52,7 @@ class LinkRows:
     def __len__(self) -> int:
         return len(self.ties)
 
-    def locate(self, ties: Sequence[Tie]) -> Ints:
+    def locate(self, ties: Ties) -> Ints:
         """The row of each tie; new ones get a row.
 
         Args:
@@ -63,37 +61,37 @@ class LinkRows:
         if self._located is not None and self._located[0] is ties:
             return self._located[1]
         # Not kept: it is asked for when the channels change, and would be a tenth of what a small job's links take.
-        numbered = {_key(tie): row for row, tie in enumerate(self.ties)}
-        fresh = [tie for tie in ties if _key(tie) not in numbered]
+        numbered = {tie.key: row for row, tie in enumerate(self.ties)}
+        fresh = [tie for tie in ties if tie.key not in numbered]
         if fresh:
-            self._become([*self.ties, *fresh])
-            numbered |= {_key(tie): row for row, tie in enumerate(fresh, start=len(numbered))}
-        self._located = ties, np.array([numbered[_key(tie)] for tie in ties], dtype=np.int64)
+            self._become(Ties.of([*self.ties, *fresh]))
+            numbered |= {tie.key: row for row, tie in enumerate(fresh, start=len(numbered))}
+        self._located = ties, np.array([numbered[tie.key] for tie in ties], dtype=np.int64)
         return self._located[1]
 
-    def begin_epoch(self, ties: Sequence[Tie]) -> dict[int, int]:
+    def begin_epoch(self, ties: Ties) -> dict[int, int]:
         """These are what the new layout uses, and how much goes over what is another matter than before.
 
         Returns:
             The row of each that is still in use, by the row that it had.
         """
-        rows = {_key(tie): row for row, tie in enumerate(ties)}
-        kept = {row: rows[_key(tie)] for row, tie in enumerate(self.ties) if _key(tie) in rows}
+        rows = {tie.key: row for row, tie in enumerate(ties)}
+        kept = {row: rows[tie.key] for row, tie in enumerate(self.ties) if tie.key in rows}
         self._become(ties)
         for scan in self._scans:
             scan.begin_work(np.arange(scan.slow.shape[1]))
         self._located = None
         return kept
 
-    def _become(self, ties: Sequence[Tie]) -> None:
+    def _become(self, ties: Ties) -> None:
         columns: list[dict[tuple[int, ...], int]] = [{} for _ in self._scans]
         for tie in self.ties:
-            columns[_class_of(tie)][_key(tie)] = len(columns[_class_of(tie)])
+            columns[_class_of(tie)][tie.key] = len(columns[_class_of(tie)])
         for index, scan in enumerate(self._scans):
-            mine = [columns[index].get(_key(tie), -1) for tie in ties if _class_of(tie) == index]
+            mine = [columns[index].get(tie.key, -1) for tie in ties if _class_of(tie) == index]
             scan.arrange(np.array(mine, dtype=np.int64))
         # Shared with whoever measured them, where they are the same.
-        self.ties = ties if isinstance(ties, Ties) else Ties.of(ties)
+        self.ties = ties
         self.class_of = np.array([_class_of(tie) for tie in ties], dtype=np.int64)
 
     def observe(self, iteration: int, rows: Ints, log_ratios: Floats) -> None:
@@ -188,11 +186,6 @@ class LinkRows:
 
 def _class_of(tie: Tie) -> int:
     return 2 * (tie.group is not None) + tie.crosses
-
-
-def _key(tie: Tie) -> tuple[int, ...]:
-    """The same ranks, but one of them moved to another node: another link."""
-    return (*tie.key, int(tie.crosses))
 
 
 def _widened(newest: Floats) -> Floats:

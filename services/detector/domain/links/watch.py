@@ -7,24 +7,18 @@ no computation, so neither is taken for the other.
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
+from evenkeel.numeric.arrays import Bools, Floats
 from evenkeel.services.detector.domain.frames.observation import FrameObservation
 from evenkeel.services.detector.domain.links.complaint import LinkComplaint, LinkFinding
 from evenkeel.services.detector.domain.links.rows import SMALLEST_SLOWDOWN, LinkRows
 from evenkeel.services.detector.domain.links.transfers.cost import TransferCost
-from evenkeel.services.detector.domain.links.transfers.ratios import log_ratios_of
 from evenkeel.services.detector.domain.links.transfers.times import TransferTimes
 from evenkeel.services.detector.domain.links.whose import Explanation, explain
 from evenkeel.services.detector.domain.memory.state import GIVEN
-from evenkeel.services.detector.domain.probes.desk import SUSPECT_AT
-from evenkeel.services.detector.domain.probes.link_probes import LinkStanding
-from evenkeel.services.detector.domain.probes.ring import GroupStanding
+from evenkeel.services.detector.domain.probes.standing import TieStanding
+from evenkeel.services.detector.domain.probes.suspicion import SUSPECT_AT
 from evenkeel.services.detector.domain.scan.level import INTERVAL
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 REPUBLISH_AT = 0.07
 """Change of speed that is worth telling again, where noise lets it be known."""
@@ -94,7 +88,7 @@ class LinkWatch:
         if first_of_epoch:
             return []
         expected = self._cost.expect(classes, transfers.num_bytes)
-        log_ratios, usual_seconds = log_ratios_of(transfers, expected, usable)
+        log_ratios, usual_seconds = transfers.log_ratios(expected, usable)
         told, was_slow = np.isfinite(log_ratios), self._rows.slow
         self._rows.observe(frame.iteration, rows[told], log_ratios[told])
         seconds = np.full(len(self._rows), np.nan)
@@ -104,47 +98,29 @@ class LinkWatch:
         self._cost.learn(classes[calm], transfers.num_bytes[calm], transfers.seconds[calm])
         return found
 
-    def standing(self) -> LinkStanding | None:
+    def standing(self) -> TieStanding | None:
         """Where links and groups stand; None when none of them is worth a question."""
         links, evidence = self._rows, self._rows.evidence
         if not links.slow.any() and not (evidence >= SUSPECT_AT).any():
             return None
-        faults = np.full(len(links), -1, dtype=np.int64)
+        faults, endpoints = np.full((2, len(links)), -1, dtype=np.int64)
+        since = np.where(links.slow, links.since, -1)
         for number, complaint in enumerate(self._complaints):
-            faults[sorted(complaint.rows)] = number
+            rows = sorted(complaint.rows)
+            faults[rows], since[rows] = number, complaint.first_iteration
+            endpoints[rows] = complaint.ranks[0] if len(complaint.ranks) == 1 else -1
         num_bytes = self._cost.bytes_within(PROBE_SECONDS)
         num_bytes = np.where(np.isfinite(num_bytes), num_bytes, USUAL_PROBE_BYTES)
         num_bytes = np.clip(num_bytes, SMALLEST_PROBE_BYTES, LARGEST_PROBE_BYTES)
-        bytes_of = num_bytes[links.class_of].astype(np.int64)
-        ill, pairs = links.slow | (faults >= 0), np.flatnonzero(links.ties.sizes == 2)
-        return LinkStanding(
-            ends=links.ties.ends(pairs),
-            evidence=evidence[pairs],
-            ill=ill[pairs],
-            classes=links.class_of[pairs],
-            faults=faults[pairs],
-            num_bytes=bytes_of[pairs],
-            groups=self._group_standing(evidence, ill, faults, bytes_of),
-        )
-
-    def _group_standing(self, evidence: Floats, ill: Bools, faults: Ints, bytes_of: Ints) -> GroupStanding:
-        """Where the groups of more than two stand."""
-        rows = np.flatnonzero(self._rows.ties.sizes > 2)
-        since = np.where(self._rows.slow, self._rows.since, -1)[rows]
-        endpoints = np.full(len(rows), -1, dtype=np.int64)
-        for number, complaint in enumerate(self._complaints):
-            mine = faults[rows] == number
-            since[mine] = complaint.first_iteration
-            endpoints[mine] = complaint.ranks[0] if len(complaint.ranks) == 1 else -1
-        return GroupStanding(
-            members=[self._rows.ties[row].ranks for row in rows.tolist()],
-            evidence=evidence[rows],
-            ill=ill[rows],
-            classes=self._rows.class_of[rows],
-            faults=faults[rows],
+        return TieStanding(
+            ties=links.ties,
+            evidence=evidence,
+            ill=links.slow | (faults >= 0),
+            classes=links.class_of,
+            faults=faults,
             endpoints=endpoints,
             since=since,
-            num_bytes=bytes_of[rows],
+            num_bytes=num_bytes[links.class_of].astype(np.int64),
         )
 
     def _take(self, was_slow: Bools, seconds: Floats) -> list[LinkFinding]:

@@ -9,11 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from evenkeel.services.detector.domain.links.ties import Tie
-
-Floats = npt.NDArray[np.float64]
+from evenkeel.numeric.arrays import Floats
+from evenkeel.services.detector.domain.frames.ties import Ties
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +32,7 @@ class Explanation:
 
 
 def explain(
-    row: int, *, ties: Sequence[Tie], residuals: Floats, scales: Floats, rows_of_rank: Mapping[int, Sequence[int]]
+    row: int, *, ties: Ties, residuals: Floats, scales: Floats, rows_of_rank: Mapping[int, Sequence[int]]
 ) -> Explanation:
     """The likeliest explanation of a row that became slow.
 
@@ -63,7 +61,7 @@ def explain(
 
 
 def _candidates(
-    ties: Sequence[Tie], row: int, rows_of_rank: Mapping[int, Sequence[int]]
+    ties: Ties, row: int, rows_of_rank: Mapping[int, Sequence[int]]
 ) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
     """The row's own link or group, and the endpoint of each of its ranks: all of it, or its part on or off the node."""
     own = ties[row].ranks

@@ -1,204 +1,244 @@
-"""Whom to probe, and what the probes said. Pure.
+"""Whom to probe, and what the probes said: devices, and links between two ranks. Pure.
 
-A suspect is a device whose sequential test has gathered half of the evidence that it takes, or one that was just called
-slow without a probe. Its probe runs beside a peer that did the same work. Probes decide nothing: the test keeps its
-false-alarm budget whatever they say, and their figures stand in the verdict for a person to weigh.
+A suspect is a device or a link whose sequential test has gathered half of the evidence that it takes, or one that was
+just called slow without a probe, a link by itself or as one of its endpoint's; of a group of more than two :mod:`ring`
+says which link. Its probe runs beside a peer that did the same work, or a link of the kind. Probes decide nothing: the
+tests keep their false-alarm budget whatever they say, and their figures stand in the verdict for a person to weigh.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-import numpy.typing as npt
 
-from evenkeel.services.detector.domain.frames.probe_reports import ProbeReport
-
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
-
-SUSPECT_AT = 0.5
-"""Of the evidence that a verdict takes."""
+from evenkeel.numeric.arrays import Bools, Floats, Ints
+from evenkeel.services.detector.domain.findings.verdict import Verdict, VerdictKind
+from evenkeel.services.detector.domain.frames.observation import FrameObservation
+from evenkeel.services.detector.domain.frames.probe_reports import ProbeReport, Ranks
+from evenkeel.services.detector.domain.memory.state import GIVEN
+from evenkeel.services.detector.domain.probes.ring import LinkPair, RingSearch
+from evenkeel.services.detector.domain.probes.standing import TieStanding
+from evenkeel.services.detector.domain.probes.suspicion import (
+    SUSPECT_AT,
+    SuspectedLink,
+    Suspicion,
+    choose,
+    matrix_size_for,
+)
 
 ITERATIONS_BETWEEN_PROBES = 20
 """A job pays for at most one probe in so many iterations, however noisy it is."""
 
-USUAL_MATRIX = 256
-"""For a job that does not say what its work costs."""
-
-PROBE_SECONDS = 0.002
-"""One product on a healthy device; a suspicion costs three, or the time of six on a device at half speed."""
-
-SMALLEST_MATRIX, LARGEST_MATRIX = 64, 4096
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SuspectedLink:
-    """The other ends of two links; fields as in ``evenkeel.detector.v1.SuspectedLink``."""
-
-    partner_rank: int
-    partner_incarnation: int
-    peer_partner_rank: int
-    peer_partner_incarnation: int
-    num_bytes: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Suspicion:
-    """A question for the scheduler; fields as in ``evenkeel.detector.v1.Suspicion``."""
-
-    job_id: str
-    rank: int
-    incarnation: int
-    peer_rank: int
-    peer_incarnation: int
-    iteration: int
-    at_unix_seconds: float
-    matrix_size: int = 0
-    link: SuspectedLink | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
-    """Where the devices of a frame stand in their tests; arrays over its rows.
-
-    Attributes:
-        ranks: Rank of each.
-        incarnations: Its process.
-        evidence: Evidence against it, as a part of what a verdict takes.
-        ill: Called slow already.
-        work_keys: Equal where devices do equal work.
-    """
-
-    ranks: npt.NDArray[np.int64]
-    incarnations: npt.NDArray[np.int64]
-    evidence: Floats
-    ill: Bools
-    work_keys: Floats
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Accusation:
-    """The newest verdict that calls a process slow, as far as a probe that comes later needs it."""
-
-    incarnation: int
-    first_iteration: int
-    confidence: float
+_RECOVERIES = (VerdictKind.RECOVERED, VerdictKind.COMMUNICATION_RECOVERED)
+_OF_DEVICES = (VerdictKind.COMPUTE_SLOW, VerdictKind.RECOVERED)
 
 
 @dataclass(slots=True, eq=False)
-class SuspicionDesk:
-    """Asks for probes, sparingly, and keeps their reports."""
+class ProbeDesk:
+    """Asks for the probes of one job, sparingly, and keeps their reports.
 
-    _asked_at: int = -ITERATIONS_BETWEEN_PROBES
-    _asked: dict[int, int] = field(default_factory=dict)
-    _accused: dict[int, Accusation] = field(default_factory=dict)
-    _reports: dict[int, ProbeReport] = field(default_factory=dict)
+    Attributes:
+        job_id: The job.
+        incarnation_of: The process of each of its ranks.
+        node_of: The node of each.
+    """
+
+    job_id: str = field(metadata=GIVEN)
+    incarnation_of: Callable[[int], int] = field(metadata=GIVEN)
+    node_of: Callable[[int], str] = field(metadata=GIVEN)
+    _device_asked_at: int = -ITERATIONS_BETWEEN_PROBES
+    _link_asked_at: int = -ITERATIONS_BETWEEN_PROBES
+    # Processes of the devices and links that were asked for.
+    _asked: dict[Ranks, Ranks] = field(default_factory=dict)
+    # Verdicts that wait for a probe of what they call slow.
+    _accused: list[Verdict] = field(default_factory=list)
+    _reports: dict[Ranks, ProbeReport] = field(default_factory=dict)
+    _search: RingSearch = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._search = RingSearch(self._processes, self.node_of)
+
+    @property
+    def next_link_iteration(self) -> int:
+        """The first iteration in which the job can afford to have a link asked.
+
+        Not after devices: one that noise makes suspicious again and again would leave links none.
+        """
+        return self._link_asked_at + ITERATIONS_BETWEEN_PROBES
 
     @property
     def next_iteration(self) -> int:
-        """The first iteration in which the job can afford another probe."""
-        return self._asked_at + ITERATIONS_BETWEEN_PROBES
+        """The first iteration in which it can afford to have a device asked; these wait for probes of links, too."""
+        return max(self._device_asked_at + ITERATIONS_BETWEEN_PROBES, self.next_link_iteration)
 
-    def consider(
-        self, job_id: str, standing: Standing, *, iteration: int, at_unix_seconds: float, seconds_per_flop: float
-    ) -> Suspicion | None:
-        """The question that this iteration raises, if it raises one; ask only from :attr:`next_iteration` on.
+    def suspect(
+        self, frame: FrameObservation, *, evidence: Floats, ill: Bools, seconds_per_flop: float
+    ) -> list[Suspicion]:
+        """The device of a plain frame to ask, if one is worth it; only from :attr:`next_iteration` on.
 
         Args:
-            job_id: The job.
-            standing: After the iteration's tests.
-            iteration: The iteration.
-            at_unix_seconds: Its time, on the clock of the data.
+            frame: The frame.
+            evidence: Against the device of each entry, as a part of what a verdict takes.
+            ill: Called slow already.
             seconds_per_flop: Of a healthy device, or NaN; it sets the size of the probe.
         """
-        asked = np.zeros(len(standing.ranks), dtype=np.bool_)
-        for row in np.flatnonzero(standing.ill).tolist():
-            asked[row] = self._asked.get(int(standing.ranks[row])) == int(standing.incarnations[row])
-        chosen = choose(evidence=standing.evidence, ill=standing.ill, asked=asked, work_keys=standing.work_keys)
+        if not np.count_nonzero(ill) and np.maximum.reduce(evidence, initial=0.0) < SUSPECT_AT:
+            return []
+        asked = self._were_asked(frame.ranks[:, None], ill)
+        chosen = choose(evidence=evidence, ill=ill, asked=asked, work_keys=frame.work_keys)
         if chosen is None:
-            return None
-        suspect, peer = chosen
-        self._asked_at = iteration
-        self._asked[int(standing.ranks[suspect])] = int(standing.incarnations[suspect])
-        return Suspicion(
-            job_id=job_id,
-            rank=int(standing.ranks[suspect]),
-            incarnation=int(standing.incarnations[suspect]),
-            peer_rank=int(standing.ranks[peer]),
-            peer_incarnation=int(standing.incarnations[peer]),
-            iteration=iteration,
-            at_unix_seconds=at_unix_seconds,
-            matrix_size=matrix_size_for(seconds_per_flop),
-        )
+            return []
+        suspect, peer = ((int(frame.ranks[entry]),) for entry in chosen)
+        self._device_asked_at = frame.iteration
+        self._asked[suspect] = self._processes(suspect)
+        return [replace(self._question(frame, suspect, peer), matrix_size=matrix_size_for(seconds_per_flop))]
 
-    def take(self, report: ProbeReport) -> Accusation | None:
-        """Keep a report; the newest of each rank counts.
+    def suspect_link(self, frame: FrameObservation, standing: TieStanding | None) -> list[Suspicion]:
+        """The link to ask, if one is worth it; only from :attr:`next_link_iteration` on.
+
+        Args:
+            frame: A plain frame.
+            standing: After its tests; None where no link is worth a question.
+        """
+        if standing is None:
+            return []
+        pairs = np.flatnonzero(standing.ties.sizes == 2)
+        ends, faults = standing.ties.ends(pairs), standing.faults[pairs]
+        asked = self._were_asked(ends, standing.ill[pairs])
+        # One link of what was told to be slow is enough.
+        asked_faults = faults[asked & (faults >= 0)]
+        probe = _chosen(standing, pairs, ends, asked | np.isin(faults, asked_faults))
+        if probe is not None:
+            self._asked[probe.suspect] = self._processes(probe.suspect)
+        else:
+            probe = self._search.consider(standing, iteration=frame.iteration, asked_faults=asked_faults)
+        if probe is None:
+            return []
+        self._link_asked_at = frame.iteration
+        partner, peer_partner = probe.suspect[1], probe.peer[1]
+        link = SuspectedLink(
+            partner_rank=partner,
+            partner_incarnation=self.incarnation_of(partner),
+            peer_partner_rank=peer_partner,
+            peer_partner_incarnation=self.incarnation_of(peer_partner),
+            num_bytes=probe.num_bytes,
+        )
+        return [replace(self._question(frame, probe.suspect, probe.peer), link=link)]
+
+    def take(self, report: ProbeReport) -> tuple[Verdict, ProbeReport] | None:
+        """Keep a report; the newest of each device and link counts.
 
         Returns:
-            The accusation it came too late for: that verdict is to be told again with it.
+            The verdict it came too late for, and what is to be told with it again: of a group, once its search is
+            over, the report of the link that stands out most.
         """
-        self._reports[report.rank] = report
-        accused = self._accused.get(report.rank)
-        return accused if accused is not None and accused.incarnation == report.incarnation else None
+        processes = self._search.processes(report.ranks, report.peers)
+        if processes is not None and report.ratio < 1:  # either of the two might have been the slow one
+            report = report.turned(processes)
+        self._reports[report.ranks] = report
+        self._search.take(report.ranks, report.ratio, report.iteration)
+        late = [one for one in self._accused if _concerns(one, report.ranks) and self._is_settled(one)]
+        if not late or report.incarnations != self._processes(report.ranks):
+            return None
+        self._accused = [one for one in self._accused if one not in late]
+        same = [one for one in self._reports.values() if _is_of_group(late[-1]) and _explains(one, late[-1])]
+        return late[-1], max(same, key=lambda one: one.ratio, default=report)
+
+    def told(self, verdict: Verdict) -> ProbeReport | None:
+        """A verdict about a device, or about links, is given.
+
+        Returns:
+            What a probe of it showed that was asked for late enough, of a group, once the search is over, of the link
+            that stands out most. Where there is none, the verdict waits for it.
+        """
+        whose = _is_of_device(verdict), verdict.ranks
+        self._accused = [one for one in self._accused if (_is_of_device(one), one.ranks) != whose]
+        if verdict.kind in _RECOVERIES:
+            self._asked = {ranks: those for ranks, those in self._asked.items() if not _concerns(verdict, ranks)}
+            self._reports = {ranks: one for ranks, one in self._reports.items() if not _concerns(verdict, ranks)}
+            self._search.forget(lambda ends: _concerns(verdict, ends))
+            return None
+        known = [
+            report
+            for report in self._reports.values()
+            if _explains(report, verdict) and report.incarnations == self._processes(report.ranks)
+        ]
+        found = max(
+            known if self._is_settled(verdict) else (),
+            key=lambda report: report.ratio if _is_of_group(verdict) else report.iteration,
+            default=None,
+        )
+        if found is None:
+            self._accused.append(replace(verdict, evidence=()))
+        return found
 
     def go_back(self, iteration: int) -> None:
         """The job goes on from this iteration, which it has done before: later reports are of no use to it."""
-        self._asked_at = min(self._asked_at, iteration)
-        self._reports = {rank: one for rank, one in self._reports.items() if one.iteration < iteration}
-        for rank, one in self._accused.items():
-            self._accused[rank] = replace(one, first_iteration=min(one.first_iteration, iteration))
+        self._device_asked_at = min(self._device_asked_at, iteration)
+        self._link_asked_at = min(self._link_asked_at, iteration)
+        self._reports = {ranks: one for ranks, one in self._reports.items() if one.iteration < iteration}
+        self._accused = [replace(one, first_iteration=min(one.first_iteration, iteration)) for one in self._accused]
+        self._search.go_back(iteration)
 
-    def accuse(self, rank: int, accusation: Accusation) -> None:
-        """A verdict calls this process slow."""
-        self._accused[rank] = accusation
+    def _were_asked(self, ranks: Ints, ill: Bools) -> Bools:
+        """Which of those that are ill were asked for, as the processes that they are: one row of ranks each."""
+        asked = np.zeros(len(ill), dtype=np.bool_)
+        for row in np.flatnonzero(ill).tolist():
+            whose = tuple(ranks[row].tolist())
+            asked[row] = self._asked.get(whose) == self._processes(whose)
+        return asked
 
-    def report_on(self, rank: int, incarnation: int, *, since_iteration: int) -> ProbeReport | None:
-        """The newest report about a process, if it was asked for at or after ``since_iteration``."""
-        report = self._reports.get(rank)
-        if report is None or report.incarnation != incarnation or report.iteration < since_iteration:
-            return None
-        return report
+    def _question(self, frame: FrameObservation, suspect: Ranks, peer: Ranks) -> Suspicion:
+        return Suspicion(
+            job_id=self.job_id,
+            rank=suspect[0],
+            incarnation=self.incarnation_of(suspect[0]),
+            peer_rank=peer[0],
+            peer_incarnation=self.incarnation_of(peer[0]),
+            iteration=frame.iteration,
+            at_unix_seconds=frame.closed_at_unix_seconds,
+        )
 
-    def recovered(self, ranks: Sequence[int]) -> None:
-        """These devices are healthy again: what was said of them is history."""
-        for rank in ranks:
-            self._asked.pop(rank, None)
-            self._accused.pop(rank, None)
-            self._reports.pop(rank, None)
+    def _processes(self, ranks: Ranks) -> Ranks:
+        return tuple(self.incarnation_of(rank) for rank in ranks)
 
-
-def matrix_size_for(seconds_per_flop: float) -> int:
-    """Side of the matrices whose product takes ``PROBE_SECONDS`` on a healthy device; its speed may be NaN: unknown."""
-    side = (PROBE_SECONDS / (2.0 * seconds_per_flop)) ** (1.0 / 3.0) if seconds_per_flop > 0.0 else USUAL_MATRIX
-    return round(min(max(side, SMALLEST_MATRIX), LARGEST_MATRIX))
+    def _is_settled(self, verdict: Verdict) -> bool:
+        """Whether no further probe is to come for it."""
+        return not _is_of_group(verdict) or self._search.is_over(verdict.ranks, verdict.first_iteration)
 
 
-def choose(
-    *,
-    evidence: Floats,
-    ill: Bools,
-    asked: Bools,
-    work_keys: Floats | npt.NDArray[np.int64],
-    able: Callable[[int], Bools] | None = None,
-) -> tuple[int, int] | None:
-    """Whom to probe, and beside whom: entries of the arrays; None when nobody is a suspect, or none could stand beside.
+def _chosen(standing: TieStanding, pairs: Ints, ends: Ints, asked: Bools) -> LinkPair | None:
+    """The suspect among the links that are measured by themselves, and a healthy one of its kind."""
+    evidence, ill, classes = standing.evidence[pairs], standing.ill[pairs], standing.classes[pairs]
 
-    Args:
-        evidence: Against each, as a part of what a verdict takes.
-        ill: Called slow already; probed once, if that has not been.
-        asked: That has been.
-        work_keys: Equal where two do the same work.
-        able: Who could stand beside a suspect; anybody else if None.
-    """
-    wanted = np.where(ill, np.where(asked, 0.0, 1.0), evidence)
-    if not len(wanted) or float(wanted.max()) < SUSPECT_AT:
+    def able(suspect: int) -> Bools:
+        """All four ranks take part at the same time, and what is compared is alike."""
+        return np.asarray(~np.isin(ends, ends[suspect]).any(axis=1) & (classes == classes[suspect]))
+
+    chosen = choose(evidence=evidence, ill=ill, asked=asked, work_keys=classes, able=able)
+    if chosen is None:
         return None
-    suspect = int(np.argmax(wanted))
-    healthy = ~ill & (evidence < SUSPECT_AT)
-    if able is not None:
-        healthy &= able(suspect)
-    healthy[suspect] = False
-    same = healthy & (work_keys == work_keys[suspect])
-    # The least suspicious, of those that do the same work if there are any.
-    beside = np.flatnonzero(same if same.any() else healthy)
-    return (suspect, int(beside[np.argmin(evidence[beside])])) if len(beside) else None
+    suspect, peer = (tuple(ends[place].tolist()) for place in chosen)
+    return LinkPair(suspect=suspect, peer=peer, num_bytes=int(standing.num_bytes[pairs[chosen[0]]]))
+
+
+def _is_of_device(verdict: Verdict) -> bool:
+    return verdict.kind in _OF_DEVICES
+
+
+def _is_of_group(verdict: Verdict) -> bool:
+    """Whether it may be any of several links."""
+    return len(verdict.culprits) > 2
+
+
+def _concerns(verdict: Verdict, ranks: Ranks) -> bool:
+    """Whether a device or a link is what a verdict is about, or a part of it: an endpoint has all links of its rank."""
+    whose = verdict.ranks
+    if _is_of_device(verdict) or len(ranks) == 1:
+        return _is_of_device(verdict) and whose == ranks
+    return whose[0] in ranks if len(whose) == 1 else set(ranks) <= set(whose)
+
+
+def _explains(report: ProbeReport, verdict: Verdict) -> bool:
+    """Whether a report is about a part of what a verdict calls slow, and was asked for late enough."""
+    return _concerns(verdict, report.ranks) and report.iteration >= verdict.first_iteration

@@ -6,20 +6,17 @@ another of the same ring, so that one of the two is shown. The search ends with 
 with one that stands out.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 
-from evenkeel.services.detector.domain.probes.desk import SUSPECT_AT
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
-Ends = tuple[int, int]
-Members = tuple[int, ...]
+from evenkeel.numeric.arrays import Ints
+from evenkeel.services.detector.domain.frames.probe_reports import Ranks
+from evenkeel.services.detector.domain.memory.state import GIVEN
+from evenkeel.services.detector.domain.probes.standing import TieStanding
+from evenkeel.services.detector.domain.probes.suspicion import SUSPECT_AT
 
 LONG_RING = 9
 """With fewer links all are probed, and the slowest is shown: a probe that somebody disturbed misleads nobody."""
@@ -32,36 +29,11 @@ _HEALTHY_GROUPS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupStanding:
-    """Where the groups of more than two stand in their tests; one entry each.
-
-    Attributes:
-        members: Their ranks, ascending.
-        evidence: Against each, as a part of what a verdict takes.
-        ill: It is slow, or shares what is slow.
-        classes: Equal where groups are alike, but for their sizes.
-        faults: Equal where groups and links share what was told of them; -1 where nothing was.
-        endpoints: The rank to whom all of it is put down; -1 where it is the group's own.
-        since: First iteration that showed it.
-        num_bytes: What to send over a link.
-    """
-
-    members: Sequence[Members]
-    evidence: Floats
-    ill: Bools
-    classes: Ints
-    faults: Ints
-    endpoints: Ints
-    since: Ints
-    num_bytes: Ints
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LinkPair:
     """A link to probe, and the one beside it; ends ascending."""
 
-    suspect: Ends
-    peer: Ends
+    suspect: Ranks
+    peer: Ranks
     num_bytes: int
 
 
@@ -72,53 +44,51 @@ class _Search:
     ``ended_at`` is -1 while there may be more to ask.
     """
 
-    asked: dict[Ends, tuple[int, Ends]] = field(default_factory=dict)
+    asked: dict[Ranks, tuple[int, Ranks]] = field(default_factory=dict)
     ended_at: int = -1
 
 
-def ring_of(members: Members) -> tuple[Ends, ...]:
+def ring_of(members: Ranks) -> tuple[Ranks, ...]:
     """The links of a group's ring, each with its ends ascending."""
     return (*pairwise(members), (members[0], members[-1]))
 
 
 @dataclass(slots=True, eq=False)
 class RingSearch:
-    """The searches of one job."""
+    """The searches of one job.
 
-    _searches: dict[Members, _Search] = field(default_factory=dict)
+    Attributes:
+        processes_of: The processes of a link.
+        node_of: The node of a rank: links within a node are not like those between nodes.
+    """
 
-    def consider(
-        self,
-        standing: GroupStanding,
-        *,
-        incarnation_of: Callable[[int], int],
-        node_of: Callable[[int], str],
-        iteration: int,
-        asked_faults: Ints,
-    ) -> LinkPair | None:
+    processes_of: Callable[[Ranks], Ranks] = field(metadata=GIVEN)
+    node_of: Callable[[int], str] = field(metadata=GIVEN)
+    _searches: dict[Ranks, _Search] = field(default_factory=dict)
+
+    def consider(self, standing: TieStanding, *, iteration: int, asked_faults: Ints) -> LinkPair | None:
         """The next link to probe, if there is one.
 
         Args:
             standing: After the iteration's tests.
-            incarnation_of: The process of each rank.
-            node_of: The node of each rank: links within a node are not like those between nodes.
             iteration: The iteration.
             asked_faults: Of which a link with a figure of its own has been probed.
         """
         wanted = np.where(standing.ill, 1.0, standing.evidence)
-        suspects = np.flatnonzero((wanted >= SUSPECT_AT) & ~np.isin(standing.faults, asked_faults))
+        searched = (standing.ties.sizes > 2) & ~np.isin(standing.faults, asked_faults)
+        suspects = np.flatnonzero((wanted >= SUSPECT_AT) & searched)
         # One link of an endpoint is enough, whichever of its groups it is in.
-        over = [row for row in suspects.tolist() if self.is_over(standing.members[row], int(standing.since[row]))]
+        over = [row for row in suspects.tolist() if self.is_over(standing.ties[row].ranks, int(standing.since[row]))]
         enough = {int(standing.faults[row]) for row in over if standing.endpoints[row] >= 0}
         done = set(over)
         for row in suspects[np.argsort(-wanted[suspects], kind="stable")].tolist():
-            members = standing.members[row]
+            members = standing.ties[row].ranks
             if row in done or int(standing.faults[row]) in enough:
                 continue
             search = self._searches.setdefault(members, _Search())
             if search.ended_at >= 0:  # an earlier one
                 search.asked, search.ended_at = {}, -1
-            found = self._next_of(search, standing, row, incarnation_of=incarnation_of, node_of=node_of)
+            found = self._next_of(search, standing, row)
             if found is None:
                 # A healthy link to compare with may still turn up, as long as there was none at all.
                 search.ended_at = iteration if search.asked else -1
@@ -126,12 +96,12 @@ class RingSearch:
             suspect, peer, is_last = found
             for ends in (suspect, peer):
                 if set(ends) <= set(members):
-                    search.asked[ends] = iteration, (incarnation_of(ends[0]), incarnation_of(ends[1]))
+                    search.asked[ends] = iteration, self.processes_of(ends)
             search.ended_at = iteration if is_last else -1
             return LinkPair(suspect=suspect, peer=peer, num_bytes=int(standing.num_bytes[row]))
         return None
 
-    def is_over(self, members: Members, since: int) -> bool:
+    def is_over(self, members: Ranks, since: int) -> bool:
         """Whether no link of the group is left to probe, or one was found that stands out, since that iteration."""
         search = self._searches.get(members)
         return search is not None and search.ended_at >= max(since, 0)
@@ -142,45 +112,37 @@ class RingSearch:
             search.ended_at = min(search.ended_at, iteration)
             search.asked = {ends: (min(at, iteration), processes) for ends, (at, processes) in search.asked.items()}
 
-    def take(self, ends: Ends, ratio: float, iteration: int) -> None:
+    def take(self, ends: Ranks, ratio: float, iteration: int) -> None:
         """What a probe that was asked for at that iteration has shown of a link: it stands out, or not."""
         for members, search in self._searches.items():
             if ends in search.asked and len(members) >= LONG_RING and ratio >= STANDS_OUT:
                 search.ended_at = max(search.ended_at, iteration)
 
-    def processes(self, suspect: Ends, peer: Ends) -> Ends | None:
+    def processes(self, suspect: Ranks, peer: Ranks) -> Ranks | None:
         """The processes of a link that was probed beside another one of its own ring; None where it was not."""
         both = [search for search in self._searches.values() if suspect in search.asked and peer in search.asked]
         return both[0].asked[peer][1] if both else None
 
-    def forget(self, concerns: Callable[[Ends], bool]) -> None:
+    def forget(self, concerns: Callable[[Ranks], bool]) -> None:
         """These links are healthy again."""
         for members, search in list(self._searches.items()):
             if any(concerns(ends) for ends in search.asked):
                 del self._searches[members]
 
-    def _next_of(
-        self,
-        search: _Search,
-        standing: GroupStanding,
-        row: int,
-        *,
-        incarnation_of: Callable[[int], int],
-        node_of: Callable[[int], str],
-    ) -> tuple[Ends, Ends, bool] | None:
+    def _next_of(self, search: _Search, standing: TieStanding, row: int) -> tuple[Ranks, Ranks, bool] | None:
         """A link of a group that is still to be probed, one beside it, and whether the search is over with them."""
-        members, since, endpoint = standing.members[row], int(standing.since[row]), int(standing.endpoints[row])
+        members, since, endpoint = standing.ties[row].ranks, int(standing.since[row]), int(standing.endpoints[row])
         ring = ring_of(members)
         if endpoint >= 0:
             ring = tuple(ends for ends in ring if endpoint in ends)
         known = {
             ends
             for ends, (asked_at, processes) in search.asked.items()
-            if asked_at >= since and processes == (incarnation_of(ends[0]), incarnation_of(ends[1]))
+            if asked_at >= since and processes == self.processes_of(ends)
         }
         if endpoint >= 0 and known & set(ring):
             return None  # one link of an endpoint is enough
-        beside = _Beside(standing, row, node_of)
+        beside = _Beside(standing, row, self.node_of)
         left = [(ends, peer) for ends in ring if ends not in known and (peer := beside.of(ends, known)) is not None]
         if not left:
             return None
@@ -191,17 +153,17 @@ class RingSearch:
 class _Beside:
     """Links that a group's own can be compared with: alike, and without a rank in common."""
 
-    def __init__(self, standing: GroupStanding, row: int, node_of: Callable[[int], str]) -> None:
+    def __init__(self, standing: TieStanding, row: int, node_of: Callable[[int], str]) -> None:
         self._node_of = node_of
-        self._own = ring_of(standing.members[row])
+        self._own = ring_of(standing.ties[row].ranks)
         healthy = ~standing.ill & (standing.evidence < SUSPECT_AT) & (standing.classes == standing.classes[row])
-        healthy[row] = False
-        alike = [other for other in np.flatnonzero(healthy).tolist() if len(standing.members[other]) == len(self._own)]
-        calmest = sorted(alike, key=lambda other: float(standing.evidence[other]))[:_HEALTHY_GROUPS]
-        self._healthy = [ring_of(standing.members[other]) for other in calmest]
+        alike = healthy & (standing.ties.sizes == len(self._own))
+        alike[row] = False
+        calmest = sorted(np.flatnonzero(alike).tolist(), key=lambda other: float(standing.evidence[other]))
+        self._healthy = [ring_of(standing.ties[other].ranks) for other in calmest[:_HEALTHY_GROUPS]]
         self._crossing = {ends: self._crosses(ends) for ring in (self._own, *self._healthy) for ends in ring}
 
-    def of(self, ends: Ends, known: set[Ends]) -> Ends | None:
+    def of(self, ends: Ranks, known: set[Ranks]) -> Ranks | None:
         """The link to compare with.
 
         In another ring rather one in the same place, whose ranks stand to each other as these do; in the same ring
@@ -215,5 +177,5 @@ class _Beside:
                     return one
         return None
 
-    def _crosses(self, ends: Ends) -> bool:
+    def _crosses(self, ends: Ranks) -> bool:
         return self._node_of(ends[0]) != self._node_of(ends[1])

@@ -36,7 +36,9 @@ class HangWatch:
             epoch: The epoch in force.
         """
         # Nobody waits for the dead, nor for those who hold no position.
-        alive = [one for one in progress if not is_dead(one.rank, one.incarnation) and self._takes_part(one, epoch)]
+        alive = [one for one in progress if not is_dead(one.rank, one.incarnation)]
+        if self._members:
+            alive = [one for one in alive if one.rank in self._members or one.epoch > epoch]
         found = []
         for hang in find_hangs(tuple(alive), iteration_seconds=iteration_seconds, epoch=epoch):
             if self._hung.get(hang.rank, (-1, -1))[0] != hang.incarnation:
@@ -66,6 +68,3 @@ class HangWatch:
     def died(self, rank: int) -> None:
         """What was said of its process is history."""
         self._hung.pop(rank, None)
-
-    def _takes_part(self, one: RankProgress, epoch: int) -> bool:
-        return not self._members or one.rank in self._members or one.epoch > epoch

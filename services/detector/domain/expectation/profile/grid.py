@@ -3,10 +3,9 @@
 import numpy as np
 import numpy.typing as npt
 
+from evenkeel.numeric.arrays import Bools, Floats
 from evenkeel.services.detector.domain.frames.layout import FrameLayout
 
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 Places = npt.NDArray[np.int32]
 
 

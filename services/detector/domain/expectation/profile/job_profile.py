@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
+from evenkeel.numeric.arrays import Bools, Floats
 from evenkeel.services.detector.domain.expectation.profile.grid import PipelineGrid
 from evenkeel.services.detector.domain.expectation.profile.profile import Profile, RankThroughput
 from evenkeel.services.detector.domain.expectation.profile.recent import RecentIterations
@@ -12,9 +12,6 @@ from evenkeel.services.detector.domain.frames.layout import FrameLayout
 from evenkeel.services.detector.domain.frames.observation import FrameObservation
 from evenkeel.services.detector.domain.memory.middle import median
 from evenkeel.services.detector.domain.memory.newest import with_newest
-
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 
 WINDOW = 16
 """Frames behind the medians."""

@@ -1,7 +1,7 @@
 """The job's profile: what a planner is told of its speed."""
 
 from dataclasses import dataclass
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 
 class RankThroughput(NamedTuple):
@@ -23,34 +23,22 @@ class ProfiledIteration(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """What a planner needs to know of a job's speed; fields as in ``evenkeel.detector.v1.Profile``."""
+    """What a planner needs to know of a job's speed; fields as in ``evenkeel.detector.v1.Profile``.
+
+    Seconds and work are 0 of a job without a plain iteration so far.
+    """
 
     job_id: str
     iteration: int
     epoch: int
-    seconds_per_flop: float
-    tokens: float
-    sum_of_squares: float
-    fixed_seconds: float
-    transfer_seconds: float
-    iteration_seconds: float
+    seconds_per_flop: float = 0.0
+    tokens: float = 0.0
+    sum_of_squares: float = 0.0
+    fixed_seconds: float = 0.0
+    transfer_seconds: float = 0.0
+    iteration_seconds: float = 0.0
     throughputs: tuple[RankThroughput, ...] = ()
     exchange_seconds: float = 0.0
     gradient_seconds: float = 0.0
     recent: tuple[ProfiledIteration, ...] = ()
     ended: bool = False
-
-    @classmethod
-    def unknown(cls, job_id: str, iteration: int, epoch: int) -> Self:
-        """That of a job without a plain iteration so far."""
-        return cls(
-            job_id=job_id,
-            iteration=iteration,
-            epoch=epoch,
-            seconds_per_flop=0.0,
-            tokens=0.0,
-            sum_of_squares=0.0,
-            fixed_seconds=0.0,
-            transfer_seconds=0.0,
-            iteration_seconds=0.0,
-        )

@@ -3,12 +3,9 @@
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
+from evenkeel.numeric.arrays import Floats, Ints
 from evenkeel.services.detector.domain.expectation.profile.profile import ProfiledIteration
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 _MOST_ITERATIONS = 16
 _MOST_MICRO_BATCHES = 2048
@@ -43,8 +40,14 @@ class RecentIterations:
         if micro_batches is None or not len(micro_batches) or wall_seconds <= 0.0:
             return
         places = _each_once(micro_batches[:, 0])
-        if len(places):
-            self._keep(np.concatenate([(iteration, wall_seconds), micro_batches[places, 1:].ravel()]))
+        if not len(places):
+            return
+        one = np.concatenate([(iteration, wall_seconds), micro_batches[places, 1:].ravel()])
+        before = self._kept[1 - _MOST_ITERATIONS :]
+        kept = np.full((len(before) + 1, max(before.shape[1], len(one))), np.nan)
+        kept[:-1, : before.shape[1]] = before
+        kept[-1, : len(one)] = one
+        self._kept = kept
 
     def iterations(self) -> tuple[ProfiledIteration, ...]:
         """Oldest first; those in which a micro-batch is missing are left out."""
@@ -59,13 +62,6 @@ class RecentIterations:
         return tuple(
             [ProfiledIteration(row[0], seconds, tuple(row[2::2]), tuple(row[3::2])) for seconds, row in numbers]
         )
-
-    def _keep(self, one: Floats) -> None:
-        before = self._kept[1 - _MOST_ITERATIONS :]
-        kept = np.full((len(before) + 1, max(before.shape[1], len(one))), np.nan)
-        kept[:-1, : before.shape[1]] = before
-        kept[-1, : len(one)] = one
-        self._kept = kept
 
 
 def _each_once(indexes: Floats) -> Ints:

@@ -2,59 +2,17 @@
 
 from evenkeel.services.detector.domain.findings.verdict import Culprit, Evidence, Verdict, VerdictKind, verdict_id
 from evenkeel.services.detector.domain.frames.observation import FrameObservation
-from evenkeel.services.detector.domain.frames.probe_reports import LinkProbeReport
 from evenkeel.services.detector.domain.job.told.words import confidence_of, distance_evidence
 from evenkeel.services.detector.domain.links.complaint import LinkFinding
-from evenkeel.services.detector.domain.probes.link_probes import LinkAccusation
 
 
-def link_probe_evidence(probe: LinkProbeReport) -> Evidence:
-    """What a probe of a link found."""
-    (low, high), (peer_low, peer_high) = probe.ends, probe.peer_ends
-    text = (
-        f"{probe.num_bytes} bytes there and back between ranks {low} and {high} took {1000 * probe.seconds:.2f} ms, "
-        f"{1000 * probe.peer_seconds:.2f} ms between ranks {peer_low} and {peer_high} at the same time "
-        f"(iteration {probe.iteration})"
-    )
-    return Evidence(
-        name="probe against a healthy link", value=probe.seconds / probe.peer_seconds, unit="ratio", text=text
-    )
-
-
-def link_probe_verdict(
-    job_id: str, probe: LinkProbeReport, accusation: LinkAccusation, culprits: tuple[Culprit, ...], at: float
-) -> Verdict:
-    """What was called slow before the probe of its link was done: the same accusation, with the probe's figures."""
-    kind = VerdictKind.COMMUNICATION_SLOW
-    who = _who(accusation.ranks)
-    return Verdict(
-        verdict_id=verdict_id(job_id, kind, "probe", who, accusation.first_iteration, probe.iteration),
-        job_id=job_id,
-        kind=kind,
-        culprits=culprits,
-        throughput=accusation.throughput,
-        throughput_margin=accusation.margin,
-        confidence=accusation.confidence,
-        first_iteration=accusation.first_iteration,
-        decided_iteration=probe.iteration,
-        decided_at_unix_seconds=at,
-        evidence=(link_probe_evidence(probe),),
-    )
-
-
-def link_verdict(
-    frame: FrameObservation,
-    finding: LinkFinding,
-    culprits: tuple[Culprit, ...],
-    probe: LinkProbeReport | None = None,
-) -> Verdict:
+def link_verdict(frame: FrameObservation, finding: LinkFinding, culprits: tuple[Culprit, ...]) -> Verdict:
     """A link, an endpoint or a group became slow, changed its speed, or recovered.
 
     Args:
         frame: The frame that decided it.
         finding: What was found.
         culprits: Its ranks.
-        probe: What a probe of one of its links found in time.
     """
     kind = VerdictKind.COMMUNICATION_RECOVERED if finding.recovered else VerdictKind.COMMUNICATION_SLOW
     ratio = 1 / finding.throughput
@@ -91,7 +49,6 @@ def link_verdict(
             text="measured one by one and slow together",
         ),
         distance_evidence(finding.distance, finding.scale),
-        *((link_probe_evidence(probe),) if probe is not None else ()),
     )
     return Verdict(
         verdict_id=verdict_id(frame.job_id, kind, _who(finding.ranks), frame.epoch, frame.iteration),

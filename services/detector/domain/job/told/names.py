@@ -1,29 +1,25 @@
 """Who a rank is, in the words of verdicts: its process, and where that runs or ran."""
 
+from dataclasses import dataclass
+
 from evenkeel.services.detector.domain.findings.verdict import Culprit
 from evenkeel.services.detector.domain.processes.life import ProcessWatch
 from evenkeel.services.detector.domain.scan.residual.rows import DeviceRows
 
 
+@dataclass(frozen=True, slots=True)
 class Culprits:
-    """Names the ranks of one job.
+    """Names the ranks of one job, by their devices and processes."""
 
-    Args:
-        rows: Their devices.
-        processes: Their processes.
-    """
-
-    __slots__ = ("_processes", "_rows")
-
-    def __init__(self, rows: DeviceRows, processes: ProcessWatch) -> None:
-        self._rows, self._processes = rows, processes
+    rows: DeviceRows
+    processes: ProcessWatch
 
     def of(self, rank: int, incarnation: int | None = None) -> Culprit:
         """A rank's incarnation; None for the one whose samples came last."""
-        rows = self._rows
+        rows = self.rows
         row = rows.row_of(rank)
         if row is None or (incarnation is not None and rows.incarnations[row] != incarnation):
-            node, device = self._processes.place(rank, incarnation or 0)
+            node, device = self.processes.place(rank, incarnation or 0)
             return Culprit(rank=rank, incarnation=incarnation or 0, node=node, device=device)
         known = int(rows.incarnations[row])
         return Culprit(rank=rank, incarnation=known, node=rows.nodes[row], device=rows.devices[row])

@@ -3,12 +3,9 @@
 import math
 from collections.abc import Iterable
 
-from evenkeel.services.detector.domain.expectation.profile.profile import RankThroughput
 from evenkeel.services.detector.domain.findings.verdict import Culprit, Evidence, Verdict, VerdictKind, verdict_id
 from evenkeel.services.detector.domain.frames.observation import FrameObservation
-from evenkeel.services.detector.domain.frames.probe_reports import ProbeReport
 from evenkeel.services.detector.domain.kinds.loss import LossFinding
-from evenkeel.services.detector.domain.probes.desk import Accusation
 from evenkeel.services.detector.domain.processes.hang import Hang
 from evenkeel.services.detector.domain.processes.life import ProcessFinding
 from evenkeel.services.detector.domain.scan.residual.clocks import WHAT, Clock
@@ -17,46 +14,18 @@ from evenkeel.services.detector.domain.scan.speed_change import SpeedChange
 _LARGEST_CONFIDENCE = 0.999
 
 
-def probe_evidence(probe: ProbeReport) -> Evidence:
-    """What a probe found."""
-    size = probe.matrix_size
-    text = (
-        f"a product of {size} x {size} matrices took {1000 * probe.seconds:.2f} ms, "
-        f"{1000 * probe.peer_seconds:.2f} ms on rank {probe.peer_rank} at the same time (iteration {probe.iteration})"
-    )
-    return Evidence(name="probe against a peer", value=1 / probe.throughput, unit="ratio", text=text)
-
-
-def probe_verdict(
-    job_id: str, probe: ProbeReport, accusation: Accusation, throughput: RankThroughput, culprit: Culprit, at: float
-) -> Verdict:
-    """A device that was called slow before its probe was done: the same accusation, with the probe's figures."""
-    kind = VerdictKind.COMPUTE_SLOW
-    return Verdict(
-        verdict_id=verdict_id(job_id, kind, "probe", culprit.rank, culprit.incarnation, probe.iteration),
-        job_id=job_id,
-        kind=kind,
-        culprits=(culprit,),
-        throughput=throughput.throughput,
-        throughput_margin=throughput.margin,
-        confidence=accusation.confidence,
-        first_iteration=accusation.first_iteration,
-        decided_iteration=probe.iteration,
-        decided_at_unix_seconds=at,
-        evidence=(probe_evidence(probe),),
-    )
-
-
 def health_verdict(
-    frame: FrameObservation,
-    entry: int,
-    change: SpeedChange,
-    *,
-    expected_seconds: float,
-    culprit: Culprit,
-    probe: ProbeReport | None = None,
+    frame: FrameObservation, entry: int, change: SpeedChange, expected_seconds: float, culprit: Culprit
 ) -> Verdict:
-    """A device became slow, changed its speed, or recovered; ``probe`` is what a probe of it found in time."""
+    """A device became slow, changed its speed, or recovered.
+
+    Args:
+        frame: The frame that decided.
+        entry: Whose device.
+        change: What changed.
+        expected_seconds: What its work should take.
+        culprit: Its rank.
+    """
     kind = VerdictKind.RECOVERED if change.recovered else VerdictKind.COMPUTE_SLOW
     observed = float(frame.compute_seconds[entry])
     count = change.num_frames
@@ -83,7 +52,6 @@ def health_verdict(
             unit="s",
             text="in the same iteration; a straggler waits less than those who wait for it",
         ),
-        *((probe_evidence(probe),) if probe is not None else ()),
     )
     return Verdict(
         verdict_id=verdict_id(frame.job_id, kind, culprit.rank, culprit.incarnation, frame.epoch, frame.iteration),

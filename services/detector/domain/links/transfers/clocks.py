@@ -9,10 +9,9 @@ was quickest. A line through them follows clocks that run at different speeds; a
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
+from evenkeel.numeric.arrays import Floats, Ints
+
 NodePair = tuple[str, str]
 
 _WINDOW = 16

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+from evenkeel.numeric.arrays import Floats
+
 Classes = npt.NDArray[np.int64]
 
 NUM_CLASSES = 4

@@ -9,21 +9,17 @@ the smallest of all members' durations, each on its own clock.
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
+from evenkeel.numeric.arrays import Bools, Floats, Ints
 from evenkeel.services.detector.domain.frames.observation import FrameObservation
+from evenkeel.services.detector.domain.frames.ties import Ties
 from evenkeel.services.detector.domain.frames.traffic import TrafficObservation
-from evenkeel.services.detector.domain.links.ties import Ties
 from evenkeel.services.detector.domain.links.transfers.clocks import ClockOffsets
-from evenkeel.services.detector.domain.links.transfers.matching import TransferPlan, plan_transfers
+from evenkeel.services.detector.domain.links.transfers.matching import Places, TransferPlan, plan_transfers
 from evenkeel.services.detector.domain.memory.state import DERIVED
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
-Places = npt.NDArray[np.int16] | npt.NDArray[np.int32]
-
 _SHORTEST_SECONDS = 1e-6
+_QUICK = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +39,36 @@ class Transfers:
     upward: Bools
     seconds: Floats
     num_bytes: Floats
+
+    def log_ratios(self, expected: Floats, usable: Bools) -> tuple[Floats, Floats]:
+        """Log of measured over expected seconds of each tie, and the expected seconds of one of its operations.
+
+        In each direction one of the quick operations counts (the second of ten, by expected seconds), because what
+        disturbs one only adds to it; then both directions together, so that an error in the alignment of two clocks,
+        which adds to one what it takes from the other, cancels.
+
+        Args:
+            expected: What each costs on average in its class, seconds.
+            usable: Operations to look at.
+
+        Returns:
+            One value for each tie; the ratio is NaN where it cannot be known.
+        """
+        num_ties = len(self.ties)
+        segments = 2 * self.tie_of + self.upward
+        quick, weights = np.full((2, 2 * num_ties), np.nan)
+        which, value, weight = _weighted_quantiles(
+            segments[usable], self.seconds[usable] / expected[usable], expected[usable]
+        )
+        quick[which], weights[which] = value, weight
+        quick, weights = quick.reshape(num_ties, 2), weights.reshape(num_ties, 2)
+        there = np.isfinite(quick)
+        enough = np.where(self.ties.crossing_pairs, there.all(axis=1), there.any(axis=1))
+        total = np.where(there, weights, 0.0).sum(axis=1)
+        measured = np.where(there, quick * weights, 0.0).sum(axis=1)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            log_ratios = np.log(np.where(enough, measured / total, np.nan))
+        return log_ratios, total / np.maximum(there.sum(axis=1), 1)
 
 
 @dataclass(slots=True, eq=False)
@@ -105,3 +131,18 @@ class TransferTimes:
         if both.any():
             offsets[both] = self._clocks.observe(base, rows[both], quickest[0, both], quickest[1, both])
         return np.asarray(sign * (offsets[pairs] + skews * at))
+
+
+def _weighted_quantiles(segments: Ints, values: Floats, weights: Floats) -> tuple[Ints, Floats, Floats]:
+    """Segments that occur, a low weighted quantile of their values, and their mean weight."""
+    if not len(segments):
+        return segments, values, weights
+    order = np.lexsort((values, segments))
+    segments, values, weights = segments[order], values[order], weights[order]
+    which, starts, counts = np.unique(segments, return_index=True, return_counts=True)
+    sums = np.cumsum(weights)
+    ends = sums[starts + counts - 1]
+    before = sums[starts] - weights[starts]
+    middle = np.searchsorted(sums, before + (ends - before) * _QUICK)
+    middle = np.clip(middle, starts, starts + counts - 1)
+    return which, values[middle], (ends - before) / counts

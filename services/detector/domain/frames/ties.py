@@ -1,15 +1,15 @@
 """What transfers go over: pairs of neighbours, and groups."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Self, overload
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 
-Bools = npt.NDArray[np.bool_]
-Ints = npt.NDArray[np.int64]
+from evenkeel.numeric.arrays import Bools, Ints
+
 Numbers = npt.NDArray[np.int32]
 
 
@@ -28,15 +28,18 @@ class Tie:
     crosses: bool
 
     @property
-    def key(self) -> tuple[int, int, int]:
-        """(0, lower rank, higher rank) of a pair, (1, number, size) of a group; the same in every frame."""
+    def key(self) -> tuple[int, int, int, bool]:
+        """The same in every frame; the same ranks, but one of them moved to another node, are another tie.
+
+        Whether it is a group; lower and higher rank of a pair, number and size of a group; whether it crosses nodes.
+        """
         if self.group is None:
-            return 0, self.ranks[0], self.ranks[-1]
-        return 1, self.group, len(self.ranks)
+            return 0, self.ranks[0], self.ranks[-1], self.crosses
+        return 1, self.group, len(self.ranks), self.crosses
 
 
 @dataclass(slots=True, eq=False)
-class Ties(Sequence[Tie]):
+class Ties:
     """Some ties, as numbers: an object each would be a large part of what a small job's detector holds."""
 
     # One column each: which has a number of a group, that number, where its ranks end, whether it crosses nodes.
@@ -58,17 +61,12 @@ class Ties(Sequence[Tie]):
         count: int = self._table.shape[1]
         return count
 
-    @overload
-    def __getitem__(self, index: int) -> Tie: ...
+    def __iter__(self) -> Iterator[Tie]:
+        return map(self.__getitem__, range(len(self)))
 
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Tie]: ...
-
-    def __getitem__(self, index: int | slice) -> Tie | Sequence[Tie]:
-        if isinstance(index, slice):
-            return [self[place] for place in range(*index.indices(len(self)))]
+    def __getitem__(self, index: int) -> Tie:
         is_group, group, end, crosses = self._table[:, index].tolist()
-        start = int(self._table[2, index - 1]) if index % len(self) else 0
+        start = int(self._table[2, index - 1]) if index else 0
         ranks = tuple(self._members[start:end].tolist())
         return Tie(group=group if is_group else None, ranks=ranks, crosses=bool(crosses))
 
