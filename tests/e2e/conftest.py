@@ -5,14 +5,16 @@ import pytest
 
 from evenkeel.stack.stack import Stack
 
+LAST = tuple(Path(__file__).with_name(name) for name in ("test_outages.py", "test_closed_loop.py"))
+"""They take parts of the stack away; the closed loop asks most of the clock, and what runs beside it is nearly done."""
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The closed loop comes last: it asks most of the clock, and the parts beside it are nearly done by then."""
-    items.sort(key=lambda item: item.path == Path(__file__).with_name("test_closed_loop.py"))
+    items.sort(key=lambda item: LAST.index(item.path) if item.path in LAST else -1)
 
 
 @pytest.fixture(scope="session")
 def stack() -> Iterator[Stack]:
-    """One stack for many jobs, as a fleet has it; whoever takes parts of a stack away starts one of their own."""
-    with Stack("e2e-jobs", keep_data=False) as stack:
+    """One stack for all jobs, as a fleet has it."""
+    with Stack("e2e", keep_data=False) as stack:
         yield stack

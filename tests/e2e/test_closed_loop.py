@@ -35,13 +35,14 @@ def children_of(parent: int) -> set[int]:
 
 
 @pytest.fixture(scope="module")
-def story() -> Iterator[tuple[Observations, set[int]]]:
-    """What was seen, and which processes the performance left behind."""
+def story(stack: Stack) -> Iterator[tuple[Observations, set[int]]]:
+    """What was seen, and which processes the performance left behind besides services that were killed."""
     before = children_of(os.getpid())
     screen = io.StringIO()
-    with Stack("e2e", keep_data=False) as stack, choose_view(Console(file=screen)) as view:
+    with choose_view(Console(file=screen)) as view:
         seen = asyncio.run(perform(stack, SEED, view, stack.folder / "job", dtype="float64"))
-    yield seen, children_of(os.getpid()) - before
+    of_stack = {*stack.service_process_ids.values(), *stack.server_process_ids.values()}
+    yield seen, children_of(os.getpid()) - before - of_stack
     print(screen.getvalue())
 
 

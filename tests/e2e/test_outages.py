@@ -3,8 +3,9 @@
 import json
 import math
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import pytest
 
@@ -23,9 +24,26 @@ WINDOW = 16  # iterations in a rollup, by default
 
 @dataclass
 class OutageRun(LiveRun):
-    """A job of eight ranks."""
+    """A job of eight ranks.
+
+    Attributes:
+        last_iteration: The newest at its end.
+        log_bytes: How much each service had said before the outages.
+    """
 
     last_iteration: int = -1
+    log_bytes: dict[str, int] = field(default_factory=dict)
+
+    def log_of(self, service: str) -> str:
+        """What a service has said since then."""
+        return self._log_path(service).read_bytes()[self.log_bytes[service] :].decode()
+
+    def note_logs(self) -> None:
+        """The outages begin."""
+        self.log_bytes = {service: self._log_path(service).stat().st_size for service in SERVICE_NAMES}
+
+    def _log_path(self, service: str) -> Path:
+        return self.stack.log_folder / f"{service}.log"
 
     def ways(self) -> list[tuple[int, str, list[str]]]:
         """Epoch, mode and states of every plan, in order."""
@@ -51,17 +69,17 @@ class OutageRun(LiveRun):
 
 
 @pytest.fixture(scope="module")
-def run() -> Iterator[OutageRun]:
+def run(stack: Stack) -> OutageRun:
     """After the outages: the job has ended and the services are still there."""
-    with Stack("e2e-outages", keep_data=False) as stack:
-        spec = replace(narrowed(example_job(stack, "outages")), restart_delay_seconds=None)
-        with Launcher(spec, model_spec_of(spec.config)) as launcher:
-            run = OutageRun(stack, launcher)
-            play(run)
-        yield run
+    spec = replace(narrowed(example_job(stack, "outages")), restart_delay_seconds=None)
+    with Launcher(spec, model_spec_of(spec.config)) as launcher:
+        run = OutageRun(stack, launcher)
+        play(run)
+    return run
 
 
 def play(run: OutageRun) -> None:
+    run.note_logs()
     run.until(lambda: run.iteration() >= 20, "20 iterations")
     with frozen(run.stack.server_process_ids["kafka"]):
         began = run.iteration()
@@ -132,11 +150,9 @@ def test_no_iteration_of_a_survivor_is_missing_and_none_is_there_twice(run: Outa
 @pytest.mark.parametrize("service", SERVICE_NAMES)
 def test_every_service_waited_and_said_so_in_few_words(run: OutageRun, service: str) -> None:
     assert run.stack.service_restarts[service] == 0
-    log = (run.stack.log_folder / f"{service}.log").read_text()
+    log = run.log_of(service)
     assert "Traceback" not in log
     lines = [json.loads(line) for line in log.splitlines()]
-    # Logs stay when a stack stops: an earlier run's come first.
-    began = max(index for index, line in enumerate(lines) if line["event"] == "starting")
-    said = [line["event"] for line in lines[began:] if line.get("dependency") == "kafka (consumer)"]
+    said = [line["event"] for line in lines if line.get("dependency") == "kafka (consumer)"]
     assert said[said.index("unreachable, waiting for it") + 1] == "reachable again"
     assert len(said) < 10
