@@ -137,3 +137,18 @@ def test_a_rank_registers_with_a_fleet_api_that_comes_up_later(serve: Callable[[
         serve(fleet, port)
         assert fleet.wait_for(1)
         rank.stop()
+
+
+def test_a_launcher_asks_what_the_ranks_do_and_hears_nothing_where_nobody_says(
+    serve: Callable[[Fleet, int], int],
+) -> None:
+    class Standing(Fleet):
+        def GetJob(self, request: pb.GetJobRequest, context: grpc.ServicerContext) -> pb.GetJobResponse:  # noqa: N802
+            assert ("authorization", "Bearer token") in context.invocation_metadata()
+            return pb.GetJobResponse(job=pb.Job(standing=pb.Standing(summary=f"{request.job_id} trains")))
+
+    def said(address: str) -> str:
+        return FleetAccess(address=address, job_id="job", job_token="token").standing()
+
+    assert said(f"127.0.0.1:{serve(Standing(), 0)}") == "job trains"
+    assert said(f"127.0.0.1:{serve(Fleet(), 0)}") == said("") == ""
