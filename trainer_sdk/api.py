@@ -18,12 +18,10 @@ import os
 import re
 import socket
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from evenkeel.contracts.kafka_security import kafka_security
-from evenkeel.contracts.mac import job_key
 from evenkeel.layouts.rank_state import RankPhase
 from evenkeel.telemetry.v2 import process_pb2
 from evenkeel.trainer_sdk.devices.device import Device
@@ -33,9 +31,10 @@ from evenkeel.trainer_sdk.emit.emitter import Emitter, process_event
 from evenkeel.trainer_sdk.emit.farewell import ending_error, farewell
 from evenkeel.trainer_sdk.watch.identity import Identity, RankClaim
 from evenkeel.trainer_sdk.watch.run import Run
+from evenkeel.trainer_sdk.watch.service_settings import ServiceSettings
 
 if TYPE_CHECKING:
-    from evenkeel.trainer_sdk.control.mailbox import Mailbox
+    from evenkeel.trainer_sdk.control.controller import Controller
 
 # No handler of ours: in a loop that sets up no logging, warnings go to standard error.
 _logger = logging.getLogger("evenkeel")
@@ -43,26 +42,17 @@ _BROKERS = re.compile(r"[^\s:,]+:\d{1,5}(\s*,\s*[^\s:,]+:\d{1,5})*")
 _run: "Run | None" = None
 
 
-def start(
-    *,
-    device: Device | None = None,
-    bind_host: str = "",
-    advertise_host: str = "",
-    environment: Mapping[str, str] | None = None,
-) -> Run:
+def start(*, device: Device | None = None, environment: Mapping[str, str] | None = None) -> Run:
     """Join the job that the environment describes; a second call gives the same run.
 
     Args:
         device: Measures compute segments; by default CUDA events where CUDA is in use, else the wall clock.
-        bind_host: Address the rank controller listens on; empty = that of the interface by which the fleet API is
-            reached.
-        advertise_host: Host name under which the scheduler reaches it, when it differs.
         environment: Settings instead of ``os.environ``.
     """
     global _run
     if _run is None:
         try:
-            _run = _join(os.environ if environment is None else environment, device, bind_host, advertise_host)
+            _run = _join(os.environ if environment is None else environment, device)
         except Exception:
             _logger.warning("the watch cannot begin: this process is not watched", exc_info=True)
             _run = Run(emitter=Emitter(), device=device)
@@ -88,10 +78,9 @@ def _stop_at_exit() -> None:
         os._exit(int(error.code or 0))
 
 
-def _join(settings: Mapping[str, str], device: Device | None, bind_host: str, advertise_host: str) -> Run:
-    bootstrap_servers = settings.get("EVENKEEL_KAFKA_BOOTSTRAP_SERVERS", "")
-    fleet_address = settings.get("EVENKEEL_FLEET_ADDRESS", "")
-    if not bootstrap_servers and not fleet_address:
+def _join(settings: Mapping[str, str], device: Device | None) -> Run:
+    services = ServiceSettings.from_environment(settings)
+    if not services.kafka_bootstrap_servers and not services.fleet_address:
         return Run(emitter=Emitter(), device=device)
     claim = RankClaim()
     is_replica = bool(settings.get("EVENKEEL_REPLICA"))
@@ -102,33 +91,35 @@ def _join(settings: Mapping[str, str], device: Device | None, bind_host: str, ad
     except ValueError as error:
         _logger.warning("%s: this process is not watched", error)
         return Run(emitter=Emitter(), device=device)
-    emitter, mailbox, close = Emitter(), None, _nothing
+    emitter, controller = Emitter(), None
     try:
-        if fleet_address:
-            mailbox, close = _control(source, settings, bind_host, advertise_host, can_reshape=is_replica)
+        if services.fleet_address:
+            controller = _controller(source, services, can_reshape=is_replica)
     except ValueError as error:
         _logger.warning("%s: this process has no rank controller", error)
     try:
-        if bootstrap_servers:
-            emitter = _emitter(bootstrap_servers, source, settings)
+        if services.kafka_bootstrap_servers:
+            emitter = _emitter(source, services, settings)
     except ValueError as error:
         _logger.warning("%s: this process emits nothing", error)
     cuda = "torch" in sys.modules and sys.modules["torch"].cuda.is_available()
 
     def end() -> None:
         error = ending_error()
-        if error is not None and mailbox is not None:
+        if error is not None and controller is not None:
             # First: what a death is taken for depends on whether its cause is known.
-            _tell_error(source, settings, error)
+            _tell_error(source, services, error)
         for event in farewell(source.rank, source.incarnation, error):
             emitter.emit_event(event)
         emitter.close()
-        close()
+        if controller is not None:
+            controller.mailbox.publish(replace(controller.mailbox.state, phase=RankPhase.FINISHED))
+            controller.stop()
         claim.release()
 
     return Run(
         emitter=emitter,
-        mailbox=mailbox,
+        mailbox=None if controller is None else controller.mailbox,
         device=device or (CudaDevice() if cuda else CpuDevice()),
         torch_device="cuda" if cuda else "cpu",  # whichever the training thread has chosen when a probe runs
         close=end,
@@ -155,65 +146,31 @@ def _source(settings: Mapping[str, str], claim: RankClaim) -> Source:
     )
 
 
-def _nothing() -> None:
-    pass
-
-
-def _control(
-    source: Source,
-    settings: Mapping[str, str],
-    bind_host: str,
-    advertise_host: str,
-    *,
-    can_reshape: bool,
-) -> "tuple[Mailbox, Callable[[], None]]":
-    if not settings.get("EVENKEEL_JOB_TOKEN"):
+def _controller(source: Source, services: ServiceSettings, *, can_reshape: bool) -> "Controller":
+    if not services.job_token:
         raise ValueError("EVENKEEL_JOB_TOKEN is not set, so nobody believes what is measured if the job is registered")
-    from evenkeel.trainer_sdk.control.controller import Controller  # noqa: PLC0415 - gRPC loads only where it is wanted
-    from evenkeel.trainer_sdk.control.fleet.access import FleetAccess  # noqa: PLC0415
-    from evenkeel.trainer_sdk.control.mailbox import Mailbox  # noqa: PLC0415
-    from evenkeel.trainer_sdk.control.tls import ControllerTls, checked_fleet_ca_file  # noqa: PLC0415
+    from evenkeel.trainer_sdk.control.mailbox import Mailbox  # noqa: PLC0415 - gRPC loads only where it is wanted
 
     mailbox = Mailbox(source.rank, source.incarnation)
     mailbox.publish(replace(mailbox.state, phase=RankPhase.TRAINING, epoch=0))
-    checked_fleet_ca_file(settings.get("EVENKEEL_FLEET_CA_FILE", ""))
-    tls = ControllerTls.from_environment(settings)
     try:
-        controller = Controller(
-            mailbox,
-            FleetAccess.from_settings(settings, source.job_id),
-            source,
-            bind_host=bind_host,
-            advertise_host=advertise_host,
-            tls=tls,
-            can_reshape=can_reshape,
-        ).start()
+        return services.controller(mailbox, source, can_reshape=can_reshape).start()
     except RuntimeError as error:
         raise ValueError(f"nothing can listen to the scheduler ({error})") from error
 
-    def close() -> None:
-        mailbox.publish(replace(mailbox.state, phase=RankPhase.FINISHED))
-        controller.stop()
 
-    return mailbox, close
-
-
-def _tell_error(source: Source, settings: Mapping[str, str], error: BaseException) -> None:
-    from evenkeel.trainer_sdk.control.fleet.access import FleetAccess  # noqa: PLC0415 - gRPC loads only where wanted
-    from evenkeel.trainer_sdk.control.fleet.last_words import as_exit, words_of  # noqa: PLC0415
+def _tell_error(source: Source, services: ServiceSettings, error: BaseException) -> None:
+    from evenkeel.trainer_sdk.control.fleet.last_words import as_exit, words_of  # noqa: PLC0415 - loads gRPC
 
     exits = [as_exit(words_of(error), source.rank, source.incarnation, code=1)]
-    FleetAccess.from_settings(settings, source.job_id).report_exits(exits)
+    services.fleet(source.job_id).report_exits(exits)
 
 
-def _emitter(bootstrap_servers: str, source: Source, settings: Mapping[str, str]) -> Emitter:
-    if not _BROKERS.fullmatch(bootstrap_servers.strip()):
-        raise ValueError(f"EVENKEEL_KAFKA_BOOTSTRAP_SERVERS is {bootstrap_servers!r}, not host:port[,host:port]")
-    security = kafka_security(settings)
-    from evenkeel.trainer_sdk.emit.kafka_emitter import KafkaEmitter  # noqa: PLC0415 - Kafka loads only where it is wanted
-
-    key = job_key(source.job_id, settings.get("EVENKEEL_JOB_TOKEN", ""))
-    emitter = KafkaEmitter(bootstrap_servers, source, security=security, key=key)
+def _emitter(source: Source, services: ServiceSettings, settings: Mapping[str, str]) -> Emitter:
+    brokers = services.kafka_bootstrap_servers
+    if not _BROKERS.fullmatch(brokers.strip()):
+        raise ValueError(f"EVENKEEL_KAFKA_BOOTSTRAP_SERVERS is {brokers!r}, not host:port[,host:port]")
+    emitter = services.emitter(source, settings)
     started = process_pb2.PROCESS_EVENT_KIND_STARTED
     emitter.emit_event(process_event(started, source.rank, source.incarnation, f"process {os.getpid()}"))
     return emitter

@@ -34,9 +34,9 @@ CLIENT_SETTINGS = {
     "EVENKEEL_JOB_ID": "the job that this process belongs to",
     "EVENKEEL_JOB_TOKEN": "the job's own token, at least 16 characters, which also signs what its processes measure; "
     "`evenkeel run` makes one up",
-    "EVENKEEL_CONTROLLER_BIND_HOST": "`evenkeel run`: address that rank controllers listen on; unset: what the job file "
-    "says, else that of the interface by which the fleet API is reached",
-    "EVENKEEL_CONTROLLER_ADVERTISE_HOST": "`evenkeel run`: name under which schedulers reach them, where it differs",
+    "EVENKEEL_CONTROLLER_BIND_HOST": "address that rank controllers listen on; unset: what the job file says, else "
+    "that of the interface by which the fleet API is reached",
+    "EVENKEEL_CONTROLLER_ADVERTISE_HOST": "name under which schedulers reach them, where it differs",
     "EVENKEEL_RANK_CERTIFICATE": "PEM file with the certificate chain that a rank shows; unset: no TLS to it",
     "EVENKEEL_RANK_KEY": "PEM file with its private key",
     "EVENKEEL_SCHEDULER_CA_FILE": "PEM file with the certificates that the scheduler's is signed by; "

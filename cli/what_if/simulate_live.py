@@ -16,7 +16,7 @@ from evenkeel.cli.errors import CommandError, ExitStatus
 from evenkeel.cli.session import kafka_access, setting
 from evenkeel.simulator.fleet.scenario.scenario import Scenario
 from evenkeel.simulator.live.live_run import LiveReport, LiveRun, Services, simulated_job
-from evenkeel.trainer_sdk.control.tls import ControllerTls, checked_fleet_ca_file
+from evenkeel.trainer_sdk.watch.service_settings import ServiceSettings
 
 
 def emit_scenario(
@@ -35,8 +35,8 @@ def emit_scenario(
     """
     name = job_id or f"simulated-{time.strftime('%Y%m%d-%H%M%S')}"
     try:
-        ca_file = checked_fleet_ca_file(os.environ.get("EVENKEEL_FLEET_CA_FILE", ""))
-        controller_tls = ControllerTls.from_environment(os.environ)
+        settings = ServiceSettings.from_environment(os.environ)
+        controller_tls = settings.tls()
     except ValueError as error:
         raise CommandError(str(error), status=ExitStatus.USAGE) from error
     kafka = kafka_access(context)
@@ -45,7 +45,7 @@ def emit_scenario(
         security=kafka.security,
         fleet_address=setting(context, "EVENKEEL_FLEET_ADDRESS"),
         fleet_token=setting(context, "EVENKEEL_FLEET_TOKEN"),
-        fleet_ca_file=ca_file,
+        fleet_ca_file=settings.fleet_ca_file,
         controller_tls=controller_tls,
     )
     chosen = scenario.seed if seed is None else seed

@@ -13,6 +13,7 @@ from evenkeel.stack.processes.faults import frozen
 from evenkeel.stack.services import SERVICE_NAMES, is_healthy
 from evenkeel.stack.stack import Stack
 from evenkeel.trainer_sdk.elastic.model.model import model_spec_of
+from evenkeel.trainer_sdk.launcher import inject
 from evenkeel.trainer_sdk.launcher.launcher import Launcher
 from tests.e2e.live_run import PATIENCE_SECONDS, LiveRun, example_job, narrowed
 
@@ -84,7 +85,7 @@ def play(run: OutageRun) -> None:
     with frozen(run.stack.server_process_ids["kafka"]):
         began = run.iteration()
         run.until(lambda: run.iteration() >= began + 5, "training beside a frozen Kafka")
-        run.launcher.kill(VICTIM)
+        inject.kill(run.launcher.spec.run_dir, VICTIM)
         run.until(lambda: run.recovered("applied"), "the recovery, while Kafka is frozen")
         run.until(lambda: run.iteration() >= began + 10, "training in the new shape, while Kafka is frozen")
     run.until(lambda: run.recovered("measured"), "the detector to be heard again")

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from benchmarks.planning.live.virtual_stages import interleavable_job
 from evenkeel.cli.main import app
 from evenkeel.stack.stack import Stack
-from evenkeel.trainer_sdk.launcher.inject import slow
+from evenkeel.trainer_sdk.launcher.inject import kill, slow
 from evenkeel.trainer_sdk.launcher.launcher import Launcher
 from tests.e2e.live_run import LiveRun, MadePlan, example_job
 
@@ -78,7 +78,7 @@ def run(stack: Stack) -> ExplainedRun:
         slow(spec.run_dir, SLOW, SPEED)
         run.measured_plan(has_several_stages)
         run.until(run.is_explained, "iterations taken apart along the orders of the plan")
-        launcher.kill(DEAD)
+        kill(spec.run_dir, DEAD)
         run.measured_plan(is_without_the_dead)
         first = run.iteration()
         run.until(lambda: run.iteration() >= first + 3, "iterations after it")

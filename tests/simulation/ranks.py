@@ -10,7 +10,7 @@ from evenkeel.layouts.rank_state import EarlierState, KeptCopy, RankPhase, RankS
 from evenkeel.services.scheduler.dispatch.protocol import RankAwayError
 from evenkeel.services.scheduler.dispatch.restore import uncovered_blocks
 from evenkeel.trainer_sdk.control.acceptor import Acceptor
-from evenkeel.trainer_sdk.control.cycle import RankCycle, Way, agreed_epoch
+from evenkeel.trainer_sdk.control.cycle import RankCycle, Way
 from evenkeel.trainer_sdk.control.state import ApplyMode, Commit
 
 if TYPE_CHECKING:
@@ -224,9 +224,7 @@ class SimulatedRank:
         if self.alive:
             assert self.layout is not None
             carried = self.acceptor.committed_epoch
-            self.meet(
-                "vote", *now, self.layout.ranks, carried, lambda brought: self.hear(agreed_epoch(brought.values()))
-            )
+            self.meet("vote", *now, self.layout.ranks, carried, lambda brought: self.hear(min(brought.values())))
 
     def hear(self, agreed: int) -> None:
         self.job.happened("heard", self)

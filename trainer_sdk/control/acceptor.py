@@ -157,6 +157,8 @@ class Acceptor:
     def abort(self, plan_id: str, ballot: Ballot) -> None:
         """Forget a plan that is not committed; its Prepare, should it come after this, is stale.
 
+        A parked rank stays parked; a plan that is not known is no error.
+
         Raises:
             ValueError: As for :meth:`prepare`.
         """

@@ -24,11 +24,10 @@ class Controller:
         advertise_host: Name under which the scheduler reaches it, where it differs.
         tls: What it shows and asks for; None = no TLS.
         can_reshape: False for a training loop that cannot apply plans.
-        after_seconds: Somebody else may register it; if no scheduler watches it by then, it does so itself.
 
     Attributes:
+        mailbox: What calls end up in.
         address: ``host:port`` for the scheduler.
-        registration: None where there is no fleet API.
 
     Raises:
         RuntimeError: It cannot listen there.
@@ -44,8 +43,8 @@ class Controller:
         advertise_host: str = "",
         tls: ControllerTls | None = None,
         can_reshape: bool = True,
-        after_seconds: float = 0.0,
     ) -> None:
+        self.mailbox = mailbox
         self._server = ControlServer(
             mailbox,
             job_id=access.job_id,
@@ -55,29 +54,28 @@ class Controller:
             tls=tls,
         )
         self.address = self._server.address(advertise_host)
-        self.registration: Registration | None = None
+        self._registration: Registration | None = None
         if access.address:
-            self.registration = Registration(
+            self._registration = Registration(
                 access,
                 source=source,
                 controller_address=self.address,
                 is_watched=lambda: self._server.num_watches > 0,
                 security=self._server.security,
                 can_reshape=can_reshape,
-                after_seconds=after_seconds,
             )
 
     def start(self) -> Self:
         """Begin to answer, and to be made known; returns at once."""
         self._server.start()
-        if self.registration is not None:
-            self.registration.start()
+        if self._registration is not None:
+            self._registration.start()
         return self
 
     def stop(self) -> None:
         """End all streams after the last state; blocks for one call's timeout at most."""
-        if self.registration is not None:
-            self.registration.stop()
+        if self._registration is not None:
+            self._registration.stop()
         self._server.stop()
 
 

@@ -7,7 +7,7 @@ An engine executes this with tensors and groups; the simulation of the protocol 
 - A rank that loses its peers parks, and keeps what it holds. Without anything of the job it is joining.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from enum import StrEnum
 
 from evenkeel.layouts.rank_state import RankPhase, RankState
@@ -34,11 +34,6 @@ class Way(StrEnum):
     """To its own slices of an earlier step."""
 
     UNFIT = "unfit"
-
-
-def agreed_epoch(carried: Iterable[int]) -> int:
-    """The outcome of a step vote: the newest epoch whose commit every rank carries."""
-    return min(carried)
 
 
 class RankCycle:

@@ -142,31 +142,19 @@ class Mailbox:
             return answer
 
     def commit(self, commit: Commit) -> RankState:
-        """Enqueue a decision for the training thread and answer with the state at the time.
-
-        Raises:
-            StaleBallotError, FinishedError, ValueError: See :meth:`Acceptor.commit`.
-        """
+        """See :meth:`Acceptor.commit`; answers with the state at the time, and so do the next two."""
         with self._acting() as acceptor:
             acceptor.commit(commit)
             return acceptor.state
 
     def abort(self, plan_id: str, ballot: Ballot) -> RankState:
-        """Forget a plan that is prepared and not committed. A parked rank stays parked; an unknown plan is no error.
-
-        Raises:
-            ValueError: No plan can have that epoch.
-        """
+        """See :meth:`Acceptor.abort`."""
         with self._acting() as acceptor:
             acceptor.abort(plan_id, ballot)
             return acceptor.state
 
     def interrupt(self, epoch: int, *, leave: bool) -> RankState:
-        """Ask the training thread to stop waiting and park, or to end the process.
-
-        Raises:
-            StaleBallotError: The rank is already beyond ``epoch``.
-        """
+        """See :meth:`Acceptor.interrupt`."""
         with self._acting() as acceptor:
             acceptor.interrupt(epoch, leave=leave)
             return acceptor.state

@@ -17,7 +17,6 @@ from evenkeel.control.v1 import control_pb2 as pb
 from evenkeel.control.v1 import control_pb2_grpc
 from evenkeel.layouts.rank_codec import ballot_to_proto, rank_state_to_proto
 from evenkeel.layouts.rank_state import Ballot, RankState
-from evenkeel.scheduler.v1 import scheduler_pb2
 from evenkeel.trainer_sdk.control import GRPC_CAME_FIRST
 from evenkeel.trainer_sdk.control.daemon_threads import DaemonThreads
 from evenkeel.trainer_sdk.control.mailbox import Mailbox
@@ -56,6 +55,10 @@ class ControlServer:
         ValueError: The token is empty.
         OSError: A file of ``tls`` cannot be read.
         RuntimeError: The address cannot be bound.
+
+    Attributes:
+        port: The port it listens on.
+        security: What it asks of connections, as the rank registers it.
     """
 
     def __init__(
@@ -90,27 +93,17 @@ class ControlServer:
             ],
         )
         control_pb2_grpc.add_RankControlServiceServicer_to_server(self._handlers, self._server)
-        self._security = security_of(tls)
+        self.security = security_of(tls)
         address = f"{_in_address(bind_host)}:{port}"
-        self._port = (
+        self.port = (
             self._server.add_insecure_port(address)
             if tls is None
             else self._server.add_secure_port(address, tls.credentials())
         )
 
-    @property
-    def port(self) -> int:
-        """The port it listens on."""
-        return self._port
-
-    @property
-    def security(self) -> "scheduler_pb2.ControllerSecurity.ValueType":
-        """What it asks of connections, as the rank registers it."""
-        return self._security
-
     def address(self, advertise_host: str = "") -> str:
         """``host:port`` for others; ``advertise_host`` replaces a bound host that only this machine understands."""
-        return f"{_in_address(advertise_host or self._bind_host)}:{self._port}"
+        return f"{_in_address(advertise_host or self._bind_host)}:{self.port}"
 
     @property
     def num_watches(self) -> int:

@@ -5,7 +5,6 @@ Files are read once, when a server or a channel is made: new certificates need n
 
 import json
 import socket
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,16 +58,6 @@ class ControllerTls:
             key=Path(key),
             scheduler_ca_file=Path(scheduler_ca_file) if scheduler_ca_file else None,
         )
-
-    @classmethod
-    def from_environment(cls, environment: Mapping[str, str]) -> Self | None:
-        """From the settings ``EVENKEEL_RANK_CERTIFICATE``, ``EVENKEEL_RANK_KEY`` and ``EVENKEEL_SCHEDULER_CA_FILE``.
-
-        Raises:
-            ValueError: See :meth:`from_names`.
-        """
-        names = ("EVENKEEL_RANK_CERTIFICATE", "EVENKEEL_RANK_KEY", "EVENKEEL_SCHEDULER_CA_FILE")
-        return cls.from_names(*(environment.get(name, "") for name in names))
 
     def credentials(self) -> grpc.ServerCredentials:
         """Of the controller's server.

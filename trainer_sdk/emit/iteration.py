@@ -44,20 +44,6 @@ class Iteration:
         place: Where in a layout it ran.
     """
 
-    __slots__ = (
-        "_finished",
-        "_mark",
-        "_phased",
-        "_phases",
-        "_sum_of_squares",
-        "gradient_norm",
-        "index",
-        "loss",
-        "num_micro_batches",
-        "place",
-        "tokens",
-    )
-
     def __init__(
         self,
         index: int,

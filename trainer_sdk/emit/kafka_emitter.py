@@ -9,7 +9,6 @@ while it cannot send, the oldest entries are dropped and counted. It does not su
 import asyncio
 import contextlib
 import logging
-import socket
 import threading
 import time
 from collections import deque
@@ -58,8 +57,11 @@ class KafkaEmitter(Emitter):
         security: How Kafka is spoken to, see :mod:`evenkeel.contracts.kafka_security`.
         key: Signs each batch, see :func:`evenkeel.contracts.mac.job_key`; None: none is signed.
         capacity: Entries kept while Kafka is away; the oldest go first.
-        reports_progress: False for a process without training thread, such as a launcher; it reads no host either.
-        progress_interval_seconds: Shortest time between two progress reports.
+        is_rank: False for a launcher, which has no training thread to report the progress of, and reads no host.
+
+    Attributes:
+        num_dropped: Entries dropped so far because the queue was full or an entry could not be built.
+        num_sent: Samples and events that Kafka acknowledged so far.
     """
 
     def __init__(
@@ -70,8 +72,7 @@ class KafkaEmitter(Emitter):
         security: Mapping[str, Any] | None = None,
         key: JobKey | None = None,
         capacity: int = DEFAULT_CAPACITY,
-        reports_progress: bool = True,
-        progress_interval_seconds: float = 0.2,
+        is_rank: bool = True,
     ) -> None:
         super().__init__()
         self._bootstrap_servers = bootstrap_servers
@@ -80,31 +81,21 @@ class KafkaEmitter(Emitter):
         self._key = key
         self._capacity = capacity
         self._queue: deque[_Entry] = deque(maxlen=capacity)
-        self._num_dropped = 0
-        self._num_sent = 0
+        self.num_dropped = 0
+        self.num_sent = 0
         self._pending: list[_Entry] = []
         self._builder = BatchBuilder(source)
-        self._reports = ProgressReports(self.progress, progress_interval_seconds) if reports_progress else None
-        self._readings = HostReadings() if reports_progress else None
+        self._reports = ProgressReports(self.progress) if is_rank else None
+        self._readings = HostReadings() if is_rank else None
         self._warned = False
         self._close_at_seconds: float | None = None
-        self._wake_reader, self._wake_writer = socket.socketpair()
-        self._wake_reader.setblocking(False)
-        self._wake_writer.setblocking(False)
+        self._loop = asyncio.new_event_loop()
+        self._woken = asyncio.Event()
+        self._until_closed: asyncio.Timeout | None = None
         self._thread = threading.Thread(target=self._run, name="evenkeel-emit", daemon=True)
         self._thread.start()
 
     # ---- any thread
-
-    @property
-    def num_dropped(self) -> int:
-        """Entries dropped so far because the queue was full or an entry could not be built."""
-        return self._num_dropped
-
-    @property
-    def num_sent(self) -> int:
-        """Samples and events that Kafka acknowledged so far."""
-        return self._num_sent
 
     def emit_later(self, build: Callable[[], Measured]) -> None:
         """Queue one finished iteration."""
@@ -125,60 +116,52 @@ class KafkaEmitter(Emitter):
 
     def _append(self, entry: _Entry) -> None:
         if len(self._queue) >= self._capacity:
-            self._num_dropped += 1
+            self.num_dropped += 1
         self._queue.append(entry)
 
     def _wake(self) -> None:
-        # A full socket buffer means that a wake-up is on its way already; a closed one, that nobody is left to wake.
-        with contextlib.suppress(OSError):
-            self._wake_writer.send(b"\0")
+        with contextlib.suppress(RuntimeError):  # its loop is closed: nobody is left to wake
+            self._loop.call_soon_threadsafe(self._on_wake)
 
     # ---- the background thread
 
     def _run(self) -> None:
         try:
-            asyncio.run(self._main())
+            with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+                runner.run(self._main())
         except Exception:
             _logger.exception("the emit path stopped; training goes on without telemetry")
-        finally:
-            self._wake_reader.close()
-            self._wake_writer.close()
 
     async def _main(self) -> None:
-        woken = asyncio.Event()
-        loop = asyncio.get_running_loop()
         with contextlib.suppress(TimeoutError):  # the time to close is over: what is not sent stays unsaid
-            async with asyncio.timeout(None) as scope:
-                loop.add_reader(self._wake_reader, self._on_wake, woken, scope)
-                try:
-                    await self._send_until_over(woken)
-                finally:
-                    loop.remove_reader(self._wake_reader)
+            async with asyncio.timeout(None) as self._until_closed:
+                self._on_wake()  # perhaps it is closed already
+                await self._send_until_over()
 
-    async def _send_until_over(self, woken: asyncio.Event) -> None:
+    async def _send_until_over(self) -> None:
         back_off_seconds = _FIRST_BACK_OFF_SECONDS
         while not self._is_over():
             producer = create_producer(self._bootstrap_servers, f"evenkeel-{self._source.job_id}", self._security)
-            num_sent = self._num_sent
+            num_sent = self.num_sent
             try:
                 async with asyncio.timeout(START_TIMEOUT_SECONDS):
                     await producer.start()
-                await self._pump(producer, woken)
+                await self._pump(producer)
             except (KafkaError, OSError, TimeoutError) as error:
                 self._warn(error)
             finally:
                 await _stop(producer)
-            back_off_seconds = _FIRST_BACK_OFF_SECONDS if self._num_sent > num_sent else back_off_seconds * 2
-            await self._pause(min(back_off_seconds, _LONGEST_BACK_OFF_SECONDS), woken)
+            back_off_seconds = _FIRST_BACK_OFF_SECONDS if self.num_sent > num_sent else back_off_seconds * 2
+            await self._pause(min(back_off_seconds, _LONGEST_BACK_OFF_SECONDS))
 
-    async def _pump(self, producer: AIOKafkaProducer, woken: asyncio.Event) -> None:
+    async def _pump(self, producer: AIOKafkaProducer) -> None:
         """Send until closed; returns once everything is sent, raises when Kafka does not answer."""
         while not self._is_over():
             if not self._queue and not self._pending and self._close_at_seconds is None:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(_LOOK_SECONDS):
-                        await woken.wait()
-            woken.clear()
+                        await self._woken.wait()
+            self._woken.clear()
             batches = self._next_batches()
             for batch in batches:
                 async with asyncio.timeout(SEND_TIMEOUT_SECONDS):
@@ -192,15 +175,15 @@ class KafkaEmitter(Emitter):
                 self._sent()
 
     def _sent(self) -> None:
-        self._num_sent += len(self._pending)
+        self.num_sent += len(self._pending)
         self._pending = []
         if self._warned:
             self._warned = False
-            _logger.warning("Kafka is back; %d samples were dropped in all", self._num_dropped)
+            _logger.warning("Kafka is back; %d samples were dropped in all", self.num_dropped)
 
     def _next_batches(self) -> list[Batch]:
         if self._pending and len(self._queue) >= self._capacity:
-            self._num_dropped += len(self._pending)
+            self.num_dropped += len(self._pending)
             self._pending = []
         while self._queue and len(self._pending) < _MAX_PER_RECORD:
             self._pending.append(self._queue.popleft())
@@ -219,35 +202,33 @@ class KafkaEmitter(Emitter):
             events=events,
             progress=progress,
             readings=[] if reading is None else [reading],
-            num_dropped=self._num_dropped,
+            num_dropped=self.num_dropped,
         )
 
     def _build(self, entry: Callable[[], Measured]) -> Measured | None:
         try:
             return entry()
         except Exception:
-            self._num_dropped += 1
+            self.num_dropped += 1
             _logger.exception("a sample could not be built and is dropped")
             return None
 
-    def _on_wake(self, woken: asyncio.Event, scope: asyncio.Timeout) -> None:
-        with contextlib.suppress(BlockingIOError):
-            self._wake_reader.recv(4096)
-        woken.set()
-        if self._close_at_seconds is not None and scope.when() is None:
-            remaining = self._close_at_seconds - time.monotonic()
-            scope.reschedule(asyncio.get_running_loop().time() + remaining)
+    def _on_wake(self) -> None:
+        self._woken.set()
+        scope = self._until_closed
+        if self._close_at_seconds is not None and scope is not None and scope.when() is None:
+            scope.reschedule(self._close_at_seconds)  # asyncio reads the same clock
 
     def _is_over(self) -> bool:
         """Closed, and everything is sent."""
         return self._close_at_seconds is not None and not (self._queue or self._pending)
 
-    async def _pause(self, seconds: float, woken: asyncio.Event) -> None:
+    async def _pause(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while not self._is_over():
-                    woken.clear()
-                    await woken.wait()
+                    self._woken.clear()
+                    await self._woken.wait()
 
     def _warn(self, error: Exception) -> None:
         if not self._warned and self._close_at_seconds is None:

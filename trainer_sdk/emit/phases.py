@@ -54,24 +54,6 @@ class Phases:
         segments: A context around one phase of compute, by its kind.
     """
 
-    __slots__ = (
-        "_active",
-        "_began",
-        "_between",
-        "_clock",
-        "_computing",
-        "_device",
-        "_flops",
-        "_in_none",
-        "_progress",
-        "_usage",
-        "_waited",
-        "_waiting",
-        "_wall_clock",
-        "guard",
-        "segments",
-    )
-
     def __init__(
         self,
         device: Device,

@@ -5,6 +5,9 @@ from typing import NamedTuple
 
 from evenkeel.telemetry.v2 import process_pb2 as pb
 
+_INTERVAL_SECONDS = 0.2
+_QUIET_INTERVAL_SECONDS = 1.0  # of a rank that stands still without waiting
+
 Reached = tuple[str, tuple[int, ...], float, tuple[int, int]]
 """An operation, the ranks it waits for, when it was reached on ``time.perf_counter``, and iteration and epoch."""
 
@@ -75,14 +78,10 @@ class ProgressReports:
 
     Args:
         mark: What the training thread writes.
-        interval_seconds: Shortest time between two reports.
-        quiet_interval_seconds: Time between two reports of a rank that stands still without waiting.
     """
 
-    def __init__(self, mark: ProgressMark, interval_seconds: float = 0.2, quiet_interval_seconds: float = 1.0) -> None:
+    def __init__(self, mark: ProgressMark) -> None:
         self._mark = mark
-        self._interval_seconds = interval_seconds
-        self._quiet_interval_seconds = quiet_interval_seconds
         self._sent_number = -1
         self._sent_at_seconds = float("-inf")
 
@@ -96,7 +95,7 @@ class ProgressReports:
         mark = self._mark.read()
         since_sent = now_seconds - self._sent_at_seconds
         news = mark.number != self._sent_number or mark.operation.startswith("wait:")
-        if since_sent < (self._interval_seconds if news else self._quiet_interval_seconds):
+        if since_sent < (_INTERVAL_SECONDS if news else _QUIET_INTERVAL_SECONDS):
             return None
         self._sent_number = mark.number
         self._sent_at_seconds = now_seconds

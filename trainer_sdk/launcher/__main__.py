@@ -60,16 +60,11 @@ def main(arguments: list[str] | None = None) -> int:
         except OSError as error:
             print(f"evenkeel run: {error}; --run-dir gives the job another folder", file=sys.stderr)
             return 1
-        return _run(launcher, begins, progress_seconds=0.0 if options.quiet else options.progress)
-
-
-def _run(launcher: Launcher, begins: str, *, progress_seconds: float) -> int:
-    """Says how the job begins, and runs it."""
-    if not launcher.spec.fleet_address:
-        print("the job trains alone: EVENKEEL_FLEET_ADDRESS is not set and no local stack runs", file=sys.stderr)
-    if begins:
-        tell(begins)
-    return run_in_foreground(launcher, progress_seconds=progress_seconds)
+        if not spec.fleet_address:
+            print("the job trains alone: EVENKEEL_FLEET_ADDRESS is not set and no local stack runs", file=sys.stderr)
+        if begins:
+            tell(begins)
+        return run_in_foreground(launcher, progress_seconds=0.0 if options.quiet else options.progress)
 
 
 def _seconds(text: str) -> float:

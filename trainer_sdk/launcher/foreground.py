@@ -35,12 +35,12 @@ def run_in_foreground(launcher: Launcher, *, progress_seconds: float = 0.0) -> i
     try:
         launcher.start()
         tell(f"job {launcher.spec.job_id} runs in {launcher.spec.run_dir}")
-        lines = ProgressLines(launcher.progress, progress_seconds)
+        spec, lines = launcher.spec, ProgressLines(launcher.progress, progress_seconds)
         status: int | None = None
         # Python runs signal handlers between the slices of this wait.
         while status is None and not received:
             status = launcher.wait(0.2)
-            line = lines.line(launcher.pids, launcher.spec.world_size, launcher.standing)
+            line = lines.line(launcher.pids, spec.world_size, spec.fleet(spec.job_id).standing)
             if line is not None:
                 tell(line)
         return 128 + received[0] if status is None else status

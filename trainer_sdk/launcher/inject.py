@@ -100,17 +100,8 @@ def cont(run_dir: Path, rank: int) -> int:
         ValueError: No such job, or the rank has no process now.
     """
     if read_run_state(run_dir).speed_table:
-        release(run_dir, rank)
+        _with_table(run_dir, lambda table: table.set_hangs(rank, False))
     return _send(run_dir, rank, signal.SIGCONT)
-
-
-def release(run_dir: Path, rank: int) -> None:
-    """Let a hanging device finish its work, whatever its process does.
-
-    Raises:
-        ValueError: No such job or rank, or the job's devices are not emulated.
-    """
-    _with_table(run_dir, lambda table: table.set_hangs(rank, False))
 
 
 def _link_table(run_dir: Path) -> LinkTable:

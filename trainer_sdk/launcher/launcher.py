@@ -1,27 +1,30 @@
 """The supervisor: starts a job's processes, sees them end, brings them back, and says so.
 
-One background thread reads the zygote's events. Public methods may be called from any thread.
+One background thread hears what the zygote tells. Public methods may be called from any thread.
 """
 
 import logging
+import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Collection
 from typing import Self
 
 from evenkeel.layouts.model import ModelSpec
+from evenkeel.trainer_sdk.control.fleet.last_words import as_exit, take
 from evenkeel.trainer_sdk.devices.links import LinkTable
 from evenkeel.trainer_sdk.devices.speeds import SpeedTable
 from evenkeel.trainer_sdk.launcher.description.job_spec import JobSpec
-from evenkeel.trainer_sdk.launcher.fleet.fleet_side import FleetSide
-from evenkeel.trainer_sdk.launcher.fleet.rank_notes import RankNotes
+from evenkeel.trainer_sdk.launcher.description.run_state import RankProcess, first_state
+from evenkeel.trainer_sdk.launcher.fleet_side import FleetSide
 from evenkeel.trainer_sdk.launcher.processes.children import END_GRACE_SECONDS
+from evenkeel.trainer_sdk.launcher.processes.host import STORE
 from evenkeel.trainer_sdk.launcher.processes.process_reports import ProcessReports, exit_words
+from evenkeel.trainer_sdk.launcher.processes.rank_process import EXIT_FAILED, EXIT_FINISHED
 from evenkeel.trainer_sdk.launcher.processes.zygote_link import ZygoteLink
 from evenkeel.trainer_sdk.launcher.progress.progress_board import ProgressBoard
-from evenkeel.trainer_sdk.launcher.ranks import Ranks
 
 _HANG_UP_SECONDS = 1.0
-"""From the end of the zygote's socket to its own."""
+"""From the end of the zygote's connection to its own."""
 
 _logger = logging.getLogger("evenkeel.launcher")
 
@@ -32,30 +35,28 @@ class Launcher:
     Args:
         spec: The job.
         model: The model's costs, for the planner; needed when the job registers at a fleet API.
-        on_exit: Called on the launcher's thread with (rank, incarnation, exit code) when a rank's process ended;
-            negative codes are signals.
 
     Raises:
         ValueError: The job registers and has no model.
+
+    Attributes:
+        spec: The job.
     """
 
-    def __init__(
-        self,
-        spec: JobSpec,
-        model: ModelSpec | None = None,
-        on_exit: Callable[[int, int, int], None] | None = None,
-    ) -> None:
-        self._spec = spec
-        self._speeds: SpeedTable | None = None
-        self._progress: ProgressBoard | None = None
+    def __init__(self, spec: JobSpec, model: ModelSpec | None = None) -> None:
+        self.spec = spec
         self._reports = ProcessReports(spec)
-        self._fleet = FleetSide(
-            spec.access, job=spec.registration(model), fleet_token=spec.fleet_token, notes=RankNotes(spec.run_dir)
-        )
-        self._ranks = Ranks(spec, self._fleet, self._reports, on_exit)
-        self._thread = threading.Thread(target=self._read_events, name="evenkeel-launcher", daemon=True)
-        self._zygote_ready = False
+        self._fleet = FleetSide(spec.fleet(spec.job_id), job=spec.registration(model), fleet_token=spec.fleet_token)
+        self._progress: ProgressBoard | None = None
+        self._thread = threading.Thread(target=self._listen, name="evenkeel-launcher", daemon=True)
         self._stopped = threading.Event()
+        self._changed = threading.Condition()  # what follows is under it
+        self._state = first_state(spec)
+        self._link: ZygoteLink | None = None
+        self._due: set[int] = set()  # ranks that get another process, now or later
+        self._failure = ""
+        self._is_stopping = self._is_gone = False  # we end the zygote; it has ended
+        self._unwritten = ""
 
     def __enter__(self) -> Self:
         self.start()
@@ -72,51 +73,38 @@ class Launcher:
         Raises:
             RuntimeError: The zygote ended or did not fork the ranks in time; its output says why.
         """
-        spec = self._spec
+        spec = self.spec
         spec.run_dir.mkdir(parents=True, exist_ok=True)
-        self._speeds = SpeedTable.create(spec.speed_table_path, spec.world_size)
+        SpeedTable.create(spec.speed_table_path, spec.world_size).close()
         self._progress = ProgressBoard.create(spec.progress_board_path, spec.world_size)
         if spec.link_bytes_per_second:
             LinkTable.create(spec.link_table_path, spec.world_size).close()
         self._reports.open()
         self._fleet.start()
-        ranks = self._ranks
-        ranks.begin(ZygoteLink(spec, self.incarnations))
+        link = ZygoteLink(spec, {process.rank: process.incarnation for process in self._state.ranks})
+        with self._changed:
+            if self._is_stopping:
+                link.close(0.0)
+                raise RuntimeError(f"job {spec.job_id} did not start: it was stopped before")
+            self._link, self._state.zygote_pid = link, link.pid
         self._thread.start()
-        with ranks.changed:
-            ready = ranks.changed.wait_for(
-                lambda: ranks.stopping or ranks.zygote_gone or all(process.pid for process in ranks.state.ranks),
+        with self._changed:
+            ready = self._changed.wait_for(
+                lambda: self._is_stopping or self._is_gone or all(process.pid for process in self._state.ranks),
                 timeout_seconds,
             )
-            gone = ranks.zygote_gone or ranks.stopping
+            gone = self._is_gone or self._is_stopping
         if not ready or gone:
             self.stop()
             slow = f"not all of its ranks have a process after {timeout_seconds:g} s; is the machine very busy?"
-            why = (ranks.failure or "its zygote ended, see its output") if gone else slow
+            why = (self._failure or "its zygote ended, see its output") if gone else slow
             raise RuntimeError(f"job {spec.job_id} did not start: {why}")
-
-    @property
-    def spec(self) -> JobSpec:
-        """The job."""
-        return self._spec
 
     @property
     def pids(self) -> dict[int, int]:
         """Process id of every rank that has a process now."""
-        with self._ranks.changed:
-            return {process.rank: process.pid for process in self._ranks.state.ranks if process.alive}
-
-    @property
-    def incarnations(self) -> dict[int, int]:
-        """Newest incarnation of every rank."""
-        with self._ranks.changed:
-            return {process.rank: process.incarnation for process in self._ranks.state.ranks}
-
-    @property
-    def speeds(self) -> SpeedTable:
-        """The table of emulated devices' speeds; available from :meth:`start` on."""
-        assert self._speeds is not None, "start() first"
-        return self._speeds
+        with self._changed:
+            return {process.rank: process.pid for process in self._state.ranks if process.alive}
 
     @property
     def progress(self) -> ProgressBoard:
@@ -124,60 +112,49 @@ class Launcher:
         assert self._progress is not None, "start() first"
         return self._progress
 
-    @property
-    def standing(self) -> str:
-        """What the ranks do, as the scheduler sees it; empty while no scheduler says anything."""
-        return self._fleet.standing
-
-    def wait_until_registered(self, timeout_seconds: float) -> bool:
-        """Whether the fleet API has acknowledged the job within the timeout; False without a fleet address."""
-        return self._fleet.wait_until_registered(timeout_seconds)
-
     def restart(self, rank: int) -> None:
         """Give a rank a new process now; one that still lives, stuck or not, is killed first.
 
         Raises:
             ValueError: No such rank.
         """
-        self._ranks.restart(rank)
-
-    def kill(self, rank: int) -> None:
-        """``kill -9`` a rank's process; it comes back if the job restarts its dead.
-
-        Raises:
-            ValueError: No such rank.
-        """
-        self._ranks.kill(rank)
+        with self._changed:
+            process = self._process(rank)
+            if self._link is None or self._is_stopping:
+                return
+            if not process.alive:
+                process.pid, process.exit_code = 0, None
+            self._link.restart(rank)
 
     def wait(self, timeout_seconds: float | None = None) -> int | None:
         """Wait for the job's end: 0 when its last ranks finished, 1 when they failed; None when it still runs."""
-        ranks = self._ranks
-        with ranks.changed:
-            if not ranks.changed.wait_for(ranks.are_over, timeout_seconds):
+        with self._changed:
+            if not self._changed.wait_for(self._is_over, timeout_seconds):
                 return None
-            if ranks.have_finished:
-                ranks.failure = ""
+            if self._has_finished():
+                self._failure = ""
                 return 0
             return 1
 
     def stop(self) -> None:
         """End every process of the job, in order, and wait until all are gone. Twice is once."""
-        if not self._ranks.stop():
+        with self._changed:
+            is_first, self._is_stopping = not self._is_stopping, True
+            self._changed.notify_all()
+        if not is_first:
             self._stopped.wait()
             return
         try:
-            link, is_over = self._ranks.link, self._spec.host is None or self._ranks.have_finished
-            self._fleet.stop(self._ranks.failure, is_over=is_over)
-            if link is not None:
+            self._fleet.stop(self._failure, is_over=self.spec.host is None or self._has_finished())
+            if self._link is not None:
                 # One that still loads its libraries hears nothing, and has nobody to end in order.
-                grace_seconds = END_GRACE_SECONDS + 5.0 if self._zygote_ready else 0.0
-                link.end()
+                is_loaded = any(process.pid for process in self._state.ranks)
+                grace_seconds = END_GRACE_SECONDS + 5.0 if is_loaded else 0.0
+                self._link.end()
                 if self._thread.ident is not None:  # else the start is only about to notice
                     self._thread.join(grace_seconds)
-                link.close(grace_seconds)
+                self._link.close(grace_seconds)
             self._reports.close()
-            if self._speeds is not None:
-                self._speeds.close()
             if self._progress is not None:
                 self._progress.close()
         finally:
@@ -185,17 +162,126 @@ class Launcher:
 
     # ---- the launcher's thread
 
-    def _read_events(self) -> None:
-        link = self._ranks.link
-        assert link is not None, "it is read once it is there"
-        for event in link.events():
-            self._zygote_ready |= event["event"] == "ready"
-            self._ranks.on_event(event)
-        if not self._ranks.stopping:
+    def _listen(self) -> None:
+        link = self._link
+        assert link is not None, "it is listened to once it is there"
+        for event, facts in link.events():
+            match event:
+                case "store":
+                    self._on_store(**facts)
+                case "store ended":
+                    self._on_store_ended(**facts)
+                case "forked":
+                    self._on_forked(**facts)
+                case "unforked":
+                    self._on_unforked(**facts)
+                case "exited":
+                    self._on_exited(**facts)
+        if not self._is_stopping:
             code = link.exit_code(_HANG_UP_SECONDS)
             _logger.error(
                 "the parent of all ranks, process %d, ended (%s), and they with it: the job is over; run it again",
                 link.pid,
                 "it hung up" if code is None else exit_words(code),
             )
-        self._ranks.on_zygote_gone()
+        self._on_gone()
+
+    def _on_gone(self) -> None:
+        """The zygote has ended, and all ranks with it."""
+        with self._changed:
+            self._is_gone = True
+            self._on_unborn()
+            orphans = [process for process in self._state.ranks if process.alive]
+            for process in orphans:  # the kernel kills them with the zygote, which can no longer say so
+                process.alive, process.exit_code = False, -signal.SIGKILL
+                self._reports.ended(process, "its zygote ended")
+            self._has_changed()
+
+    def _on_unborn(self) -> None:
+        """Ranks that never got a process because their parent failed first: they ended by its error."""
+        words = take(self.spec.run_dir, STORE, 0)
+        unborn = [process for process in self._state.ranks if not process.pid]
+        if not words.last_line or self._is_stopping or not unborn:
+            return
+        self._failure = words.last_line
+        for process in unborn:
+            process.exit_code = EXIT_FAILED
+            self._fleet.failed(as_exit(words, process.rank, process.incarnation, code=EXIT_FAILED))
+
+    def _on_store(self, *, pid: int, host: str, port: int, starts: int) -> None:
+        with self._changed:
+            self._state.store_address = f"{host}:{port}"
+            self._state.store_pid, self._state.store_starts = pid, starts
+            self._has_changed()
+        if starts > 1:
+            _logger.info("the rendezvous store runs again as process %d", pid)
+
+    def _on_store_ended(self, *, pid: int, code: int) -> None:
+        if not self._is_stopping:
+            _logger.warning(
+                "the rendezvous store, process %d, ended (%s): it is started again at its address, and the ranks "
+                "tell it again what it knew",
+                pid,
+                exit_words(code),
+            )
+
+    def _on_forked(self, *, rank: int, incarnation: int, pid: int) -> None:
+        with self._changed:
+            process = self._process(rank)
+            process.incarnation, process.pid = incarnation, pid
+            process.alive, process.exit_code = True, None
+            self._due.discard(rank)
+            self._has_changed()
+
+    def _on_unforked(self, *, rank: int, why: str, due: Collection[int]) -> None:
+        if rank == STORE:
+            _logger.warning("the rendezvous store gets no new process yet: %s", why)
+            return
+        _logger.warning("rank %d gets no new process: %s", rank, why)
+        with self._changed:
+            self._process(rank).exit_code, self._due = EXIT_FAILED, set(due)
+            self._has_changed()
+
+    def _on_exited(self, *, rank: int, incarnation: int, code: int, due: Collection[int]) -> None:
+        words = take(self.spec.run_dir, rank, incarnation)
+        said = exit_words(code, words.last_line)
+        with self._changed:
+            process = self._process(rank)
+            process.alive, process.exit_code, self._due = False, code, set(due)
+            in_order = self._is_stopping or self._has_finished()
+            # Before the file is written: this is the fastest evidence of a death that there is.
+            if not in_order:
+                self._failure = said
+                self._fleet.failed(as_exit(words, rank, incarnation, code=code))
+            self._reports.ended(process, "ended by its launcher" if self._is_stopping else said, in_order=in_order)
+            if not self._is_stopping and code != EXIT_FINISHED:
+                _logger.warning("rank %d.%d ended: %s", rank, incarnation, said)
+            self._has_changed()
+
+    # ---- under the lock
+
+    def _has_finished(self) -> bool:
+        """A rank has done the job's work."""
+        return any(process.exit_code == EXIT_FINISHED for process in self._state.ranks)
+
+    def _is_over(self) -> bool:
+        """Nobody lives, nor will again."""
+        alive = any(process.alive or process.exit_code is None for process in self._state.ranks)
+        return self._is_gone or not (alive or self._due)
+
+    def _process(self, rank: int) -> RankProcess:
+        own = self.spec.own_ranks
+        if rank not in own:
+            raise ValueError(f"job {self.spec.job_id} has no rank {rank} here: it has {own[0]} to {own[-1]}")
+        return self._state.ranks[rank - own[0]]
+
+    def _has_changed(self) -> None:
+        """The state is another one: for those who wait, and for those who read its file."""
+        self._changed.notify_all()
+        try:
+            self._state.write(self.spec.run_dir)
+            self._unwritten = ""
+        except OSError as error:
+            if str(error) != self._unwritten:  # not at each rank's end again
+                self._unwritten = str(error)
+                _logger.warning("the job's state cannot be written: %s", error)

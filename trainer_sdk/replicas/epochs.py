@@ -1,7 +1,7 @@
 """From epoch to epoch: what one rank does to be in the same one as everybody else, with working groups."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 
 from evenkeel.trainer_sdk.emit.farewell import is_of_a_peer
 from evenkeel.trainer_sdk.groups.building.builder import GroupBuilder, GroupSpec
@@ -9,10 +9,9 @@ from evenkeel.trainer_sdk.groups.building.building import Building
 from evenkeel.trainer_sdk.groups.errors import Interrupted, WaitBroken
 from evenkeel.trainer_sdk.groups.group import Group
 from evenkeel.trainer_sdk.replicas.membership.director import EXIT_EVICTED, Director, Evicted
-from evenkeel.trainer_sdk.replicas.membership.passage import Passage
 from evenkeel.trainer_sdk.replicas.membership.patience import Patience
 from evenkeel.trainer_sdk.replicas.membership.plans import Plans
-from evenkeel.trainer_sdk.replicas.membership.roster import Again, Epoch
+from evenkeel.trainer_sdk.replicas.membership.roster import Again, Epoch, Ready
 from evenkeel.trainer_sdk.replicas.place import Mates, Place
 from evenkeel.trainer_sdk.replicas.shares import (
     Standing,
@@ -22,9 +21,6 @@ from evenkeel.trainer_sdk.replicas.shares import (
     standing_to_text,
 )
 from evenkeel.trainer_sdk.replicas.vote import Outcome
-
-_BROKEN_SECONDS = 1.0
-"""How long after a broken connection to wait for word of a death, before the same ranks build new groups."""
 
 
 class Epochs:
@@ -60,7 +56,6 @@ class Epochs:
         self._patience = patience
         self._plans = plans
         self._epoch: Epoch | None = None
-        self._passage = Passage()
 
     @property
     def epoch(self) -> Epoch:
@@ -77,7 +72,7 @@ class Epochs:
     @property
     def is_due(self) -> bool:
         """All have agreed to go over to a newer epoch at this border."""
-        return self._passage.is_due
+        return self._director.passage.is_due
 
     @property
     def founds(self) -> bool:
@@ -89,7 +84,7 @@ class Epochs:
         """Say that this replica is ready; it gets into an epoch when the others say so."""
         lines = self._mates.gather(self._director.line)
         if self.place.index == 0:
-            self._director.join(lines)
+            self._director.say(Ready(replica=self.place.replica, token=self._mates.token, lines=lines))
 
     def check(self) -> None:
         """End here if the epoch is over. Any thread.
@@ -111,20 +106,15 @@ class Epochs:
                 raise Evicted(EXIT_EVICTED)
             quotas = self._plans.committed()
             if quotas is not None:
-                self._director.share_out(quotas)
+                self._director.say(quotas)
 
-    @contextmanager
-    def waiting(self, what: str) -> Iterator[None]:
-        """This rank waits for all members of the epoch; ``what`` is the same on all of them."""
-        self._patience.begin(self.epoch, what)
-        try:
-            yield
-        finally:
-            self._patience.end()
+    def waiting(self, what: str) -> AbstractContextManager[None]:
+        """Around a wait for all members of the epoch, see :meth:`Patience.waiting`."""
+        return self._patience.waiting(self.epoch, what)
 
     def broke(self, error: Exception) -> None:
         """Something ended a wait in the epoch."""
-        self._passage.fail(str(error))
+        self._director.passage.fail(str(error))
 
     def agree(self, heard: Outcome | None) -> bool:
         """Whether every mate has heard the vote; they step, and go over to another epoch, together or not at all."""
@@ -132,7 +122,7 @@ class Epochs:
         not_heard, not_upcoming = self._mates.highest(float(heard is None), -float(upcoming))
         if not_heard:
             return False
-        self._passage.agree(int(-not_upcoming))
+        self._director.passage.agree(int(-not_upcoming))
         return True
 
     def all_mates(self, is_so: bool) -> bool:
@@ -154,21 +144,19 @@ class Epochs:
             StateLostError: This rank has a part of the state, and nobody has all of it.
         """
         while True:
-            number = self._agreed_number()
-            self._epoch = self._director.epoch(number)
-            self._passage.enter(number)
-            self._director.entered(self._epoch)
+            newest_of_all, *_ = self._mates.highest(float(self._director.next_epoch().number))
+            self._epoch = self._director.enter(int(newest_of_all))
             said: bool | None = None
             mine = standing()
             try:
                 with self.waiting("meeting"):
                     said = go_on(self._meet(self._epoch, mine))
             except WaitBroken as error:
-                self._passage.fail(str(error))
+                self._director.passage.fail(str(error))
             except StateLostError as error:
                 if mine.synced:
                     raise
-                self._director.failed(Again(epoch=number, why=str(error)[:200], anew=True))
+                self._director.say(Again(epoch=self._epoch.number, why=str(error)[:200], anew=True))
             if self.all_mates(said is not None):
                 if self._plans is not None:
                     self._plans.entered(self._epoch.plan, mine.step)
@@ -208,15 +196,6 @@ class Epochs:
                 self._mates.highest(0.0)
         finally:
             self._director.leave(standing, finished=finished)
-
-    def _agreed_number(self) -> int:
-        """The epoch to go over to: the newest that any of the mates is to be in."""
-        found = self._director.wait(self._passage, _BROKEN_SECONDS if self._passage.is_broken else None)
-        if found is None:
-            self._director.failed(self._passage.complaint())
-            found = self._director.wait(self._passage)
-        assert found is not None, "without a timeout there is one"
-        return int(self._mates.highest(float(found.number))[0])
 
     def _meet(self, epoch: Epoch, standing: Standing) -> list[Standing]:
         """Build the epoch's groups and hear how far everybody is."""

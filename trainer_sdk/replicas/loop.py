@@ -47,6 +47,7 @@ class Replicas:
         step: Steps that this replica has finished.
         loss: Mean loss over all micro-batches of the newest step.
         num_micro_batches: Of a step.
+        is_complete: False in a newcomer that does not hold the whole state yet: its parameters are of no use.
     """
 
     def __init__(
@@ -70,7 +71,7 @@ class Replicas:
         self._buckets = Buckets(parameters)
         self._device = local(parameters[0]).device
         self._complete: tuple[int, ...] = ()
-        self._is_complete = self._has_begun = self._is_open = self._is_on_trial = False
+        self.is_complete = self._has_begun = self._is_open = self._is_on_trial = False
         self._catch_up = CatchUp(state, epochs)
         self._todo: tuple[int, ...] | None = None  # None = the epoch's share
         self._heard = self._last_vote = tuple[float, ...]()
@@ -79,14 +80,9 @@ class Replicas:
     # ---- what a loop calls
 
     @property
-    def is_complete(self) -> bool:
-        """False in a newcomer that does not hold the whole state yet: its parameters are of no use."""
-        return self._is_complete
-
-    @property
     def is_first(self) -> bool:
         """Of those that hold the whole state it has the lowest number: it saves, the others need not."""
-        return self._is_complete and self._epochs.place.replica == min(self._complete)
+        return self.is_complete and self._epochs.place.replica == min(self._complete)
 
     def begin(self) -> None:
         """Meet the others, and be at the step that they are in; the first micro-batch does it, if nothing has."""
@@ -198,7 +194,7 @@ class Replicas:
             self._last_vote = self._heard
             if self._is_on_trial and self._state.settings:  # a newcomer's first whole step; nobody else is at risk
                 heard.check_settings(self._state.settings, self._complete, self.step)
-                self._is_on_trial = not self._is_complete
+                self._is_on_trial = not self.is_complete
             self._complete = tuple(replica for replica, said in heard.said.items() if said.complete)
             self._finish(heard)
             return True
@@ -213,7 +209,7 @@ class Replicas:
             self._weight,
             self._loss,
             used,
-            Said(next_epoch=self._epochs.newest, complete=self._is_complete, settings=self._state.settings),
+            Said(next_epoch=self._epochs.newest, complete=self.is_complete, settings=self._state.settings),
             sent={replicas.index(newcomer): num_units for newcomer, num_units in sent.items()},
             place=replicas.index(self._epochs.place.replica),
             num_replicas=len(replicas),
@@ -233,9 +229,9 @@ class Replicas:
         if outcome.weight <= 0.0:
             raise RuntimeError(f"the weights of step {self.step} add up to {outcome.weight}: they must be above 0")
         self._buckets.finish(1.0 / outcome.weight, outcome.used)
-        if not self._is_complete:
+        if not self.is_complete:
             said = outcome.said.get(self._epochs.place.replica)
-            self._is_complete = self._catch_up.install(self.step, None if said is None else said.num_units)
+            self.is_complete = self._catch_up.install(self.step, None if said is None else said.num_units)
         self.loss = outcome.loss / outcome.weight
         self.step += 1
         self._begin_sums()
@@ -255,7 +251,7 @@ class Replicas:
             index=self._epochs.place.index,
             step=self.step,
             done=tuple(self._done),
-            complete=self._is_complete or self._epochs.founds,
+            complete=self.is_complete or self._epochs.founds,
             synced=self._has_begun,
             num_units=self._catch_up.num_units,
             model=f"{self._state.signature}, {self.num_micro_batches} micro-batches",
@@ -293,8 +289,8 @@ class Replicas:
             return
         self._has_begun = True
         self._state.check_kept()
-        self._is_complete = self._epochs.place.replica in settlement.complete
-        if not self._is_complete:
+        self.is_complete = self._epochs.place.replica in settlement.complete
+        if not self.is_complete:
             self._is_on_trial = True
             self._state.forget()
             self.step, self._last_vote = settlement.step, settlement.last_vote

@@ -28,10 +28,6 @@ if TYPE_CHECKING:
 _PUBLISH_INTERVAL_SECONDS = 0.5  # nobody acts on a plain loop's step count; it is there to be looked at
 
 
-def _no_batches(step: int, micro_batch: int) -> Any:
-    raise RuntimeError("call run.micro_batches(source) first")
-
-
 class Run:
     """This process's part of a watched job. Made by :func:`~evenkeel.trainer_sdk.api.start`, for the training thread.
 
@@ -63,8 +59,6 @@ class Run:
         self._process_id = os.getpid()
         self._replicas: Replicas | None = None
         self._kept: list[Kept] = []
-        self._source: Any = None
-        self._batches: Callable[[int, int], Any] = _no_batches
         self._seed = 0
         self._weight = 0.0
 
@@ -224,11 +218,9 @@ class Run:
         from evenkeel.trainer_sdk.replicas.samples import batches_of  # noqa: PLC0415 - the SDK loads without torch
 
         replicas = self.replicas
-        if source is not self._source:
-            per_step = replicas.num_micro_batches
-            self._batches = batches_of(source, per_step=per_step, size=batch_size, seed=self._seed, collate=collate)
-            self._source = source
-        return self._measured_step(replicas, self._batches)
+        per_step = replicas.num_micro_batches
+        batches = batches_of(source, per_step=per_step, size=batch_size, seed=self._seed, collate=collate)
+        return self._measured_step(replicas, batches)
 
     def _measured_step(self, replicas: "Replicas", batches: "Callable[[int, int], Any]") -> Iterator[Any]:
         replicas.begin()

@@ -8,6 +8,7 @@ import pytest
 from evenkeel.trainer_sdk.groups.store.rendezvous import Rendezvous
 from evenkeel.trainer_sdk.groups.waiting import Waiter
 from evenkeel.trainer_sdk.replicas.membership.director import Director
+from evenkeel.trainer_sdk.replicas.membership.roster import Ready
 from evenkeel.trainer_sdk.replicas.place import Place
 from tests.integration.elastic.kept_store import KeptStore
 from tests.integration.elastic.rank_process import ended, fork
@@ -33,8 +34,8 @@ def _finish_together(stores: list[KeptStore]) -> None:
         Director(Rendezvous(addresses, "job"), Place(replica=each, num_replicas=2), f"token-{each}")
         for each in range(2)
     ]
-    for each in directors:
-        each.join(("127.0.0.1:1",))
+    for replica, each in enumerate(directors):
+        each.say(Ready(replica=replica, token=f"token-{replica}", lines=("127.0.0.1:1",)))
     Waiter(lambda: False).until(lambda: all(each.newest for each in directors), 100.0, "an epoch of both")
     last, first = directors
     first.ends()

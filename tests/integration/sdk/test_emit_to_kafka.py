@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import queue
 import signal
 import socket
 import uuid
@@ -194,8 +193,7 @@ def test_the_launcher_reports_a_killed_rank_and_the_ranks_report_their_starts(
         restart_delay_seconds=0.0,
     )
     started, died = process_pb2.PROCESS_EVENT_KIND_STARTED, process_pb2.PROCESS_EVENT_KIND_DIED
-    exits: queue.Queue[tuple[int, int, int]] = queue.Queue()
-    with Launcher(spec, on_exit=lambda *ended: exits.put(ended)) as launcher:
+    with Launcher(spec) as launcher:
         both = {(started, 0, 0), (started, 1, 0)}
         read_until(kafka_bootstrap, job_id, lambda records: both <= set(events(records)))
         os.kill(launcher.pids[1], signal.SIGKILL)

@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import grpc
 import pytest
@@ -16,8 +15,6 @@ from evenkeel.scheduler.v1 import scheduler_pb2_grpc
 from evenkeel.trainer_sdk.control.fleet.access import FleetAccess
 from evenkeel.trainer_sdk.control.fleet.registration import Registration
 from evenkeel.trainer_sdk.emit.batch import Source
-from evenkeel.trainer_sdk.launcher.fleet.fleet_side import FleetSide
-from evenkeel.trainer_sdk.launcher.fleet.rank_notes import RankNotes
 
 pytestmark = pytest.mark.integration
 
@@ -66,14 +63,13 @@ def serve() -> Iterator[Callable[[Fleet, int], int]]:
         server.stop(None).wait(5)
 
 
-def registration(port: int, is_watched: Callable[[], bool], **options: float) -> Registration:
+def registration(port: int, is_watched: Callable[[], bool]) -> Registration:
     return Registration(
         FleetAccess(address=f"127.0.0.1:{port}", job_id="job", job_token="token"),
         source=SOURCE,
         controller_address="127.0.0.1:5",
         is_watched=is_watched,
         check_interval_seconds=0.02,
-        **options,  # type: ignore[arg-type]
     )
 
 
@@ -81,66 +77,13 @@ def test_a_rank_registers_as_soon_as_its_job_is_known(serve: Callable[[Fleet, in
     fleet = Fleet(grpc.StatusCode.NOT_FOUND, grpc.StatusCode.NOT_FOUND)
     rank = registration(serve(fleet, 0), is_watched=lambda: True)
     rank.start()
-    assert rank.wait_until_registered(60)
+    assert fleet.wait_for(3), "one more for each call that a busy machine answers too late"
     rank.stop()
-    assert len(fleet.requests) >= 3, "one more for each call that a busy machine answers too late"
     assert set(fleet.tokens) == {"Bearer token"}
     request = fleet.requests[-1]
     (process,) = request.processes
     assert (request.job_id, process.rank, process.incarnation, process.node) == ("job", 3, 2, "node-1")
     assert process.address == "127.0.0.1:5"
-
-
-def test_a_rank_that_others_have_registered_calls_nobody(serve: Callable[[Fleet, int], int]) -> None:
-    fleet = Fleet()
-    rank = registration(serve(fleet, 0), is_watched=lambda: True, after_seconds=600.0)
-    rank.start()
-    assert rank.wait_until_registered(60)
-    rank.stop()
-    assert fleet.requests == []
-
-
-def test_a_rank_that_others_were_to_register_and_did_not_does_it_itself(serve: Callable[[Fleet, int], int]) -> None:
-    fleet = Fleet()
-    rank = registration(serve(fleet, 0), is_watched=lambda: False, after_seconds=0.2)
-    rank.start()
-    assert fleet.wait_for(1)
-    rank.stop()
-
-
-def test_a_launcher_registers_its_ranks_together_and_again_until_the_job_is_known(
-    serve: Callable[[Fleet, int], int], tmp_path: Path
-) -> None:
-    fleet = Fleet(grpc.StatusCode.NOT_FOUND)
-    (tmp_path / "registers-1-0").write_bytes(note(1, address="of an earlier run").SerializeToString())
-    notes = RankNotes(tmp_path)
-    ranks = FleetSide(
-        FleetAccess(address=f"127.0.0.1:{serve(fleet, 0)}", job_id="job", job_token="a-token-of-this-job"), notes=notes
-    )
-    ranks.start()
-    try:
-        for rank in (0, 2):
-            notes.leave(note(rank))
-            ranks.began(rank, 0)
-        ranks.began(1, 1)  # its process does not come up
-        eventually(lambda: not list(tmp_path.glob("registers-*")))
-    finally:
-        ranks.stop(is_over=False)
-    registered = [one for request in fleet.requests[1:] for one in request.processes]
-    assert {(one.rank, one.incarnation, one.address) for one in registered} == {(0, 0, "host:5"), (2, 0, "host:5")}
-    assert set(fleet.tokens) == {"Bearer a-token-of-this-job"}
-    assert any(len(request.processes) == 2 for request in fleet.requests), "together"
-
-
-def note(rank: int, address: str = "host:5") -> pb.RankProcess:
-    return pb.RankProcess(rank=rank, node="n0", device=f"gpu-{rank}", address=address)
-
-
-def eventually(holds: Callable[[], bool], timeout_seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + timeout_seconds
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_a_rank_that_nobody_watches_registers_again(serve: Callable[[Fleet, int], int]) -> None:
@@ -172,7 +115,7 @@ def test_each_reason_of_a_refusal_is_said_once_whatever_came_before_it(
     with caplog.at_level(logging.WARNING, "evenkeel.control"):
         rank = registration(serve(fleet, 0), is_watched=lambda: True)
         rank.start()
-        assert rank.wait_until_registered(60)
+        assert fleet.wait_for(6)
         rank.stop()
     told = [code.name for code in (late, refused) for one in caplog.messages if f"({code.name}:" in one]
     assert told == [late.name, refused.name]
@@ -189,8 +132,23 @@ def test_a_rank_registers_with_a_fleet_api_that_comes_up_later(serve: Callable[[
         other.start()  # answers UNIMPLEMENTED: a service of another kind
         rank = registration(port, is_watched=lambda: True)
         rank.start()
-        assert not rank.wait_until_registered(0.3)
+        time.sleep(0.3)
         other.stop(None).wait(20)
         serve(fleet, port)
-        assert rank.wait_until_registered(60)
+        assert fleet.wait_for(1)
         rank.stop()
+
+
+def test_a_launcher_asks_what_the_ranks_do_and_hears_nothing_where_nobody_says(
+    serve: Callable[[Fleet, int], int],
+) -> None:
+    class Standing(Fleet):
+        def GetJob(self, request: pb.GetJobRequest, context: grpc.ServicerContext) -> pb.GetJobResponse:  # noqa: N802
+            assert ("authorization", "Bearer token") in context.invocation_metadata()
+            return pb.GetJobResponse(job=pb.Job(standing=pb.Standing(summary=f"{request.job_id} trains")))
+
+    def said(address: str) -> str:
+        return FleetAccess(address=address, job_id="job", job_token="token").standing()
+
+    assert said(f"127.0.0.1:{serve(Standing(), 0)}") == "job trains"
+    assert said(f"127.0.0.1:{serve(Fleet(), 0)}") == said("") == ""

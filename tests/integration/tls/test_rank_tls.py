@@ -14,6 +14,7 @@ from evenkeel.services.scheduler.leadership import Alone
 from evenkeel.trainer_sdk.control.mailbox import Mailbox
 from evenkeel.trainer_sdk.control.server import ControlServer
 from evenkeel.trainer_sdk.control.tls import ControllerTls
+from evenkeel.trainer_sdk.watch.service_settings import ServiceSettings
 from tests.integration.tls.conftest import Authority
 
 pytestmark = [pytest.mark.integration, pytest.mark.asyncio]
@@ -162,6 +163,6 @@ async def test_certificates_are_read_from_settings_files(ours: Authority) -> Non
         "EVENKEEL_RANK_KEY": str(key),
         "EVENKEEL_SCHEDULER_CA_FILE": str(ours.ca_file),
     }
-    tls = ControllerTls.from_environment(environment)
+    tls = ServiceSettings.from_environment(environment).tls()
     assert tls == ControllerTls(certificate=certificate, key=key, scheduler_ca_file=ours.ca_file)
-    assert ControllerTls.from_environment({}) is None
+    assert ServiceSettings().tls() is None

@@ -1,6 +1,7 @@
 """A job file on several hosts: which part of it is a host's, after whatever ran there, and what is refused."""
 
 import json
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from evenkeel.trainer_sdk.launcher.agent.engine_job import load_engine_job
 from evenkeel.trainer_sdk.launcher.agent.script_job import ScriptJob
 from evenkeel.trainer_sdk.launcher.description.job_spec import JobSpec
-from evenkeel.trainer_sdk.launcher.description.run_state import RunState, first_processes
+from evenkeel.trainer_sdk.launcher.description.run_state import RunState, first_state
 
 LAYOUT = {"num_blocks": 4, "tensor": 2, "pipeline": 1, "data": 2, "num_micro_batches": 4}
 STORES = ("a:1", "b:1")
@@ -33,18 +34,18 @@ def test_a_host_runs_the_ranks_of_its_node_in_a_folder_of_its_own(tmp_path: Path
     assert (first.own_ranks, second.own_ranks) == ((0, 1), (2, 3))
     assert first.run_dir != second.run_dir
     assert [second.node_of(rank) for rank in (0, 2)] == ["node-0", "node-1"]
-    assert JobSpec.from_json(json.loads(json.dumps(second.to_json()))) == second
+    assert pickle.loads(pickle.dumps(second)) == second
 
 
 def test_whoever_starts_again_on_a_host_goes_on_with_the_next_processes_of_the_same_job(tmp_path: Path) -> None:
     spec = loaded(tmp_path)
     spec.run_dir.mkdir()
-    before = first_processes(spec)
+    before = first_state(spec).ranks
     before[1].incarnation = 4
     RunState(job_id="job", supervisor_pid=1, speed_table="", ranks=before).write(spec.run_dir)
-    assert [(each.rank, each.incarnation) for each in first_processes(spec)] == [(2, 1), (3, 5)]
+    assert [(each.rank, each.incarnation) for each in first_state(spec).ranks] == [(2, 1), (3, 5)]
     RunState(job_id="another", supervisor_pid=1, speed_table="", ranks=before).write(spec.run_dir)
-    assert [each.incarnation for each in first_processes(spec)] == [0, 0]
+    assert [each.incarnation for each in first_state(spec).ranks] == [0, 0]
 
 
 @pytest.mark.parametrize(

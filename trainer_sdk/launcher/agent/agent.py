@@ -13,7 +13,7 @@ import signal
 import socket
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from multiprocessing.connection import Pipe
@@ -21,19 +21,19 @@ from pathlib import Path
 from typing import Any
 
 from evenkeel.scheduler.v1 import scheduler_pb2 as pb
-from evenkeel.trainer_sdk.control.fleet.access import FleetAccess
 from evenkeel.trainer_sdk.control.fleet.last_words import as_exit, take
 from evenkeel.trainer_sdk.groups.store.ledger import Ledger
 from evenkeel.trainer_sdk.groups.store.rendezvous import Rendezvous
 from evenkeel.trainer_sdk.launcher.agent.script_job import ScriptJob
 from evenkeel.trainer_sdk.launcher.agent.script_rank import run_script
-from evenkeel.trainer_sdk.launcher.fleet.fleet_side import FleetSide
+from evenkeel.trainer_sdk.launcher.fleet_side import FleetSide
 from evenkeel.trainer_sdk.launcher.processes.children import Child
 from evenkeel.trainer_sdk.launcher.processes.host import HELPER, STORE, Host
 from evenkeel.trainer_sdk.launcher.processes.process_reports import exit_words
 from evenkeel.trainer_sdk.launcher.processes.unit import Unit
 from evenkeel.trainer_sdk.replicas.membership.director import LOG
 from evenkeel.trainer_sdk.replicas.membership.roster import Gone, entry_from_text
+from evenkeel.trainer_sdk.watch.service_settings import ServiceSettings
 
 _OUTCAST_GRACE_SECONDS = 5.0
 _FINISH_GRACE_SECONDS = 30.0
@@ -60,11 +60,10 @@ class Agent(Host):
         )
         self._job = job
         self._by_token: dict[str, Unit] = {}
-        self._outcasts, self._told = os.pipe()
-        self._unread = b""
+        self._outcasts, self._told = Pipe(duplex=False)
         self._exits, self._exited = Pipe(duplex=False)
         self._helper = self._help
-        self._access = FleetAccess.from_settings(os.environ, job.job_id)
+        self._access = ServiceSettings.from_environment(os.environ).fleet(job.job_id)
         if self._access.address and not self._access.job_token:
             _logger.warning("EVENKEEL_JOB_TOKEN is not set: the fleet API is not told how ranks end")
             self._access = replace(self._access, address="")
@@ -85,12 +84,10 @@ class Agent(Host):
         return all(each.is_over for each in self._units)
 
     def _hear(self) -> None:
-        """The others have gone on without some replicas: end those of ours that do not end by themselves soon."""
-        *lines, self._unread = (self._unread + os.read(self._outcasts, 1 << 16)).split(b"\n")
-        for line in lines:
-            unit = self._by_token.get(line.decode())
-            if unit is not None and unit.alive:
-                unit.ends_at = time.monotonic() + _OUTCAST_GRACE_SECONDS
+        """The others have gone on without a replica: if it is one of ours that does not end by itself soon, end it."""
+        unit = self._by_token.get(self._outcasts.recv_bytes().decode())
+        if unit is not None and unit.alive:
+            unit.ends_at = time.monotonic() + _OUTCAST_GRACE_SECONDS
 
     def _bodies(self, unit: Unit) -> Callable[[int], Callable[[], int]]:
         token, replica = secrets.token_hex(8), unit.ranks[0] // self._job.replica_size
@@ -121,15 +118,16 @@ class Agent(Host):
             case "ending":
                 self._exited.close()  # the helper ends once the fleet API has heard all
 
-    def _on_exited(self, rank: int, incarnation: int, code: int, *, is_cause: bool, due: Sequence[int]) -> None:
+    def _on_exited(self, *, rank: int, incarnation: int, code: int, **_: Any) -> None:
         unit, replica = self._unit_of[rank], rank // self._job.replica_size
         words = take(self._folder, rank, incarnation)
         ends = self._ends_at < float("inf")
         ended_by_us = self._ended or (ends and not words.last_line)
+        is_cause = code and sum(map(bool, unit.statuses)) == 1  # the others of a replica end by its end
         if is_cause and not ended_by_us:
             self._exited.send_bytes(as_exit(words, replica, incarnation, code=code).SerializeToString())
         if code and not self._ended:
-            said = f"{exit_words(code)}: {words.last_line}" if words.last_line else exit_words(code)
+            said = exit_words(code, words.last_line)
             _logger.warning("replica %d: rank %d.%d ended: %s", replica, rank, incarnation, said)
         if unit.is_over and not unit.alive and not unit.has_finished and not ends:
             _logger.error("replica %d is given up: it was started %d times", replica, 1 + incarnation)
@@ -142,7 +140,7 @@ class Agent(Host):
         def heard(text: str) -> bool:
             entry = entry_from_text(text)
             if isinstance(entry, Gone) and not entry.standing:  # who goes in order leaves one
-                os.write(self._told, f"{entry.token}\n".encode())
+                self._told.send_bytes(entry.token.encode())
             return True
 
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it ends once all is said
@@ -156,8 +154,8 @@ class Agent(Host):
         return 0
 
     def _let_go(self, child: Child) -> None:
-        os.close(self._outcasts)
+        self._outcasts.close()
         if child.rank != HELPER:
-            os.close(self._told)
+            self._told.close()
         self._exited.close()
         super()._let_go(child)

@@ -13,19 +13,15 @@ from google.protobuf import json_format
 
 from evenkeel.common.v1 import layout_pb2
 from evenkeel.contracts.kafka_security import kafka_security
-from evenkeel.layouts.codec import layout_to_proto, model_from_proto
+from evenkeel.layouts.codec import layout_from_proto, model_from_proto
 from evenkeel.layouts.layout import Layout, uniform_layout
 from evenkeel.layouts.model import ModelSpec
 from evenkeel.layouts.programs.schedules import schedules_named
 from evenkeel.layouts.sizes.mix import mix_for
-from evenkeel.trainer_sdk.control.tls import ControllerTls, checked_fleet_ca_file
-from evenkeel.trainer_sdk.launcher.description.job_spec import JobSpec
+from evenkeel.trainer_sdk.launcher.description.job_spec import DeviceKind, JobSpec
+from evenkeel.trainer_sdk.watch.service_settings import ServiceSettings
 
-_CONTROLLER_HOSTS = {
-    "controller_bind_host": "EVENKEEL_CONTROLLER_BIND_HOST",
-    "controller_advertise_host": "EVENKEEL_CONTROLLER_ADVERTISE_HOST",
-}
-_TLS_FILES = ("fleet_ca_file", "rank_certificate", "rank_key", "scheduler_ca_file")
+_NOT_OF_FILES = frozenset({"kafka_bootstrap_servers", "fleet_address", "fleet_token", "job_token"})
 _UNIFORM = frozenset(
     {
         "num_blocks",
@@ -70,41 +66,45 @@ def load_job(
         raise ValueError(f"job file {path}: it must hold one JSON object")
     _check_entries(path, plain)
     model = _model(plain.pop("model", None), plain.get("config", {}))
-    layout = plain["layout"]
-    if "replicas" not in layout:
-        unknown = sorted(set(layout) - _UNIFORM)
-        if unknown:
-            raise ValueError(
-                f"job file {path}: layout: unknown {', '.join(unknown)}; known: {', '.join(sorted(_UNIFORM))}"
-            )
-        try:
-            plain["layout"] = json_format.MessageToDict(layout_to_proto(_uniform(layout, model)))
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"job file {path}: layout: {error}") from error
-    job_id = environment.get("EVENKEEL_JOB_ID") or str(plain.get("job_id", ""))
-    settings = {
-        "job_id": job_id,
-        "run_dir": str(run_dir or plain.get("run_dir") or Path(".evenkeel") / job_id),
-        "kafka_bootstrap_servers": environment.get("EVENKEEL_KAFKA_BOOTSTRAP_SERVERS", ""),
-        "fleet_address": environment.get("EVENKEEL_FLEET_ADDRESS", ""),
-        "fleet_token": environment.get("EVENKEEL_FLEET_TOKEN", ""),
-        "job_token": environment.get("EVENKEEL_JOB_TOKEN") or secrets.token_urlsafe(24),
-    }
-    settings |= {name: environment[setting] for name, setting in _CONTROLLER_HOSTS.items() if environment.get(setting)}
-    for name in _TLS_FILES:
-        settings[name] = environment.get(f"EVENKEEL_{name.upper()}") or plain.get(name, "")
     try:
-        checked_fleet_ca_file(settings["fleet_ca_file"])
-        ControllerTls.from_names(*(settings[name] for name in _TLS_FILES[1:]))
+        layout = _layout(plain["layout"], model)
+    except (TypeError, ValueError, json_format.ParseError) as error:
+        raise ValueError(f"job file {path}: layout: {error}") from error
+    job_id = environment.get("EVENKEEL_JOB_ID") or str(plain.get("job_id", ""))
+    said = dataclasses.asdict(ServiceSettings.from_environment(environment))
+    of_file = {name: plain[name] for name in plain if not said.get(name, True) and name not in _NOT_OF_FILES}
+    services = ServiceSettings(**said | of_file)
+    try:
+        services.tls()
         kafka_security(environment)
     except ValueError as error:
         raise ValueError(f"job file {path} and settings: {error}") from error
-    return JobSpec.from_json({**plain, **settings}), model
+    settings: dict[str, Any] = dataclasses.asdict(services) | {
+        "job_id": job_id,
+        "run_dir": Path(str(run_dir or plain.get("run_dir") or Path(".evenkeel") / job_id)),
+        "job_token": services.job_token or secrets.token_urlsafe(24),
+    }
+    if isinstance(plain.get("python_path"), str):
+        raise ValueError(f"python_path {plain['python_path']!r}: a list of folders")
+    try:
+        lists = {name: tuple(plain.get(name, ())) for name in ("python_path", "stores")}
+        kind = DeviceKind(plain.get("device_kind", DeviceKind.EMULATED))
+        return JobSpec(**{**plain, **settings, **lists, "device_kind": kind, "layout": layout}), model
+    except TypeError as error:
+        raise ValueError(f"job file {path}: {error}") from error
 
 
-def _uniform(degrees: dict[str, Any], model: ModelSpec | None) -> Layout:
-    """The layout of these degrees; with a sequence mix when ``mix`` is true or the largest size of a micro-batch."""
-    degrees = dict(degrees)
+def _layout(said: dict[str, Any], model: ModelSpec | None) -> Layout:
+    """A layout's message, or the degrees of a uniform one.
+
+    Its ``mix`` is true, or the largest size of a micro-batch, where there is to be one.
+    """
+    if "replicas" in said:
+        return layout_from_proto(json_format.ParseDict(said, layout_pb2.Layout()))
+    unknown = sorted(set(said) - _UNIFORM)
+    if unknown:
+        raise ValueError(f"unknown {', '.join(unknown)}; known: {', '.join(sorted(_UNIFORM))}")
+    degrees = dict(said)
     mix, schedules = degrees.pop("mix", False), schedules_named(degrees.pop("schedules", False))
     can = {name: degrees.pop(name, False) for name in ("routable", "interleavable")}
     for name, value in can.items():

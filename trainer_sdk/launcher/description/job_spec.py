@@ -2,20 +2,17 @@
 
 import math
 import re
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from threading import TIMEOUT_MAX
-from typing import Any, Self, get_type_hints
+from typing import Any, get_type_hints
 
-from google.protobuf import json_format
-
-from evenkeel.common.v1 import layout_pb2
-from evenkeel.layouts.codec import layout_from_proto, layout_to_proto, model_to_proto
+from evenkeel.layouts.codec import layout_to_proto, model_to_proto
 from evenkeel.layouts.layout import Layout
 from evenkeel.layouts.model import ModelSpec
 from evenkeel.scheduler.v1 import scheduler_pb2 as pb
-from evenkeel.trainer_sdk.control.fleet.access import FleetAccess
+from evenkeel.trainer_sdk.watch.service_settings import ServiceSettings
 
 _JOB_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 _ENTRY_POINT = re.compile(r"[\w.]+:\w+")
@@ -30,8 +27,8 @@ class DeviceKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobSpec:
-    """A job.
+class JobSpec(ServiceSettings):
+    """A job, and how its processes reach the services.
 
     Attributes:
         job_id: Unique in the fleet.
@@ -47,17 +44,6 @@ class JobSpec:
         link_latency_seconds: Latency of one; counts only where links are emulated.
         devices_per_node: Consecutive ranks share a node of this size.
         num_threads: Threads that torch may use in each rank.
-        kafka_bootstrap_servers: Where telemetry goes; empty = nowhere.
-        fleet_address: ``host:port`` of the fleet API; empty = the job runs unwatched.
-        fleet_token: Token for RegisterJob.
-        fleet_ca_file: PEM file with the certificates that the fleet API's is signed by; empty = no TLS to it.
-        job_token: Token that the rank controllers require.
-        controller_bind_host: Address that the rank controllers listen on; empty = that of the interface by which the
-            fleet API is reached.
-        controller_advertise_host: Name under which the scheduler reaches them, where it differs; empty = the same.
-        rank_certificate: PEM file with the certificate chain that the rank controllers show; empty = no TLS.
-        rank_key: PEM file with its private key.
-        scheduler_ca_file: PEM file with the certificates that the scheduler's is signed by; empty = it shows none.
         restart_delay_seconds: A dead rank comes back after this long; None = never by itself.
         finish_grace_seconds: How long the other ranks may run on after the first one finished.
         logs_to_files: Each rank writes to ``<run_dir>/logs`` rather than to the launcher's output.
@@ -82,16 +68,6 @@ class JobSpec:
     link_latency_seconds: float = 0.0
     devices_per_node: int = 4
     num_threads: int = 1
-    kafka_bootstrap_servers: str = ""
-    fleet_address: str = ""
-    fleet_token: str = field(default="", repr=False)
-    fleet_ca_file: str = ""
-    job_token: str = field(default="", repr=False)
-    controller_bind_host: str = ""
-    controller_advertise_host: str = ""
-    rank_certificate: str = ""
-    rank_key: str = ""
-    scheduler_ca_file: str = ""
     restart_delay_seconds: float | None = None
     finish_grace_seconds: float = 30.0
     logs_to_files: bool = False
@@ -143,13 +119,6 @@ class JobSpec:
                 raise ValueError(f"{name} {value!r}: true or false")
         if not all(isinstance(folder, str) for folder in self.python_path):
             raise ValueError(f"python_path {list(self.python_path)!r}: a list of folders")
-
-    @property
-    def access(self) -> FleetAccess:
-        """The job's way to the fleet API."""
-        return FleetAccess(
-            address=self.fleet_address, ca_file=self.fleet_ca_file, job_id=self.job_id, job_token=self.job_token
-        )
 
     def registration(self, model: ModelSpec | None) -> pb.RegisterJobRequest:
         """What the fleet API is told of the job.
@@ -208,34 +177,3 @@ class JobSpec:
     def device_of(self, rank: int) -> str:
         """Name of the device a rank computes on, unique within its node."""
         return f"gpu-{rank % self.devices_per_node}"
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain JSON, tokens included: for the pipe to the zygote, never for a file."""
-        plain = asdict(replace(self))
-        plain["run_dir"] = str(self.run_dir)
-        plain["layout"] = json_format.MessageToDict(layout_to_proto(self.layout))
-        return plain
-
-    @classmethod
-    def from_json(cls, plain: dict[str, Any]) -> Self:
-        """The job in :meth:`to_json`'s form.
-
-        Raises:
-            ValueError: Unknown or unusable entries.
-        """
-        if isinstance(plain.get("python_path"), str):
-            raise ValueError(f"python_path {plain['python_path']!r}: a list of folders")
-        try:
-            layout = json_format.ParseDict(plain["layout"], layout_pb2.Layout())
-            return cls(
-                **{
-                    **plain,
-                    "layout": layout_from_proto(layout),
-                    "run_dir": Path(plain["run_dir"]),
-                    "device_kind": DeviceKind(plain.get("device_kind", DeviceKind.EMULATED)),
-                    "python_path": tuple(plain.get("python_path", ())),
-                    "stores": tuple(plain.get("stores", ())),
-                }
-            )
-        except (KeyError, TypeError, json_format.ParseError) as error:
-            raise ValueError(f"the job description cannot be used: {error}") from error

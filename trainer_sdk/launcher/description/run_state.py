@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from evenkeel.trainer_sdk.launcher.description.job_spec import JobSpec
+from evenkeel.trainer_sdk.launcher.description.job_spec import DeviceKind, JobSpec
 
 FILE_NAME = "job.json"
 
@@ -65,19 +65,25 @@ class RunState:
             raise
 
 
-def first_processes(spec: JobSpec) -> list[RankProcess]:
-    """This host's ranks as a launcher begins with them: after those that an earlier one had here in the same job."""
+def first_state(spec: JobSpec) -> RunState:
+    """What a launcher begins with: ranks of its host come after those that an earlier one had here in the same job."""
     known: dict[int, int] = {}
     if spec.host is not None:  # else a job that runs again in its folder begins anew
         with suppress(ValueError):
             earlier = read_run_state(spec.run_dir)
             known = {each.rank: each.incarnation for each in earlier.ranks if earlier.job_id == spec.job_id}
-    return [
-        RankProcess(
-            rank=rank, node=spec.node_of(rank), device=spec.device_of(rank), incarnation=known.get(rank, -1) + 1
-        )
-        for rank in spec.own_ranks
-    ]
+    return RunState(
+        job_id=spec.job_id,
+        supervisor_pid=os.getpid(),
+        speed_table=str(spec.speed_table_path) if spec.device_kind is DeviceKind.EMULATED else "",
+        link_table=str(spec.link_table_path) if spec.link_bytes_per_second else "",
+        ranks=[
+            RankProcess(
+                rank=rank, node=spec.node_of(rank), device=spec.device_of(rank), incarnation=known.get(rank, -1) + 1
+            )
+            for rank in spec.own_ranks
+        ],
+    )
 
 
 def read_run_state(run_dir: Path) -> RunState:

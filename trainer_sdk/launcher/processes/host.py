@@ -6,11 +6,11 @@ For a process of one thread, which has imported everything heavy and started no 
 import gc
 import select
 import signal
-import socket
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -64,11 +64,11 @@ class Host(ABC):
         self._helper: Callable[[], int] | None = None  # a process that has threads; it never ends by itself
         self._ended = 0  # by which signal
 
-    def run(self, source: socket.socket | int, *signals: signal.Signals) -> None:
+    def run(self, source: "Connection[Any, Any]", *signals: signal.Signals) -> None:
         """Serve until everything is over, or one of these signals comes; then end all children, and see to that.
 
         Args:
-            source: What else to listen to.
+            source: What else is listened to, see :meth:`_hear`.
             *signals: Which.
 
         Raises:
@@ -83,8 +83,9 @@ class Host(ABC):
                 self._children.fork(Child(HELPER, 0), self._helper)
             while not self._ended and not self._is_over():
                 self._start_what_is_due()
-                readable, _, _ = select.select([self._children.wake, source], [], [], self._seconds_to_wait())
-                if source in readable:
+                files = [self._children.wake.fileno(), source.fileno()]
+                readable, _, _ = select.select(files, [], [], self._seconds_to_wait())
+                if source.fileno() in readable:
                     self._hear()
                 for found in self._children.reap():
                     self._on_end(*found)
@@ -101,7 +102,7 @@ class Host(ABC):
 
     @abstractmethod
     def _hear(self) -> None:
-        """What else is listened to is readable."""
+        """What else is listened to has something to say."""
 
     @abstractmethod
     def _is_over(self) -> bool:
@@ -113,7 +114,7 @@ class Host(ABC):
 
         Args:
             event: ``forked``, ``exited``, ``unforked`` (there is no process to be had now), or ``ending``; of the store
-                ``store`` and ``store ended``.
+                ``store`` (it runs) and ``store ended``.
             **facts: Plain values.
         """
 
@@ -131,14 +132,11 @@ class Host(ABC):
                 self._children.fork(child, self._helper)
         else:
             unit = self._unit_of[child.rank]
-            is_cause = unit.ended(child.rank, code)
-            if is_cause:
+            if unit.ended(child.rank, code):
                 self._kill(unit)  # it lives or dies as one
             if not unit.alive:
                 self._decide(unit)
-            self._tell(
-                "exited", rank=child.rank, incarnation=child.incarnation, code=code, is_cause=is_cause, due=self._due()
-            )
+            self._tell("exited", rank=child.rank, incarnation=child.incarnation, code=code, due=self._due())
 
     def _decide(self, unit: Unit) -> None:
         """Nobody of it lives any more."""

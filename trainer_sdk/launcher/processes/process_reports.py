@@ -1,15 +1,11 @@
 """What the launcher tells Kafka of its ranks' processes."""
 
-import os
 import signal
 
-from evenkeel.contracts.kafka_security import kafka_security
-from evenkeel.contracts.mac import job_key
 from evenkeel.contracts.speakers import LAUNCHER_INCARNATION, NO_RANK
 from evenkeel.telemetry.v2 import process_pb2 as pb
 from evenkeel.trainer_sdk.emit.batch import Source
 from evenkeel.trainer_sdk.emit.emitter import Emitter, process_event
-from evenkeel.trainer_sdk.emit.kafka_emitter import KafkaEmitter
 from evenkeel.trainer_sdk.launcher.description.job_spec import JobSpec
 from evenkeel.trainer_sdk.launcher.description.run_state import RankProcess
 from evenkeel.trainer_sdk.launcher.processes.rank_process import EXIT_EVICTED
@@ -31,20 +27,13 @@ class ProcessReports:
 
     def open(self) -> None:
         """From here on what is told is sent."""
-        if self._spec.kafka_bootstrap_servers:
-            source = Source(
-                job_id=self._spec.job_id,
-                rank=NO_RANK,
-                incarnation=LAUNCHER_INCARNATION + (self._spec.host or 0),
-                node=self._spec.node_of(self._spec.own_ranks[0]),
-            )
-            self._emitter = KafkaEmitter(
-                self._spec.kafka_bootstrap_servers,
-                source,
-                security=kafka_security(os.environ),
-                key=job_key(self._spec.job_id, self._spec.job_token),
-                reports_progress=False,
-            )
+        source = Source(
+            job_id=self._spec.job_id,
+            rank=NO_RANK,
+            incarnation=LAUNCHER_INCARNATION + (self._spec.host or 0),
+            node=self._spec.node_of(self._spec.own_ranks[0]),
+        )
+        self._emitter = self._spec.emitter(source, is_rank=False)
 
     def ended(self, process: RankProcess, detail: str, *, in_order: bool = False) -> None:
         """A process ended, as it should or otherwise."""
@@ -56,13 +45,14 @@ class ProcessReports:
         self._emitter.close(_LAST_WORDS_SECONDS)
 
 
-def exit_words(code: int) -> str:
-    """An exit code for a person; negative codes are signals."""
+def exit_words(code: int, last_line: str = "") -> str:
+    """An exit code for a person, with the last words of who ended; negative codes are signals."""
     if code == EXIT_EVICTED:
-        return "left the job: it was evicted"
-    if code >= 0:
-        return f"exit status {code}"
-    try:
-        return f"killed by {signal.Signals(-code).name}"
-    except ValueError:
-        return f"killed by signal {-code}"
+        words = "left the job: it was evicted"
+    elif code >= 0:
+        words = f"exit status {code}"
+    elif -code in set(signal.Signals):
+        words = f"killed by {signal.Signals(-code).name}"
+    else:
+        words = f"killed by signal {-code}"
+    return f"{words}: {last_line}" if last_line else words

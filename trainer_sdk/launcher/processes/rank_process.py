@@ -5,28 +5,20 @@ import logging
 import os
 import sys
 import threading
-import traceback
 from collections.abc import Callable
 from dataclasses import replace
 
-from evenkeel.contracts.kafka_security import kafka_security
-from evenkeel.contracts.mac import job_key
 from evenkeel.layouts.rank_state import RankPhase
 from evenkeel.telemetry.v2 import process_pb2
-from evenkeel.trainer_sdk.control.controller import Controller
-from evenkeel.trainer_sdk.control.fleet.last_words import leave
 from evenkeel.trainer_sdk.control.mailbox import Mailbox
-from evenkeel.trainer_sdk.control.tls import ControllerTls
 from evenkeel.trainer_sdk.devices.device import Device
 from evenkeel.trainer_sdk.devices.emulated_device import EmulatedDevice
 from evenkeel.trainer_sdk.devices.links import EmulatedLinks, Links, LinkTable
 from evenkeel.trainer_sdk.devices.real_device import CpuDevice, CudaDevice
 from evenkeel.trainer_sdk.devices.speeds import SpeedTable
 from evenkeel.trainer_sdk.emit.batch import Source
-from evenkeel.trainer_sdk.emit.emitter import Emitter, process_event
-from evenkeel.trainer_sdk.emit.kafka_emitter import KafkaEmitter
+from evenkeel.trainer_sdk.emit.emitter import process_event
 from evenkeel.trainer_sdk.launcher.description.job_spec import DeviceKind, JobSpec
-from evenkeel.trainer_sdk.launcher.fleet.rank_notes import ALONE_AFTER_SECONDS, RankNotes
 from evenkeel.trainer_sdk.launcher.processes.context import RankContext
 from evenkeel.trainer_sdk.launcher.progress.progress_board import ProgressBoard
 from evenkeel.trainer_sdk.launcher.progress.progress_notes import ProgressNotes
@@ -52,19 +44,22 @@ def load_entry_point(entry_point: str) -> Callable[[RankContext], None]:
 
 
 def run_rank(spec: JobSpec, rank: int, incarnation: int, store_address: str) -> int:
-    """Run one rank to its end on the calling thread, which is its training thread; returns the exit status."""
+    """Run one rank to its end on the calling thread, which is its training thread; returns the exit status.
+
+    Raises:
+        BaseException: What the entry point ends with.
+    """
     _set_up_process(spec, rank, incarnation)
     mailbox = Mailbox(rank, incarnation)
     source = Source(
         job_id=spec.job_id, rank=rank, incarnation=incarnation, node=spec.node_of(rank), device=spec.device_of(rank)
     )
-    emitter = _emitter(spec, source)
+    emitter = spec.emitter(source)
     notes = ProgressNotes(emitter, ProgressBoard(spec.progress_board_path), rank)
-    controller = _controller(spec, mailbox, source)
+    controller = spec.controller(mailbox, source).start() if spec.job_token else None
     detail = f"process {os.getpid()}" + ("" if controller is None else f", controller at {controller.address}")
     emitter.emit_event(process_event(process_pb2.PROCESS_EVENT_KIND_STARTED, rank, incarnation, detail))
     threading.Thread(target=_end_when_evicted, args=(mailbox,), name="evenkeel-eviction", daemon=True).start()
-    status = EXIT_FINISHED
     try:
         load_entry_point(spec.entry_point)(
             RankContext(
@@ -84,18 +79,13 @@ def run_rank(spec: JobSpec, rank: int, incarnation: int, store_address: str) -> 
                 node_of=spec.node_of,
             )
         )
-    except Exception as error:
-        traceback.print_exc()
-        leave(error, spec.run_dir, rank, incarnation)
-        status = EXIT_FAILED
-    if status == EXIT_FINISHED:
         mailbox.publish(replace(mailbox.state, phase=RankPhase.FINISHED))
-        status = EXIT_EVICTED if mailbox.leaving() else EXIT_FINISHED
-    emitter.close()
-    notes.close()
-    if controller is not None:
-        controller.stop()
-    return status
+        return EXIT_EVICTED if mailbox.leaving() else EXIT_FINISHED
+    finally:
+        emitter.close()
+        notes.close()
+        if controller is not None:
+            controller.stop()
 
 
 def _set_up_process(spec: JobSpec, rank: int, incarnation: int) -> None:
@@ -111,13 +101,6 @@ def _set_up_process(spec: JobSpec, rank: int, incarnation: int) -> None:
         os.dup2(log, sys.stderr.fileno())
         os.close(log)
     logging.basicConfig(level=logging.INFO, format=f"%(asctime)s rank {rank}.{incarnation} %(name)s: %(message)s")
-
-
-def _emitter(spec: JobSpec, source: Source) -> Emitter:
-    if not spec.kafka_bootstrap_servers:
-        return Emitter()
-    key, security = job_key(spec.job_id, spec.job_token), kafka_security(os.environ)
-    return KafkaEmitter(spec.kafka_bootstrap_servers, source, security=security, key=key)
 
 
 def _device(spec: JobSpec, rank: int, incarnation: int) -> Device:
@@ -145,23 +128,6 @@ def _links(spec: JobSpec) -> Links | None:
         latency_seconds=spec.link_latency_seconds,
         factor=table.factor,
     )
-
-
-def _controller(spec: JobSpec, mailbox: Mailbox, source: Source) -> Controller | None:
-    if not spec.job_token:
-        return None
-    controller = Controller(
-        mailbox,
-        spec.access,
-        source,
-        bind_host=spec.controller_bind_host,
-        advertise_host=spec.controller_advertise_host,
-        tls=ControllerTls.from_names(spec.rank_certificate, spec.rank_key, spec.scheduler_ca_file),
-        after_seconds=ALONE_AFTER_SECONDS,
-    )
-    if controller.registration is not None:
-        RankNotes(spec.run_dir).leave(controller.registration.process)
-    return controller.start()
 
 
 def _end_when_evicted(mailbox: Mailbox) -> None:

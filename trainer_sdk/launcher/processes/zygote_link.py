@@ -1,12 +1,12 @@
-"""The supervisor's end of the socket to the zygote: commands out, events in."""
+"""The supervisor's end of the connection to the zygote: commands out, events in."""
 
-import json
 import os
-import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from multiprocessing.connection import Pipe
 from typing import Any
 
 from evenkeel.trainer_sdk.launcher.description.job_spec import JobSpec
@@ -21,7 +21,7 @@ class ZygoteLink:
     """
 
     def __init__(self, spec: JobSpec, incarnations: Mapping[int, int]) -> None:
-        ours, theirs = socket.socketpair()
+        self._connection, theirs = Pipe()
         environment = {
             **os.environ,
             "GRPC_ENABLE_FORK_SUPPORT": "0",
@@ -38,9 +38,9 @@ class ZygoteLink:
             start_new_session=True,  # Ctrl-C reaches the supervisor only, which ends the rest in order
         )
         theirs.close()
-        self._socket = ours
         self._sending = threading.Lock()
-        self._send({"spec": spec.to_json(), "ranks": incarnations})
+        self._send(spec)
+        self._send(dict(incarnations))
 
     @property
     def pid(self) -> int:
@@ -49,23 +49,17 @@ class ZygoteLink:
 
     def restart(self, rank: int) -> None:
         """Give a rank a new process now, in place of the one that it may have."""
-        self._send({"do": "restart", "rank": rank})
-
-    def kill(self, rank: int) -> None:
-        """Kill a rank's process, if it has one."""
-        self._send({"do": "kill", "rank": rank})
+        self._send(rank)
 
     def end(self) -> None:
         """Ask for an orderly end; :meth:`events` runs dry once every process is gone."""
-        self._send({"do": "end"})
+        self._send(None)
 
-    def events(self) -> Iterator[dict[str, Any]]:
-        """Events as they come, until the zygote is gone."""
-        unread = b""
-        while received := self._receive():
-            *lines, unread = (unread + received).split(b"\n")
-            for line in lines:
-                yield json.loads(line)
+    def events(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """What the zygote tells, see :meth:`Host._tell`, until it is gone."""
+        with suppress(EOFError, OSError):
+            while True:
+                yield self._connection.recv()
 
     def exit_code(self, timeout_seconds: float) -> int | None:
         """How it ended, minus the signal that killed it; None when it has not after so long."""
@@ -76,22 +70,13 @@ class ZygoteLink:
 
     def close(self, timeout_seconds: float) -> int:
         """Hang up, which ends the zygote and its children, and wait for it; returns its exit status."""
-        self._socket.close()
+        self._connection.close()
         try:
             return self._process.wait(timeout_seconds)
         except subprocess.TimeoutExpired:
             self._process.kill()
             return self._process.wait()
 
-    def _receive(self) -> bytes:
-        try:
-            return self._socket.recv(1 << 16)
-        except OSError:
-            return b""
-
-    def _send(self, command: dict[str, Any]) -> None:
-        with self._sending:
-            try:
-                self._socket.sendall(json.dumps(command).encode() + b"\n")
-            except OSError:
-                return  # it is gone: events() ends, and that is where it is handled
+    def _send(self, said: object) -> None:
+        with self._sending, suppress(OSError):  # where it is gone events() ends, and that is where it is handled
+            self._connection.send(said)

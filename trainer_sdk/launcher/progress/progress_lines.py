@@ -6,6 +6,9 @@ from collections.abc import Callable, Collection
 
 from evenkeel.trainer_sdk.launcher.progress.progress_board import Note, ProgressBoard
 
+_NOTHING_YET_SECONDS = 1.0
+"""From one look to the next while nothing is known."""
+
 
 class ProgressLines:
     """Makes the lines; does no output.
@@ -25,24 +28,22 @@ class ProgressLines:
         self._next_seconds = clock() + interval_seconds
         self._last: Note | None = None
 
-    def line(self, alive: Collection[int], num_ranks: int, standing: str = "") -> str | None:
+    def line(self, alive: Collection[int], num_ranks: int, ask_standing: Callable[[], str] = lambda: "") -> str | None:
         """The line that is due; None when none is, or nothing is known yet.
 
         Args:
             alive: Ranks that have a process.
             num_ranks: Ranks of the job.
-            standing: What the ranks do, as the scheduler sees it; empty = nobody but the ranks says so.
+            ask_standing: What the ranks do, as the scheduler sees it; empty = nobody but the ranks says so. Called when
+                a line is due.
         """
         now = self._clock()
         if not self._interval_seconds or now < self._next_seconds:
             return None
-        note = self._board.newest()
+        note, standing = self._board.newest(), ask_standing()
+        self._next_seconds = now + (self._interval_seconds if note or standing else _NOTHING_YET_SECONDS)
         if note is None:
-            if not standing:
-                return None
-            self._next_seconds = now + self._interval_seconds
-            return f"no iteration yet  {standing}"
-        self._next_seconds = now + self._interval_seconds
+            return f"no iteration yet  {standing}" if standing else None
         last, self._last = self._last, note
         words = [f"iteration {note.iteration}"]
         if not math.isnan(note.loss):

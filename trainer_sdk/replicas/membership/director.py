@@ -20,9 +20,7 @@ from evenkeel.trainer_sdk.replicas.membership.roster import (
     Entry,
     Epoch,
     Gone,
-    Member,
     Quotas,
-    Ready,
     Roster,
     entry_from_text,
     entry_to_text,
@@ -36,6 +34,8 @@ LOG = "replicas/log"
 
 EXIT_EVICTED = 75
 
+_BROKEN_SECONDS = 1.0
+"""How long after a broken connection to wait for word of a death, before the same ranks build new groups."""
 _TELL_EVERY_SECONDS = 30.0
 _LEAVE_SECONDS = 5.0
 _FAREWELL_SECONDS = 30.0
@@ -61,6 +61,9 @@ class Director:
         rendezvous: Connection to the stores; its others are taken from it.
         place: This rank.
         token: Of its replica's processes; the same on all of them.
+
+    Attributes:
+        passage: This rank's way from epoch to epoch.
     """
 
     def __init__(self, rendezvous: Rendezvous, place: "Place", token: str) -> None:
@@ -68,8 +71,8 @@ class Director:
         self._replica = place.replica
         self._index = place.index
         self._roster = Roster(place.num_replicas)
+        self.passage = Passage()
         self._changed = threading.Condition()
-        self._entered = 0
         self._evicted = ""
         self._closed = self._finished = False
         self._write_lock = threading.Lock()
@@ -94,32 +97,49 @@ class Director:
         """
         if self._evicted:
             self._leave_now()
-        return self._roster.newest_abrupt > self._entered
+        return self._roster.newest_abrupt > self.passage.entered
 
-    def join(self, lines: tuple[str, ...]) -> None:
-        """Say that this replica is ready; one of its ranks does it for all."""
-        self._later(Ready(replica=self._replica, token=self._token, lines=lines))
+    def say(self, entry: Entry) -> None:
+        """Write an entry into the log, unless somebody else has said the same; returns at once."""
+        threading.Thread(target=self._write, args=(entry,), name="evenkeel-log-entry", daemon=True).start()
 
-    def wait(self, passage: Passage, timeout_seconds: float | None = None) -> Epoch | None:
-        """The epoch to go on in, see :meth:`Passage.next_epoch`, once there is one; None after the timeout.
+    def next_epoch(self) -> Epoch:
+        """The epoch to go on in, see :meth:`Passage.next_epoch`, once there is one.
 
         Raises:
             Evicted: The others go on without this replica.
             JobFinished: They have finished, and not enough are there to begin anew.
         """
-        return self._await(lambda: passage.next_epoch(self._roster, self._token), timeout_seconds)
 
-    def epoch(self, number: int) -> Epoch:
-        """An epoch that a mate has heard of, once it is heard of here.
+        def found() -> Epoch | None:
+            return self.passage.next_epoch(self._roster, self._token)
+
+        epoch = self._await(found, _BROKEN_SECONDS) if self.passage.is_broken else None
+        if self.passage.is_broken and epoch is None:
+            self.say(self.passage.complaint())
+        epoch = epoch or self._await(found)
+        assert epoch is not None, "without a timeout it waits until there is one"
+        return epoch
+
+    def enter(self, number: int) -> Epoch:
+        """Try to train in an epoch from now on, which a mate may have heard of earlier.
 
         Raises:
             Evicted: The others go on without this replica.
         """
-        epoch = self._await(lambda: self._roster.epochs.get(number), None)
+        epoch = self._await(lambda: self._roster.epochs.get(number))
         assert epoch is not None, "without a timeout it waits until there is one"
+        self.passage.enter(number)
+        lines = {}
+        for member in epoch.members:
+            for index, address in enumerate(member.lines):
+                is_peer, is_mate = index == self._index, member.replica == self._replica
+                if is_peer is not is_mate:  # ends of others show in those of their replica
+                    lines[f"{member.replica}/{member.token}/{index}"] = address
+        self._lines.hold(lines)
         return epoch
 
-    def _await(self, found: Callable[[], Epoch | None], timeout_seconds: float | None) -> Epoch | None:
+    def _await(self, found: Callable[[], Epoch | None], timeout_seconds: float = float("inf")) -> Epoch | None:
         since = told = time.monotonic()
         with self._changed:
             while True:
@@ -129,36 +149,12 @@ class Director:
                 if epoch is None and self._roster.finished and now - since > _BEGIN_ANEW_SECONDS:
                     _log.warning("replica %d ends: the job has finished without it", self._replica)
                     raise JobFinished(0)
-                if epoch is not None or (timeout_seconds is not None and now - since > timeout_seconds):
+                if epoch is not None or now - since > timeout_seconds:
                     return epoch
-                self._changed.wait(1.0 if timeout_seconds is None else min(1.0, timeout_seconds))
+                self._changed.wait(min(1.0, timeout_seconds))
                 if now - told > _TELL_EVERY_SECONDS:
                     told = now
                     _log.warning("replica %d has waited %.0f s for other replicas", self._replica, now - since)
-
-    def entered(self, epoch: Epoch) -> None:
-        """This rank trains in that epoch from now on, or tries to."""
-        self._entered = epoch.number
-        lines = {}
-        for member in epoch.members:
-            for index, address in enumerate(member.lines):
-                is_peer, is_mate = index == self._index, member.replica == self._replica
-                if is_peer is not is_mate:  # ends of others show in those of their replica
-                    lines[f"{member.replica}/{member.token}/{index}"] = address
-        self._lines.hold(lines)
-
-    def failed(self, complaint: Again) -> None:
-        """An epoch does not work here; returns at once."""
-        self._later(complaint)
-
-    def silent(self, members: tuple[Member, ...], why: str) -> None:
-        """These take part in nothing, for too long; returns at once."""
-        for each in members:
-            self._later(Gone(replica=each.replica, token=each.token, why=why))
-
-    def share_out(self, quotas: Quotas) -> None:
-        """From the end of a step on, work is shared out like this; returns at once."""
-        self._later(quotas)
 
     def ends(self) -> None:
         """From now on the end of a mate is in order."""
@@ -177,19 +173,18 @@ class Director:
         writer = threading.Thread(target=self._write, args=(entry,), daemon=True)
         writer.start()
         writer.join(_LEAVE_SECONDS)
-        if not writer.is_alive() and self._all_have_left(_FAREWELL_SECONDS):  # else nobody hears of it, or trains on
+        with self._changed:
+            # A writer that still tries is heard by nobody.
+            is_over = not writer.is_alive() and self._changed.wait_for(lambda: not self._is_needed(), _FAREWELL_SECONDS)
+        if is_over:
             self._ledger.join(_LEAVE_SECONDS)  # that entry is the last that it reads
         self._lines.close()
 
-    def _all_have_left(self, timeout_seconds: float) -> bool:
-        """Whether nobody needs this process or its store any more.
+    def _is_needed(self) -> bool:
+        """Somebody may need this process or its store, even as it leaves.
 
         Of those that finish together one may hear of the last step later than the others, from them or from the log.
         """
-        with self._changed:
-            return self._changed.wait_for(lambda: not self._is_needed(), timeout_seconds)
-
-    def _is_needed(self) -> bool:
         return self._token not in self._roster.gone or (self._finished and self._roster.epoch is not None)
 
     def _leave_now(self) -> None:
@@ -204,10 +199,7 @@ class Director:
             # A replica lives or dies as one; the training thread may sit in a wait of the replica's own for good.
             _log.error("replica %d ends: a rank of it is gone: %s", self._replica, why)
             os._exit(EXIT_EVICTED)
-        self._later(Gone(replica=int(replica), token=token, why=why))
-
-    def _later(self, entry: Entry) -> None:
-        threading.Thread(target=self._write, args=(entry,), name="evenkeel-log-entry", daemon=True).start()
+        self.say(Gone(replica=int(replica), token=token, why=why))
 
     def _write(self, entry: Entry) -> None:
         """Ends early when somebody else has said the same."""

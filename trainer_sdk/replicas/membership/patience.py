@@ -6,10 +6,12 @@ has not said it a while later, it is not waiting, and counts as gone.
 
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from evenkeel.trainer_sdk.groups.store.rendezvous import Rendezvous
 from evenkeel.trainer_sdk.replicas.membership.director import Director
-from evenkeel.trainer_sdk.replicas.membership.roster import Epoch
+from evenkeel.trainer_sdk.replicas.membership.roster import Epoch, Gone
 from evenkeel.trainer_sdk.replicas.place import Place
 
 _LEAST_GRACE_SECONDS = 0.5
@@ -34,13 +36,14 @@ class Patience:
         self._what: tuple[Epoch, str] | None = None
         self._is_looking = False
 
-    def begin(self, epoch: Epoch, what: str) -> None:
-        """This rank waits from now on for all members of an epoch; ``what`` is the same on all of them."""
+    @contextmanager
+    def waiting(self, epoch: Epoch, what: str) -> Iterator[None]:
+        """Around a wait of this rank for all members of an epoch; ``what`` is the same on all of them."""
         self._what, self._since = (epoch, what), time.monotonic()
-
-    def end(self) -> None:
-        """It does not wait any more."""
-        self._since = None
+        try:
+            yield
+        finally:
+            self._since = None
 
     def interrupted(self) -> bool:
         """Whether the wait is over, see :meth:`Director.interrupted`; and looks at the time."""
@@ -60,8 +63,9 @@ class Patience:
             others = [each for each in epoch.members if each.replica != self._replica]
             absent = [each for each in others if not self._rendezvous.heard(f"{place}/{each.replica}")]
             if self._since == since:
-                waited = time.monotonic() - since
-                self._director.silent(tuple(absent), f"the others have waited {waited:.1f} s for it: it hangs")
+                why = f"the others have waited {time.monotonic() - since:.1f} s for it: it hangs"
+                for each in absent:
+                    self._director.say(Gone(replica=each.replica, token=each.token, why=why))
                 self._since = time.monotonic()  # and for those who are there now, anew
         finally:
             self._is_looking = False

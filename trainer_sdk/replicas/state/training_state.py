@@ -104,7 +104,7 @@ class TrainingState:
         """
         for each in self._kept:
             try:
-                pack(_state_of(each))
+                pack(each.state_dict())
             except TypeError as error:
                 raise TypeError(f"run.keep({type(each).__name__}): {error}") from error
 
@@ -142,10 +142,11 @@ class TrainingState:
 
     def _unit(self, unit: int) -> dict[str, Any]:
         if unit == 0:
-            light = [state if not has_tensors(state) else None for state in map(_state_of, self._kept)]
+            states = [each.state_dict() for each in self._kept]
+            light = [None if has_tensors(state) else state for state in states]
             return {"groups": [_settings_of(each) for each in self._optimizers], "kept": light}
         if unit == self.num_units - 1:
-            return {"kept": [_state_of(each) for each in self._kept], "buffers": self._buffers}
+            return {"kept": [each.state_dict() for each in self._kept], "buffers": self._buffers}
         return self._cut_out(self._pieces[unit - 1])
 
     def _cut_out(self, piece: Piece) -> dict[str, Any]:
@@ -238,10 +239,6 @@ class TrainingState:
             self._owners[parameter] = optimizer
             if self.num_held < self.num_units and parameter not in self._begun:
                 parameter.grad = None
-
-
-def _state_of(kept: Kept) -> Any:
-    return kept.state_dict()
 
 
 def _settings_of(optimizer: Optimizer) -> list[dict[str, Any]]:

@@ -1,7 +1,6 @@
-"""All that a launcher tells the fleet API, and hears of it: nothing where there is none.
+"""All that a launcher tells the fleet API: nothing where there is none.
 
-One thread tells it, until it is heard: first of the job, then how processes have ended and which have begun. Nobody who
-trains waits for it.
+One thread tells it, until it is heard: first of the job, then how processes have ended. Nobody who trains waits for it.
 """
 
 import logging
@@ -13,17 +12,11 @@ import grpc
 from evenkeel.scheduler.v1 import scheduler_pb2 as pb
 from evenkeel.trainer_sdk.control.fleet.access import CALL_TIMEOUT_SECONDS, FleetAccess
 from evenkeel.trainer_sdk.control.fleet.last_words import one_line
-from evenkeel.trainer_sdk.launcher.fleet.rank_notes import RankNotes
-from evenkeel.trainer_sdk.launcher.fleet.standing_watch import StandingWatch
 
 _FIRST_BACK_OFF_SECONDS = 0.1
 _LONGEST_BACK_OFF_SECONDS = 2.0
 _ENDS_TOGETHER_SECONDS = 0.03
 """An error of the program ends all ranks at about the same time: they are told in one call, as one incident."""
-_UP_TOGETHER_SECONDS = 0.5
-"""How long the first that is up waits for the others, on a machine where they come up one by one."""
-_NEVER_UP_SECONDS = 9.0
-_LOOK_SECONDS = 0.02
 _LAST_WORDS_SECONDS = 5.0
 """How long the end of the job waits until the fleet API has heard of the ends of its processes."""
 _MOST_AT_ONCE = 1000
@@ -36,76 +29,37 @@ _FOR_GOOD = frozenset(
         grpc.StatusCode.UNAUTHENTICATED,
     )
 )
-"""What never works. A rank that is refused so is to say so itself, which tries for ever."""
+"""What never works."""
 
 _logger = logging.getLogger("evenkeel.launcher")
 
 
 class FleetSide:
-    """Any thread; only :meth:`stop` and :meth:`wait_until_registered` block.
+    """Any thread; only :meth:`stop` blocks.
 
     Args:
         access: The way to the fleet API.
         job: The job, to be made known; None where others do that.
         fleet_token: With which.
-        notes: What ranks leave, to be registered; None where they do that themselves.
     """
 
-    def __init__(
-        self,
-        access: FleetAccess,
-        *,
-        job: pb.RegisterJobRequest | None = None,
-        fleet_token: str = "",
-        notes: RankNotes | None = None,
-    ) -> None:
-        self._access, self._job, self._fleet_token, self._notes = access, job, fleet_token, notes
-        self._standing = StandingWatch(access)
+    def __init__(self, access: FleetAccess, *, job: pb.RegisterJobRequest | None = None, fleet_token: str = "") -> None:
+        self._access, self._job, self._fleet_token = access, job, fleet_token
         self._changed = threading.Condition()
         self._is_known = job is None
         self._is_refused = self._is_ending = False
         self._gives_up_at_seconds = float("inf")
         self._exits: list[pb.RankExit] = []
-        self._awaited: dict[int, tuple[int, float]] = {}  # incarnation, and until when, by rank
-        self._up_since_seconds: float | None = None
         self._warned: set[grpc.StatusCode] = set()
         self._thread = threading.Thread(target=self._run, name="evenkeel-fleet-side", daemon=True)
-
-    @property
-    def standing(self) -> str:
-        """What the ranks do, as the scheduler sees it; empty while no scheduler says anything."""
-        return self._standing.summary
 
     def start(self) -> None:
         """Before any rank starts; returns at once."""
         if self._access.address:
-            if self._notes is not None:
-                self._notes.clear()
             self._thread.start()
-            if self._job is not None:
-                self._standing.start()
-
-    def wait_until_registered(self, timeout_seconds: float) -> bool:
-        """Whether the fleet API has acknowledged the job within the timeout."""
-        with self._changed:
-            return bool(self._access.address) and self._changed.wait_for(lambda: self._is_known, timeout_seconds)
-
-    def began(self, rank: int, incarnation: int) -> None:
-        """A rank has a new process, which will leave a note and is to be registered."""
-        with self._changed:
-            self._awaited[rank] = incarnation, time.monotonic() + _NEVER_UP_SECONDS
-            self._changed.notify_all()
-
-    def ended(self, rank: int, incarnation: int) -> None:
-        """A process has ended: it need not be registered any more."""
-        with self._changed:
-            if self._awaited.get(rank, (None, 0.0))[0] == incarnation:
-                del self._awaited[rank]
-        if self._notes is not None:
-            self._notes.drop(rank, incarnation)
 
     def failed(self, one: pb.RankExit) -> None:
-        """It should not have ended."""
+        """A process has ended that should not have."""
         with self._changed:
             self._exits.append(one)
             self._changed.notify_all()
@@ -123,19 +77,18 @@ class FleetSide:
             self._is_ending, self._gives_up_at_seconds = True, time.monotonic() + _LAST_WORDS_SECONDS
             self._changed.notify_all()
         self._thread.join(_LAST_WORDS_SECONDS + CALL_TIMEOUT_SECONDS)
-        if self._job is not None:
-            error = self._access.finish_job(one_line(failure)) if is_over and self._is_known else None
-            if error is not None:
-                why = error.code().name
-                _logger.warning("the fleet API was not told that job %s ended: %s", self._access.job_id, why)
-            self._standing.stop()
+        is_to_finish = self._job is not None and self._is_known and is_over
+        error = self._access.finish_job(one_line(failure)) if is_to_finish else None
+        if error is not None:
+            why = error.code().name
+            _logger.warning("the fleet API was not told that job %s ended: %s", self._access.job_id, why)
 
     # ---- the thread
 
     def _run(self) -> None:
         back_off_seconds = _FIRST_BACK_OFF_SECONDS
         while self._has_news():
-            if self._tell():
+            if self._tell_of_ends() if self._is_known else self._tell_of_job():
                 back_off_seconds = _FIRST_BACK_OFF_SECONDS
                 continue
             if time.monotonic() > self._gives_up_at_seconds:
@@ -147,22 +100,15 @@ class FleetSide:
     def _has_news(self) -> bool:
         """Waits for something to tell; False when nothing is to come, or nobody hears it."""
         with self._changed:
-            self._changed.wait_for(lambda: self._exits or self._awaited or self._is_ending or not self._is_known)
+            self._changed.wait_for(lambda: self._exits or self._is_ending or not self._is_known)
             return not self._is_refused and (bool(self._exits) or not self._is_ending)
 
-    def _tell(self) -> bool:
-        """Tell what comes first; False if it is to be told again, after a pause."""
-        if not self._is_known:
-            return self._tell_of_job()
-        return self._tell_of_ends() if self._exits else self._tell_of_beginnings()
-
     def _tell_of_job(self) -> bool:
+        """False if it is to be told again, after a pause."""
         assert self._job is not None, "a job that others make known is known"
         error = self._access.register_job(self._job, self._fleet_token)
         if error is None:
-            with self._changed:
-                self._is_known = True
-                self._changed.notify_all()
+            self._is_known = True
             return True
         if error.code() in (_TAKEN, grpc.StatusCode.INVALID_ARGUMENT):
             self._is_refused = True
@@ -182,6 +128,7 @@ class FleetSide:
         return False
 
     def _tell_of_ends(self) -> bool:
+        """Likewise."""
         time.sleep(_ENDS_TOGETHER_SECONDS)
         exits: dict[int, pb.RankExit] = {}
         with self._changed:
@@ -198,32 +145,3 @@ class FleetSide:
             with self._changed:
                 del self._exits[: len(exits)]
         return is_settled
-
-    def _tell_of_beginnings(self) -> bool:
-        processes = self._up()[:_MOST_AT_ONCE]
-        if not processes:
-            with self._changed:
-                self._changed.wait_for(lambda: self._exits or self._is_ending, _LOOK_SECONDS)
-            return True
-        error = self._access.register_ranks(processes)
-        if error is not None and error.code() not in _FOR_GOOD:
-            return False
-        for one in processes:
-            self.ended(one.rank, one.incarnation)
-        return True
-
-    def _up(self) -> list[pb.RankProcess]:
-        """Those that are awaited and up; nobody while others may be so in a moment."""
-        assert self._notes is not None, "who awaits ranks has their notes"
-        with self._changed:
-            awaited = dict(self._awaited)
-        found, now = [], time.monotonic()
-        for rank, (incarnation, until_seconds) in awaited.items():
-            note = self._notes.read(rank, incarnation)
-            if note is not None:
-                found.append(note)
-            if now > until_seconds:
-                self.ended(rank, incarnation)
-        self._up_since_seconds = (self._up_since_seconds or now) if found else None
-        may_wait = now < (self._up_since_seconds or now) + _UP_TOGETHER_SECONDS
-        return [] if len(found) < len(awaited) and may_wait else found
