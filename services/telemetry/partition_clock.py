@@ -29,7 +29,6 @@ class PartitionClock:
     """Unix seconds of the broker; 0 before the first record."""
 
     def __init__(self) -> None:
-        """Nothing was read yet."""
         self.now_seconds = 0.0
         self._newest_seconds = 0.0
         self._read_at_seconds = 0.0

@@ -23,7 +23,6 @@ class FrameBuilder:
     """What open frames of one job will be made of: iterations, numbered in the order in which they came."""
 
     def __init__(self) -> None:
-        """Starts with nothing."""
         self._parts: list[Arrays] = []
         self._first = self._next = 0
         self._readings: list[Arrays] = []

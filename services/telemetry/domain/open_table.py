@@ -48,7 +48,6 @@ class OpenTable:
     """
 
     def __init__(self, epoch: int) -> None:
-        """Starts without ranks and frames."""
         self.epoch = epoch
         self.settled = False
         self.ranks: Rows = np.zeros(0, dtype=_RANK)

@@ -13,7 +13,6 @@ class Patience:
     """The pace of one job, and what follows from it."""
 
     def __init__(self) -> None:
-        """Starts without a pace."""
         self.iteration_seconds = 0.0
         self._num_late, self._newest_late = 0, (-1, -1)
         self._joined_at_seconds = 0.0

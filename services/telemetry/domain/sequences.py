@@ -7,7 +7,6 @@ class BatchSequences:
     """The newest batch number of every process of one job."""
 
     def __init__(self) -> None:
-        """Starts knowing none."""
         self._newest: dict[tuple[int, int], tuple[int, int]] = {}
 
     def add(self, batches: Batches) -> tuple[int, int]:

@@ -54,7 +54,10 @@ class TransferPlan:
 
 
 class _Channel(NamedTuple):
-    """A channel: whose it is, what goes through it, and where its stamps begin among those of the frame."""
+    """A channel: whose it is, what goes through it, and where its stamps begin among those of the frame.
+
+    ``counts`` are its operations and how many of them are stamped: alike at both ends, and at all members of a group.
+    """
 
     rank: int
     node: str
@@ -62,10 +65,9 @@ class _Channel(NamedTuple):
     kind: int
     party: int
     num_members: int
-    num_operations: int
-    num_stamped: int
     entered_at: int
     took_at: int
+    counts: tuple[int, int]
 
 
 def plan_transfers(traffic: TrafficObservation, ranks: Ints, nodes: tuple[str, ...]) -> TransferPlan:
@@ -89,7 +91,7 @@ def plan_transfers(traffic: TrafficObservation, ranks: Ints, nodes: tuple[str, .
         stamps = sent.entered_at, received.entered_at, received.took_at
         upward, first = sent.rank < received.rank, sent.node < received.node
         place = ties.setdefault(tie, len(ties))
-        transfers.append((place, upward, pair, first, sent.entry, received.entry, *stamps, sent.num_stamped))
+        transfers.append((place, upward, pair, first, sent.entry, received.entry, *stamps, sent.counts[1]))
     rows = np.array(transfers, dtype=np.int32).reshape(len(transfers), 10)
     counts = rows[:, 9]
     per_stamp = np.repeat(rows, counts, axis=0)
@@ -99,7 +101,7 @@ def plan_transfers(traffic: TrafficObservation, ranks: Ints, nodes: tuple[str, .
     sizes: list[int] = []
     took = [np.zeros(0, dtype=np.int32)]
     for tie, members in _collectives(channels):
-        place, count = ties.setdefault(tie, len(ties)), members[0].num_stamped
+        place, count = ties.setdefault(tie, len(ties)), members[0].counts[1]
         # Operation after operation, so that the members of each stand together.
         took.append(np.add.outer(np.arange(count), [one.took_at for one in members]).ravel().astype(np.int32))
         tie_of += [place] * count
@@ -117,8 +119,9 @@ def plan_transfers(traffic: TrafficObservation, ranks: Ints, nodes: tuple[str, .
 def _channels(traffic: TrafficObservation, ranks: Sequence[int], nodes: Sequence[str]) -> list[_Channel]:
     kinds, stamped = traffic.kinds, traffic.num_stamped
     begins = [np.cumsum(counts) - counts for counts in (stamps_entered(kinds, stamped), stamps_took(kinds, stamped))]
-    columns = (traffic.owners, kinds, traffic.parties, traffic.num_members, traffic.num_operations, stamped, *begins)
-    told = zip(*(column.tolist() for column in columns), strict=True)
+    columns = (traffic.owners, kinds, traffic.parties, traffic.num_members, *begins)
+    counts = zip(traffic.num_operations.tolist(), stamped.tolist(), strict=True)
+    told = zip(*(column.tolist() for column in columns), counts, strict=True)
     return [_Channel(ranks[entry], nodes[entry], entry, *rest) for entry, *rest in told]
 
 
@@ -128,7 +131,7 @@ def _transfers(channels: Sequence[_Channel]) -> Iterator[tuple[_Channel, _Channe
     senders = {(one.rank, one.party, one.kind): one for one in channels if one.kind in sent_kinds}
     for one in channels:
         other = senders.get((one.party, one.rank, _RECEIVED_FROM.get(one.kind, -1)))
-        if other is not None and other.rank != one.rank and _counts(other) == _counts(one):
+        if other is not None and other.rank != one.rank and other.counts == one.counts:
             yield other, one
 
 
@@ -140,13 +143,8 @@ def _collectives(channels: Sequence[_Channel]) -> Iterator[tuple[Tie, list[_Chan
             groups.setdefault((one.party, one.num_members), []).append(one)
     for (number, size), members in groups.items():
         ranks = tuple(sorted({one.rank for one in members}))
-        if size > 1 and len(members) == len(ranks) == size and len(set(map(_counts, members))) == 1:
+        if size > 1 and len(members) == len(ranks) == size and len({one.counts for one in members}) == 1:
             yield Tie(group=number, ranks=ranks, crosses=len({one.node for one in members}) > 1), members
-
-
-def _counts(channel: _Channel) -> tuple[int, int]:
-    """Both ends of a transfer count alike, and so do all members of a group."""
-    return channel.num_operations, channel.num_stamped
 
 
 def _places(indexes: npt.NDArray[np.int32]) -> Places:
