@@ -8,8 +8,8 @@ convicts no device, but as far as its control group counts it as throttled by a 
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
+from evenkeel.numeric.arrays import Bools, Floats, Ints
 from evenkeel.services.detector.domain.expectation.workload import WorkExpectation, work_of
 from evenkeel.services.detector.domain.frames.observation import FrameObservation
 from evenkeel.services.detector.domain.memory.middle import median
@@ -19,10 +19,6 @@ from evenkeel.services.detector.domain.scan.residual.clocks import Clock, Readin
 from evenkeel.services.detector.domain.scan.residual.rows import DeviceRows
 from evenkeel.services.detector.domain.scan.residual.throttling import Throttling
 from evenkeel.services.detector.domain.scan.speed_change import SpeedChange
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 _SKIPPED_AT_START = 2
 _SKIPPED_BY_REPLACEMENT = 1

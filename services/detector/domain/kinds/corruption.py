@@ -9,16 +9,13 @@ import math
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
+from evenkeel.numeric.arrays import Floats, Ints
 from evenkeel.services.detector.domain.findings.verdict import Evidence, VerdictKind
 from evenkeel.services.detector.domain.frames.observation import FrameObservation
 from evenkeel.services.detector.domain.kinds.kind import KindFinding, KindWatch, Look
 from evenkeel.services.detector.domain.memory.middle import median
 from evenkeel.services.detector.domain.memory.state import DERIVED
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 _RATE = 1 / 32
 _FEWEST = 12

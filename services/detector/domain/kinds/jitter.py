@@ -10,12 +10,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from evenkeel.numeric.arrays import Bools, Floats
 from evenkeel.services.detector.domain.findings.verdict import Evidence, VerdictKind
 from evenkeel.services.detector.domain.kinds.kind import KindFinding, KindWatch, Look
 from evenkeel.services.detector.domain.memory.middle import median
-
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 
 _EVERY = 4
 """It looks at every fourth iteration."""

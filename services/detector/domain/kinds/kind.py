@@ -10,16 +10,10 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-import numpy.typing as npt
-
+from evenkeel.numeric.arrays import Bools, Floats
 from evenkeel.services.detector.domain.findings.verdict import Evidence, Verdict, VerdictKind
 from evenkeel.services.detector.domain.frames.layout import FrameLayout
 from evenkeel.services.detector.domain.frames.observation import FrameObservation
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,15 +9,13 @@ import math
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
+from evenkeel.numeric.arrays import Floats
 from evenkeel.services.detector.domain.findings.verdict import Evidence, VerdictKind
 from evenkeel.services.detector.domain.kinds.jitter import FEWEST_TICKS, SHORTEST_PERIOD, slow_iterations
 from evenkeel.services.detector.domain.kinds.kind import KindFinding, KindWatch, Look
 from evenkeel.services.detector.domain.memory.middle import median, median_distance
 from evenkeel.services.detector.domain.memory.newest import with_newest
-
-Floats = npt.NDArray[np.float64]
 
 _KEPT = 24
 _WALLS = 48

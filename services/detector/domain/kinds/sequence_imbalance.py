@@ -7,15 +7,12 @@ Only where all replicas hold equal shares and quotas: uneven ones were given une
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
+from evenkeel.numeric.arrays import Floats
 from evenkeel.services.detector.domain.findings.verdict import Evidence, VerdictKind
 from evenkeel.services.detector.domain.frames.layout import FrameLayout
 from evenkeel.services.detector.domain.kinds.kind import KindFinding, KindWatch, Look
 from evenkeel.services.detector.domain.memory.newest import with_newest
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 _WINDOW = 48
 WORTH_TELLING = 0.10

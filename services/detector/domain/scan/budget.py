@@ -1,12 +1,10 @@
 """How rare a window of healthy frames must be to count, so that the operator's false alarms are kept."""
 
 import numpy as np
-import numpy.typing as npt
 
+from evenkeel.numeric.arrays import Floats
 from evenkeel.services.detector.domain.scan.widths import Widths
 from evenkeel.services.detector.domain.scan.windows import BLOCKS, LENGTHS
-
-Floats = npt.NDArray[np.float64]
 
 ITERATIONS_PER_FALSE_SUSPICION = 500.0
 """What is suspected costs a probe and a little learning, no verdict."""

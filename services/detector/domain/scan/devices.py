@@ -4,8 +4,8 @@ import math
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
+from evenkeel.numeric.arrays import Bools, Floats, Ints
 from evenkeel.services.detector.domain.memory.state import GIVEN
 from evenkeel.services.detector.domain.scan.level import INTERVAL
 from evenkeel.services.detector.domain.scan.residual.clocks import Clock
@@ -13,10 +13,6 @@ from evenkeel.services.detector.domain.scan.residual.recent import KEPT
 from evenkeel.services.detector.domain.scan.residual.tables import arranged, more
 from evenkeel.services.detector.domain.scan.rows import RowScan
 from evenkeel.services.detector.domain.scan.speed_change import SpeedChange, throughputs_of
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 SMALLEST_LEVEL = 0.045
 """Levels below this, log units of time, are nobody's illness."""

@@ -4,9 +4,8 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+from evenkeel.numeric.arrays import Floats
 
 ERRORS = 3.1
 """Standard errors by which a mean must be off to be another."""

@@ -3,15 +3,11 @@
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
+from evenkeel.numeric.arrays import Bools, Floats, Ints
 from evenkeel.services.detector.domain.scan.residual.recent import KEPT
 from evenkeel.services.detector.domain.scan.residual.residuals import RENEWED_EVERY
 from evenkeel.services.detector.domain.scan.residual.tables import arranged, no_floats
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 _SHARE, _QUANTILE = 0.87, 1.514
 """This share of normal residuals is within so many standard deviations; tails and lone pauses count for nothing."""

@@ -3,12 +3,10 @@
 import math
 
 import numpy as np
-import numpy.typing as npt
 
+from evenkeel.numeric.arrays import Floats
 from evenkeel.services.detector.domain.scan.level import ERRORS, SHORTEST, level_of
 from evenkeel.services.detector.domain.scan.residual.recent import KEPT
-
-Floats = npt.NDArray[np.float64]
 
 _ERRORS_PER_RELAPSE = 0.4
 _STILL_ILL = 0.75

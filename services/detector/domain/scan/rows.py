@@ -4,8 +4,8 @@ import math
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
+from evenkeel.numeric.arrays import Bools, Floats, Ints
 from evenkeel.services.detector.domain.memory.state import GIVEN
 from evenkeel.services.detector.domain.scan.level import SHORTEST, level_of, level_since_onset, moved_level
 from evenkeel.services.detector.domain.scan.recovery import has_recovered, may_be_recovering
@@ -14,10 +14,6 @@ from evenkeel.services.detector.domain.scan.residual.residuals import RENEWED_EV
 from evenkeel.services.detector.domain.scan.residual.tables import arranged, no_bools, no_floats, no_ints
 from evenkeel.services.detector.domain.scan.scan import Scan
 from evenkeel.services.detector.domain.scan.windows import LENGTHS
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 _YOUNGEST_STANDING = 16
 _ERROR_OF_UNKNOWN = 0.03

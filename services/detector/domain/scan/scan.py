@@ -8,8 +8,8 @@ the share of the budget that a window has, and when it is slower by enough to ma
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
+from evenkeel.numeric.arrays import Bools, Floats, Ints
 from evenkeel.services.detector.domain.memory.state import GIVEN
 from evenkeel.services.detector.domain.scan.budget import Budget
 from evenkeel.services.detector.domain.scan.noise import RowNoise
@@ -17,10 +17,6 @@ from evenkeel.services.detector.domain.scan.residual.recent import KEPT
 from evenkeel.services.detector.domain.scan.residual.tables import arranged, no_floats, no_ints
 from evenkeel.services.detector.domain.scan.widths import FRAMES_OF_A_BASKET, Widths
 from evenkeel.services.detector.domain.scan.windows import LENGTHS, Windows
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 FRAMES_TO_DECIDE = 5.0
 """A frame counts at most for this part of what the shortest window must exceed, however slow it was."""

@@ -15,14 +15,10 @@ told, is not learned.
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
+from evenkeel.numeric.arrays import Bools, Floats, Ints
 from evenkeel.services.detector.domain.scan.residual.tables import arranged, no_floats
 from evenkeel.services.detector.domain.scan.windows import LENGTHS
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 FRAMES_OF_A_BASKET = 16
 """Windows that end in so many frames in a row wait together."""

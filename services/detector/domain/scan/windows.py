@@ -4,13 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
+from evenkeel.numeric.arrays import Bools, Floats, Ints
 from evenkeel.services.detector.domain.scan.residual.tables import arranged, no_ints
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 LENGTHS = tuple(8 << place for place in range(8))
 """Frames of a window, shortest first."""

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
-import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+from evenkeel.numeric.arrays import Floats
 
 RESOLUTION_SECONDS = 1e-3
 """Blocked and waiting seconds are differences of several clocks: an iteration's are known to no better than this."""

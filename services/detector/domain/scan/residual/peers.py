@@ -1,13 +1,9 @@
 """Where the healthy peers of each row stand: what slows all of them accuses none."""
 
 import numpy as np
-import numpy.typing as npt
 
+from evenkeel.numeric.arrays import Bools, Floats, Ints
 from evenkeel.services.detector.domain.scan.residual.tables import median
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 LARGEST_DRIFT = 0.03
 """How far a row may come to stand from where it was, log units of time, and still be called healthy."""

@@ -3,12 +3,9 @@
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
+from evenkeel.numeric.arrays import Floats, Ints
 from evenkeel.services.detector.domain.scan.residual.tables import arranged
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 KEPT = 64
 """Frames that are kept."""

@@ -11,8 +11,8 @@ stays visible. Where a row stood in the long run is kept beside it: of two that 
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
+from evenkeel.numeric.arrays import Bools, Floats, Ints
 from evenkeel.services.detector.domain.scan.residual.peers import LARGEST_DRIFT, centres_of_peers, unmoved_centres
 from evenkeel.services.detector.domain.scan.residual.recent import KEPT, Recent
 from evenkeel.services.detector.domain.scan.residual.tables import (
@@ -24,10 +24,6 @@ from evenkeel.services.detector.domain.scan.residual.tables import (
     no_floats,
     no_ints,
 )
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 NUM_TO_BEGIN = 8
 """Frames until the first offsets are known."""

@@ -5,9 +5,8 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
+from evenkeel.numeric.arrays import Bools, Floats, Ints
+
 Number = TypeVar("Number", bound=np.generic)
 
 

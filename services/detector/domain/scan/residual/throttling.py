@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+from evenkeel.numeric.arrays import Floats
 
 
 @dataclass(slots=True, eq=False)
