@@ -24,8 +24,8 @@ BENCHMARKS := engine.kill_to_commit engine.loss_against_reference speed.sdk_cost
   planning faults leadership.takeover leadership.registration replicas
 
 # Machine code is kept beside its source; a service that finds none compiles at its start. So is what Python compiled of
-# torch, which the parts of the tests would each do anew at the same time.
-WARM_UPS := evenkeel.planning.warm_up evenkeel.trainer_sdk.elastic.worker
+# torch, which the parts of the tests would each do anew at the same time; and what Kafka's JVM made of its jars.
+WARM_UPS := evenkeel.planning.warm_up evenkeel.trainer_sdk.elastic.worker evenkeel.stack.kafka.keep_classes
 
 .PHONY: help setup demo test simulate mutants test-unit test-integration test-e2e test-compose lint format lock generate benchmarks clean distclean
 

@@ -20,6 +20,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 import pytest
+import structlog
 from hypothesis import HealthCheck, settings
 
 from evenkeel.stack.kafka.node import Kafka
@@ -30,6 +31,14 @@ from evenkeel.stack.postgres.server import Postgres
 from evenkeel.stack.processes.watchdog import Watchdog
 from tests.databases import create_database, drop_database, unique_database_name
 
+# By itself structlog draws an exception with all that the variables of its frames hold: five seconds of a processor for
+# one of a detector.
+structlog.configure(
+    processors=[
+        *structlog.get_config()["processors"][:-1],
+        structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback),
+    ]
+)
 # Every run has the same examples and looks at no clock: a property fails because of a change, or not at all.
 # Whoever hunts for counterexamples gets other ones each time: pytest --hypothesis-profile=hunt tests/unit/layouts
 settings.register_profile("same", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -13,6 +13,7 @@ import psycopg
 import pytest
 
 from evenkeel.cli.errors import ExitStatus
+from evenkeel.cli.main import main
 from evenkeel.stack.errors import StackError
 from evenkeel.stack.kafka.node import answers as kafka_answers
 from evenkeel.stack.kafka.topics import apply_topics
@@ -89,11 +90,16 @@ def test_another_shell_finds_the_fleet_api_by_the_name_of_the_stack(stack: Stack
         ("record", "none", "-o", "none.samples"),
     ],
 )
-def test_what_is_not_there_is_asked_for_wrongly(stack: Stack, words: tuple[str, ...]) -> None:
-    asked = evenkeel(stack, *words)
-    assert asked.returncode == ExitStatus.USAGE, asked.stderr
-    assert "none" in asked.stderr
-    assert "Traceback" not in asked.stderr
+def test_what_is_not_there_is_asked_for_wrongly(
+    stack: Stack, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["evenkeel", "-o", "json", "--stack", stack.name, *words])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    said = capsys.readouterr().err
+    assert ended.value.code == ExitStatus.USAGE, said
+    assert "none" in said
+    assert "Traceback" not in said
 
 
 @pytest.mark.parametrize("name", SERVICE_NAMES)

@@ -21,11 +21,11 @@ SETTINGS = ServiceSettings(kafka_bootstrap_servers="localhost:9092")
 @pytest.fixture(autouse=True)
 def logging_as_before() -> Iterator[None]:
     root = logging.getLogger()
-    handlers, level = list(root.handlers), root.level
+    handlers, level, words = list(root.handlers), root.level, structlog.get_config()
     yield
     root.handlers[:] = handlers
     root.setLevel(level)
-    structlog.reset_defaults()
+    structlog.configure(**words)
 
 
 def run(serve: Callable[[], Coroutine[Any, Any, None]]) -> int:

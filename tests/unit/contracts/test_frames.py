@@ -61,6 +61,7 @@ def _written(frames: Frames) -> pb.Frames:
 
 
 @given(frames_messages())
+@settings(max_examples=40)
 def test_reading_and_writing_keep_every_value(message: pb.Frames) -> None:
     frames = read_frames(message)
     assert _written(frames) == message
@@ -73,6 +74,7 @@ def test_reading_and_writing_keep_every_value(message: pb.Frames) -> None:
 
 
 @given(frames_messages(), st.data())
+@settings(max_examples=40)
 def test_parts_one_behind_the_other_are_the_whole(message: pb.Frames, data: st.DataObject) -> None:
     frames = read_frames(message)
     cut = data.draw(st.integers(0, len(frames)))

@@ -45,7 +45,7 @@ def found_in(frames: Sequence[FrameObservation], *, at_once: int = 1) -> list[tu
     for start in range(0, len(frames), at_once):
         block = frames[start : start + at_once]
         found += [(block[-1].iteration, one) for each in block for one in detector.observe(each)]
-        if start % 7 == 0:
+        if start % 29 == 0:
             state = dump(detector)
             detector = JobDetector("job")
             load(detector, state)
