@@ -16,7 +16,7 @@ from evenkeel.planning.repair import same, with_standbys
 from evenkeel.planning.search.candidate import Candidate
 from evenkeel.planning.search.structures import Structure, dealt_again, under_schedules, with_levers
 from evenkeel.planning.situation import Situation
-from evenkeel.planning.solution import TIE
+from evenkeel.planning.solution import TIE, NoPlanError
 
 _MAX_STEPS, _STEP_WORK, _MAX_CLIMBED = 24, 240_000, 3
 """Steps of one rank or stage that are looked at (fewer, down to none, where stages times blocks are many), and from how
@@ -31,15 +31,14 @@ class Search:
 
     Args:
         situation: The question.
-        tuner: Of the same question with more spare ranks.
 
     Attributes:
         structures: What was tuned first.
         knows_all: Whether no layout at all is judged faster than the fastest of the candidates.
     """
 
-    def __init__(self, situation: Situation, tuner: Tuner | None = None) -> None:
-        self.situation, self.tuner = situation, tuner or Tuner(situation)
+    def __init__(self, situation: Situation) -> None:
+        self.situation, self.tuner = situation, Tuner(situation)
         self.candidates: list[Candidate] = []
         self.structures: list[Structure] = []
         self._dealt: list[Layout] = []
@@ -187,7 +186,17 @@ class Search:
                 self.add(near.structural_levers, near.base, self.tuner.tuned(near.base, subset))
 
     def choose(self) -> tuple[Price, Candidate]:
-        """Of those as fast as the fastest the one that moves the fewest bytes, and what going there costs."""
+        """Of those as fast as the fastest the one that moves the fewest bytes, and what going there costs.
+
+        Raises:
+            NoPlanError: Nothing fits the devices' memory.
+        """
+        if self.fastest.excess_bytes:
+            least = min(candidate.excess_bytes for candidate in self.candidates)
+            raise NoPlanError(
+                f"no layout of the {len(self.situation.throughputs)} live ranks fits the devices' memory: some device "
+                f"lacks {least / 1e9:.2f} GB under the best of them; start replacements and let them register"
+            )
         most = self.fastest.judged * (1.0 + TIE)
         tied = [(self.situation.price(c.layout), c) for c in self.candidates if c.judged <= most]
         return min(tied, key=lambda pair: (pair[0].moved_bytes, pair[0].num_changed, pair[1].judged))

@@ -10,13 +10,11 @@ and tried once.
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 
-from evenkeel.layouts.layout import Layout, Replica
+from evenkeel.layouts.layout import Layout
 from evenkeel.planning.costs.risks import RISK_MARGIN
 from evenkeel.planning.levers.lever import Asked, Lever
-from evenkeel.planning.levers.rebalance.move_ranks import even_stages
-from evenkeel.planning.repair import spread_quotas, with_replicas
+from evenkeel.planning.levers.rebalance.grid import grid_of, with_grid
 from evenkeel.planning.situation import Situation
 
 _Cell = tuple[int, ...]
@@ -56,7 +54,7 @@ def _steps_within(situation: Situation, base: Layout, seconds: float) -> Iterato
     """Layouts one step from ``base`` that may be judged faster than some seconds, most promising first."""
     if situation.links:
         return
-    start = tuple([tuple([stage.ranks for stage in replica.stages]) for replica in base.replicas])
+    start = tuple(map(tuple, grid_of(base)))
     kinds = {rank: (speed, str(situation.domain(rank))) for rank, speed in situation.throughputs.items()}
     alike: dict[_Cell, object] = {}
 
@@ -78,7 +76,7 @@ def _steps_within(situation: Situation, base: Layout, seconds: float) -> Iterato
             if least < seconds:
                 found.append((about, len(found), grid))
     for _, _, grid in sorted(found):
-        yield _layout(situation, base, start, grid)
+        yield with_grid(base, grid, situation.throughputs.keys())
 
 
 class _Steps:
@@ -206,27 +204,3 @@ def _paced(situation: Situation, grid: _Grid) -> tuple[float, float]:
     factor = 1.0 + RISK_MARGIN * risks
     exchanged = cost.gradients.at_least([sum(map(len, row)) for row in grid if row])
     return factor * cost.total(total * each, exchanged), factor * cost.total((total + fill) * each, exchanged)
-
-
-def _layout(situation: Situation, base: Layout, start: _Grid, grid: _Grid) -> Layout:
-    """The layout of a grid; blocks and quotas as they were where stages are as many as they were."""
-    kept = [d for d, row in enumerate(grid) if row]
-    quotas = [base.replicas[d].num_micro_batches for d in kept]
-    if len(kept) < len(grid):
-        quotas = spread_quotas(quotas, base.num_micro_batches)
-    replicas = []
-    for d, quota in zip(kept, quotas, strict=True):
-        was, row = base.replicas[d], grid[d]
-        if row == start[d]:
-            replicas.append(was if quota == was.num_micro_batches else replace(was, num_micro_batches=quota))
-        elif len(row) == len(start[d]):
-            stages = tuple(
-                [
-                    stage if cell == stage.ranks else replace(stage, ranks=cell, shares=(1,) * len(cell))
-                    for stage, cell in zip(was.stages, row, strict=True)
-                ]
-            )
-            replicas.append(Replica(stages=stages, num_micro_batches=quota))
-        else:
-            replicas.append(Replica(stages=even_stages(row, base.num_blocks), num_micro_batches=quota))
-    return with_replicas(base, replicas, situation.throughputs.keys())
