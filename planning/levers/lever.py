@@ -1,6 +1,5 @@
 """What a lever is: one way to win back throughput, able to say which layouts it leads to."""
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from enum import IntEnum, auto
@@ -61,10 +60,6 @@ class Lever(ABC):
         None where the search sets it together with others, as it does schedules and all that is tuned.
         """
         return ()
-
-    def propose_within(self, situation: Situation, base: Layout, seconds: float = math.inf) -> Iterable[Layout]:
-        """Of those the ones that may be judged faster than some seconds."""
-        return self.propose(situation, base)
 
     @abstractmethod
     def describe(self, before: Layout, after: Layout) -> str:

@@ -153,7 +153,7 @@ class Search:
             steps_on = (
                 (with_levers(candidate.structural_levers, lever.name), step)
                 for lever in asked_at(Asked.STEPS)
-                for step in lever.propose_within(self.situation, bare(candidate.layout), most)
+                for step in lever.propose(self.situation, bare(candidate.layout))
             )
             for names, base in islice((step for step in steps_on if self._crowding(step[1]) <= allowed), left):
                 left -= 1
