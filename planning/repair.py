@@ -7,18 +7,10 @@ micro-batches.
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
-from enum import StrEnum
 from heapq import heapify, heapreplace
-from itertools import pairwise
+from itertools import chain, pairwise
 
 from evenkeel.layouts.layout import Layout, Replica, Stage
-
-
-class EmptyStage(StrEnum):
-    """What happens to a stage without a live rank."""
-
-    MERGE = "merge"
-    DROP_REPLICA = "drop_replica"
 
 
 def with_standbys(layout: Layout, live: Collection[int]) -> Layout:
@@ -62,79 +54,56 @@ def spread_quotas(quotas: list[int], total: int) -> list[int]:
     return [sign * quota for quota, _ in sorted(ordered, key=lambda each: each[1])]
 
 
-def _merge_empty(stages: list[Stage | tuple[int, int]]) -> tuple[Stage, ...] | None:
-    """Blocks of stages without ranks, given as (first, stop), go half to the stage before and half to the one after."""
-    alive = [index for index, stage in enumerate(stages) if isinstance(stage, Stage)]
-    if not alive:
-        return None
-    bounds = [(s.first_block, s.stop_block) if isinstance(s, Stage) else s for s in stages]
-    borders = [0]
-    for left, right in pairwise(alive):
-        first, stop = bounds[left][1], bounds[right][0]
-        borders.append(first + (stop - first) // 2)
-    borders.append(bounds[-1][1])
-    merged = []
-    for number, index in enumerate(alive):
-        stage = stages[index]
-        assert isinstance(stage, Stage)
-        merged.append(
-            Stage(first_block=borders[number], stop_block=borders[number + 1], ranks=stage.ranks, shares=stage.shares)
-        )
-    return tuple(merged)
-
-
 def ways_to_repair(layout: Layout, live: Collection[int]) -> Iterator[Layout]:
     """:func:`repaired` in every way to deal with stages that lost everybody; in one where none did."""
     broken = [stage for replica in layout.replicas for stage in replica.stages if stage.ranks[0] not in live]
     is_one = all(any(map(live.__contains__, stage.ranks)) for stage in broken)
-    for on_empty in (EmptyStage.MERGE,) if is_one else EmptyStage:
-        shape = repaired(layout, live, on_empty)
+    for merges in (True,) if is_one else (True, False):
+        shape = repaired(layout, live, merges=merges)
         if shape is not None:
             yield shape
 
 
-def repaired(layout: Layout, live: Collection[int], on_empty: EmptyStage = EmptyStage.MERGE) -> Layout | None:
+def repaired(layout: Layout, live: Collection[int], *, merges: bool = True) -> Layout | None:
     """``layout`` without ranks that are not live; None when no replica is left.
 
     Args:
         layout: Where to start from.
         live: Ranks that may be used; those without a position become standbys.
-        on_empty: What happens to a stage that loses all its ranks.
+        merges: Whether a stage that loses all its ranks leaves its blocks to its neighbours; else its replica leaves.
     """
-    shapes: list[tuple[Stage, ...]] = []
-    quotas: list[int] = []
-    sound: dict[int, Replica] = {}
+    left: list[tuple[Replica, tuple[Stage, ...]]] = []
     for replica in layout.replicas:
-        if all(map(live.__contains__, replica.ranks)):
-            sound[len(shapes)] = replica
-            shapes.append(replica.stages)
-            quotas.append(replica.num_micro_batches)
-            continue
-        stages: list[Stage | tuple[int, int]] = []
-        for stage in replica.stages:
-            kept = [(rank, share) for rank, share in zip(stage.ranks, stage.shares, strict=True) if rank in live]
-            if kept:
-                ranks, shares = zip(*kept, strict=True)
-                stages.append(
-                    Stage(first_block=stage.first_block, stop_block=stage.stop_block, ranks=ranks, shares=shares)
-                )
-            else:
-                stages.append((stage.first_block, stage.stop_block))
-        whole = all(isinstance(stage, Stage) for stage in stages)
-        shape = _merge_empty(stages) if whole or on_empty is EmptyStage.MERGE else None
-        if shape is not None:
-            shapes.append(shape)
-            quotas.append(replica.num_micro_batches)
-    if not shapes:
+        stages = _alive(replica.stages, live)
+        if stages and (merges or len(stages) == len(replica.stages)):
+            left.append((replica, stages))
+    if not left:
         return None
-    quotas = spread_quotas(quotas, layout.num_micro_batches)
+    quotas = spread_quotas([replica.num_micro_batches for replica, _ in left], layout.num_micro_batches)
     replicas = [
-        sound[d]
-        if d in sound and sound[d].num_micro_batches == quota
-        else Replica(stages=shape, num_micro_batches=quota)
-        for d, (shape, quota) in enumerate(zip(shapes, quotas, strict=True))
+        was
+        if stages is was.stages and quota == was.num_micro_batches
+        else Replica(stages=stages, num_micro_batches=quota)
+        for (was, stages), quota in zip(left, quotas, strict=True)
     ]
     return with_replicas(layout, replicas, live)
+
+
+def _alive(stages: tuple[Stage, ...], live: Collection[int]) -> tuple[Stage, ...]:
+    """The stages of live ranks; of blocks between two of them the one before gets half and the one after the rest."""
+    if all(map(live.__contains__, chain.from_iterable([stage.ranks for stage in stages]))):
+        return stages
+    kept = [
+        (stage, [(rank, share) for rank, share in zip(stage.ranks, stage.shares, strict=True) if rank in live])
+        for stage in stages
+    ]
+    kept = [(stage, shards) for stage, shards in kept if shards]
+    inner = [(one.stop_block + other.first_block) // 2 for (one, _), (other, _) in pairwise(kept)]
+    alive = []
+    for (first, stop), (_, shards) in zip(pairwise([0, *inner, stages[-1].stop_block]), kept, strict=False):
+        ranks, shares = zip(*shards, strict=True)
+        alive.append(Stage(first_block=first, stop_block=stop, ranks=ranks, shares=shares))
+    return tuple(alive)
 
 
 def narrowed(layout: Layout, width: int, speeds: Mapping[int, float]) -> Layout:

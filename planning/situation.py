@@ -1,7 +1,7 @@
 """What a planner is asked about: the layout in force, who is alive and how fast, and what things cost."""
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -12,8 +12,7 @@ from evenkeel.layouts.layout import Layout, Replica, Stage
 from evenkeel.planning.costs.cost_model import BY_ORDERS, CostModel
 from evenkeel.planning.costs.links import SlowLink, border_factors
 from evenkeel.planning.costs.looks import Looks
-from evenkeel.planning.costs.measured.replay import Replay
-from evenkeel.planning.costs.memory import activation_peak, layout_peak, replica_peaks
+from evenkeel.planning.costs.memory import activation_peak, hosts_peak, replica_peaks
 from evenkeel.planning.costs.price import Price, Prices, TransitionCosts
 from evenkeel.planning.costs.usual_shape import usual_shape
 from evenkeel.planning.pipelined.makespan import pipeline_makespan
@@ -41,6 +40,7 @@ class Situation:
         links: Slow ones; all others are as the workload says.
         with_orders: The full shape with the orders of its replicas, if it has any; found in ``home``.
         looks: What was asked before.
+        speeds: Throughputs of all ranks that were asked about, also of spares that are left out.
     """
 
     layout: Layout
@@ -54,6 +54,7 @@ class Situation:
     links: tuple[SlowLink, ...] = ()
     with_orders: Layout | None = None
     looks: Looks = field(default_factory=Looks, init=False, repr=False)
+    speeds: Mapping[int, float] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.throughputs and not 0.0 < min(self.throughputs.values()) <= max(self.throughputs.values()) <= 16.0:
@@ -62,6 +63,7 @@ class Situation:
         if has_orders(self.home):
             object.__setattr__(self, "with_orders", replace(self.home, routes=()))
         object.__setattr__(self, "home", bare(self.home))
+        object.__setattr__(self, "speeds", self.throughputs)
         if self.device_bytes is not None and not self.device_bytes > 0.0:
             raise ValueError(f"device_bytes is {self.device_bytes}: it must be above 0")
 
@@ -72,7 +74,8 @@ class Situation:
         """
         live = {rank: p for rank, p in self.throughputs.items() if rank not in spares}
         fewer = replace(self, throughputs=live)
-        object.__setattr__(fewer, "looks", self.looks)
+        for name in ("looks", "speeds"):
+            object.__setattr__(fewer, name, getattr(self, name))
         return fewer
 
     @cached_property
@@ -127,21 +130,30 @@ class Situation:
         home = self.home
         return min([self.well.seconds(replace(home, schedule=name)) for name in (home.schedule, *home.schedules)])
 
+    def alike(self, stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
+        """The first stages that came of the same blocks, shares, speeds and slow links: what they take these take."""
+        return self.looks.once("alike", of=(stages,), find=lambda: self._first_alike(stages))
+
+    def _first_alike(self, stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
+        ranks = [rank for stage in stages for rank in stage.ranks]
+        shape = tuple([(stage.stop_block, stage.shares) for stage in stages])
+        speeds, place = tuple([self.speeds[rank] for rank in ranks]), {rank: i for i, rank in enumerate(ranks)}
+        within = [link for link in self.links if all(rank in place for rank in link.ranks)]
+        links = tuple([(*[place[rank] for rank in link.ranks], link.factor) for link in within])
+        return self.looks.once("first", shape, speeds, links, find=lambda: stages)
+
     def makespan(self, stages: tuple[Stage, ...], num_micro_batches: int, schedule: str) -> float:
         """:meth:`CostModel.makespan` with the throughputs of this situation; what was asked once is known."""
+        alike = self.alike(stages)
         return self.looks.once(
             "makespan",
             num_micro_batches,
             schedule,
-            of=(stages,),
+            of=(alike,),
             find=lambda: pipeline_makespan(
-                self.parts(stages, schedule), num_micro_batches, self.border_seconds(stages, schedule)
+                self.parts(alike, schedule), num_micro_batches, self.border_seconds(alike, schedule)
             ),
         )
-
-    def learn_makespan(self, stages: tuple[Stage, ...], num_micro_batches: int, schedule: str, seconds: float) -> None:
-        """Take what :meth:`makespan` of such stages is from who has asked it of stages that are alike."""
-        self.looks.once("makespan", num_micro_batches, schedule, of=(stages,), find=lambda: seconds)
 
     def border_seconds(self, stages: tuple[Stage, ...], schedule: str) -> _Floats:
         """[stages - 1] seconds of transfers; slow links are known only to the plain schedule."""
@@ -164,20 +176,13 @@ class Situation:
         transfer = self.cost.workload.transfer_seconds
         return pipeline_bound(parts, num_micro_batches, most, 1.0 - least, transfer, limit)[0] * _ROUNDED
 
-    def seconds_to_blocks(self, stages: Sequence[Stage]) -> _Floats:
-        """[stages, blocks + 1]: :meth:`CostModel.seconds_to_block` of the devices of each stage."""
-        throughputs, seconds_to_block = self.throughputs, self.cost.seconds_to_block
-        return np.array(
-            [seconds_to_block(stage.shares, tuple([throughputs[r] for r in stage.ranks])) for stage in stages]
-        )
-
     def parts(self, stages: tuple[Stage, ...], schedule: str) -> _Floats:
         """[stages, 3]: :meth:`CostModel.parts` of each stage; the same array for the same question."""
         return self.looks.once(
             "parts",
             schedule,
             of=(stages,),
-            find=lambda: np.array([self.cost.parts(stage, self.throughputs, schedule) for stage in stages]),
+            find=lambda: np.array([self.cost.parts(stage, self.speeds, schedule) for stage in stages]),
         )
 
     def seconds(self, layout: Layout) -> float:
@@ -200,27 +205,38 @@ class Situation:
         parts = self.parts(replica.stages, BY_ORDERS).tolist()
         return ordered_makespan(replica, parts, self.cost.workload.transfer_seconds, factors)
 
-    def replay(self) -> Replay | None:
-        """The job's recent iterations; None where they are not known, or where slow links make them others."""
-        recent = self.cost.workload.recent
-        if self.links or not recent or len(recent[0].tokens) != self.layout.num_micro_batches:
-            return None
-        return Replay(self.cost, self.layout.mix)
-
-    @property
+    @cached_property
     def home_activations(self) -> float:
         """Most activations that a stage of the full shape holds at a time, as :func:`activation_peak` counts them."""
-        return self.looks.once("home activations", find=self._home_activations)
-
-    def _home_activations(self) -> float:
         kinds = {(r.num_micro_batches, *[s.stop_block for s in r.stages]): r for r in self.home.replicas}
         return max([activation_peak(self.cost.model, kind, self.home.schedule) for kind in kinds.values()])
 
     def excess_bytes(self, layout: Layout) -> float:
-        """Bytes that the fullest device of a layout has too little memory for; 0 = it fits, or no limit is known."""
+        """Bytes that the fullest device of a layout has too little memory for; 0 = it fits, or no limit is known.
+
+        A mix may make some micro-batches larger; they are taken to be as large as it allows.
+        """
         if self.device_bytes is None:
             return 0.0
-        return max(0.0, layout_peak(self.cost.model, layout, self.looks) - self.device_bytes)
+        scale = 1.0 if layout.mix is None else layout.mix.max_scale
+        peak = max([self._peak(replica, scale, layout.schedule) for replica in layout.replicas])
+        return max(0.0, peak - self.device_bytes, hosts_peak(self.cost.model, layout, scale) - self.device_bytes)
+
+    def replica_excess_bytes(self, replica: Replica, schedule: str = "1f1b") -> float:
+        """Bytes that the fullest device of a replica has too little memory for, with the largest micro-batches."""
+        if self.device_bytes is None:
+            return 0.0
+        return max(0.0, self._peak(replica, self.largest_scale, schedule) - self.device_bytes)
+
+    def _peak(self, replica: Replica, scale: float, schedule: str) -> float:
+        """Bytes of the fullest device of a replica."""
+        return self.looks.once(
+            "peak",
+            scale,
+            schedule,
+            of=(replica,),
+            find=lambda: max(replica_peaks(self.cost.model, replica, scale, schedule)),
+        )
 
     @cached_property
     def keeps_domains(self) -> bool:
@@ -241,13 +257,6 @@ class Situation:
     def largest_scale(self) -> float:
         """Size of the largest micro-batches that a plan may make, 1 = as registered."""
         return 1.0 if self.home.mix is None else self.home.mix.max_scale
-
-    def replica_excess_bytes(self, replica: Replica, schedule: str = "1f1b") -> float:
-        """Bytes that the fullest device of a replica has too little memory for, with the largest micro-batches."""
-        if self.device_bytes is None:
-            return 0.0
-        peaks = replica_peaks(self.cost.model, replica, self.largest_scale, schedule)
-        return max(0.0, max(peaks) - self.device_bytes)
 
     def price(self, layout: Layout) -> Price:
         """What going to ``layout`` costs."""

@@ -168,18 +168,6 @@ class CostModel:
         """What a stage of so many shards is taken to be slower by."""
         return 1.0 if self.usual is None else self.usual.slowdown(num_shards)
 
-    def block_seconds(self, block: int) -> tuple[float, float]:
-        """(forward, backward) seconds of one micro-batch of a whole block on one healthy device."""
-        cost = self.model.blocks[block]
-        flops = cost.forward_flops(self.workload.tokens, self.workload.sum_of_squares)
-        forward = flops * self.workload.seconds_per_flop
-        return forward, forward * cost.backward_multiple
-
-    def weight_seconds(self, block: int) -> float:
-        """Seconds of the weights' gradients in one backward of a whole block on one healthy device."""
-        load = self.workload
-        return self.model.blocks[block].weight_flops(1.0, 0.0) * load.tokens * load.seconds_per_flop
-
     def healthy_seconds(self, first_block: int, stop_block: int) -> float:
         """Seconds of one micro-batch of blocks on one healthy device, forward and backward together."""
         return self.range_seconds(first_block, stop_block, (1,), (1.0,))
@@ -242,6 +230,11 @@ class CostModel:
         """
         forward, backward, weight = (self._sizes @ self.rates(stage, throughputs)).tolist()
         return (forward, backward - weight, weight) if schedule in SPLIT_BACKWARD else (forward, backward, 0.0)
+
+    def block_parts(self, schedule: str) -> _Floats:
+        """[blocks, 3]: :meth:`parts` of each block alone on one healthy device."""
+        alone = [Stage(first_block=b, stop_block=b + 1, ranks=(0,), shares=(1,)) for b in range(len(self.model.blocks))]
+        return np.array([self.parts(stage, {0: 1.0}, schedule) for stage in alone])
 
     def makespan(
         self, stages: tuple[Stage, ...], num_micro_batches: int, throughputs: Mapping[int, float], schedule: str

@@ -31,7 +31,3 @@ class Looks:
             found = self._found[key] = of, find()
         answer: _T = found[1]
         return answer
-
-    def count(self, what: str) -> int:
-        """Questions of a kind that were asked so far."""
-        return sum([key[0] == what for key in self._found])

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import lru_cache
 
 from evenkeel.layouts.cut import shard_parts
 from evenkeel.layouts.layout import Layout, Replica, Stage
@@ -11,7 +11,6 @@ from evenkeel.layouts.programs.instructions import Op
 from evenkeel.layouts.programs.orders import Order
 from evenkeel.layouts.programs.paths import Paths
 from evenkeel.layouts.programs.schedules import live_activations, most_live, routed_program
-from evenkeel.planning.costs.looks import Looks
 
 
 def replica_peaks(
@@ -34,25 +33,15 @@ def replica_peaks(
         live_at: Micro-batches whose activations each stage holds at a time; None = as the schedule has it.
     """
     if replica.orders:
-        return tuple(
-            _cell_peak(model, [replica.stages[s] for s in cell], _live(order, cell), scale)
-            for cell, order in zip(replica.cells, replica.orders, strict=True)
-        )
-    peaks = []
-    for s, stage in enumerate(replica.stages):
-        held_at_once = (
-            live_at[s] if live_at else live_activations(schedule, s, len(replica.stages), replica.num_micro_batches)
-        )
-        live = held_at_once * scale
-        held = [0.0] * len(stage.ranks)
-        sizes: dict[int, float] = {}
-        for cost in model.blocks[stage.first_block : stage.stop_block]:
-            sizes[cost.max_width] = sizes.get(cost.max_width, 0.0) + cost.held_bytes(live)
-        for width, size in sizes.items():
-            for t, part in enumerate(shard_parts(width, stage.shares)):
-                held[t] += size * part
-        peaks.append(max(held))
-    return tuple(peaks)
+        moments = [_live(order, cell) for order, cell in zip(replica.orders, replica.cells, strict=True)]
+    else:
+        num_stages, quota = len(replica.stages), replica.num_micro_batches
+        live = live_at or [live_activations(schedule, s, num_stages, quota) for s in range(num_stages)]
+        moments = [{(each,)} for each in live]
+    return tuple(
+        _cell_peak(model, [replica.stages[s] for s in cell], at, scale)
+        for cell, at in zip(replica.cells, moments, strict=True)
+    )
 
 
 def activation_peak(model: ModelSpec, replica: Replica, schedule: str = "1f1b") -> float:
@@ -90,43 +79,35 @@ def _cell_peak(model: ModelSpec, stages: Sequence[Stage], moments: Collection[tu
     always = [0.0] * len(shares)
     each = [[0.0] * len(shares) for _ in stages]  # activations of one micro-batch
     for activations, stage in zip(each, stages, strict=True):
+        sizes: dict[int, tuple[float, float]] = {}
         for cost in model.blocks[stage.first_block : stage.stop_block]:
-            for t, part in enumerate(shard_parts(cost.max_width, shares)):
-                always[t] += part * cost.held_bytes(0)
-                activations[t] += part * cost.activation_bytes * scale
+            held, live = sizes.get(cost.max_width, (0.0, 0.0))
+            sizes[cost.max_width] = held + cost.held_bytes(0), live + cost.activation_bytes * scale
+        for width, (held, live) in sizes.items():
+            for t, part in enumerate(shard_parts(width, shares)):
+                always[t] += part * held
+                activations[t] += part * live
     return max(
         always[t] + max([sum(n * row[t] for n, row in zip(live, each, strict=True)) for live in moments], default=0.0)
         for t in range(len(shares))
     )
 
 
-def layout_peak(model: ModelSpec, layout: Layout, looks: Looks) -> float:
-    """Bytes of the fullest device of a layout.
+def hosts_peak(model: ModelSpec, layout: Layout, scale: float) -> float:
+    """Bytes of the fullest device of the replicas that run stages of other ones' micro-batches; 0 without routes.
 
     Args:
         model: Sizes of the blocks.
-        layout: Its mix may make some micro-batches larger; they are taken to be as large as the mix allows.
-        looks: What was found for replicas before; is added to.
+        layout: Layout.
+        scale: Size of its largest micro-batches, 1 = as registered.
     """
-    scale = 1.0 if layout.mix is None else layout.mix.max_scale
-    peak = 0.0
-    if layout.routes:
-        for d, live_at in _held_by_hosts(layout).items():
-            peak = max(peak, *replica_peaks(model, layout.replicas[d], scale, layout.schedule, live_at))
-    for replica in layout.replicas:
-        own = looks.once(
-            "peak",
-            scale,
-            layout.schedule,
-            of=(replica,),
-            find=partial(_fullest, model, replica, scale, layout.schedule),
-        )
-        peak = max(peak, own)
-    return peak
-
-
-def _fullest(model: ModelSpec, replica: Replica, scale: float, schedule: str) -> float:
-    return max(replica_peaks(model, replica, scale, schedule))
+    return max(
+        [
+            max(replica_peaks(model, layout.replicas[d], scale, layout.schedule, live_at))
+            for d, live_at in _held_by_hosts(layout).items()
+        ],
+        default=0.0,
+    )
 
 
 def most_held(layout: Layout) -> int:

@@ -8,12 +8,10 @@ and so on, until it does. A cell in which somebody would get nothing is left out
 import math
 
 import numpy as np
-import numpy.typing as npt
 
 from evenkeel.numeric.compiled import compiled
-
-Floats = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
+from evenkeel.planning.levers.balance.splits import Floats, Integers
+from evenkeel.planning.levers.balance.tensor_width import deal
 
 
 @compiled
@@ -61,7 +59,7 @@ def cell_table(
         most, is_done = total, False
         while not is_done and most * count >= total:
             is_done = True
-            _deal(own[:count], total, most, shares)
+            deal(own[:count], total, most, shares[:count])
             if shares[:count].min() == 0:
                 is_done = most_held == math.inf
                 most = shares[:count].max() - 1
@@ -94,19 +92,6 @@ def cell_table(
                             allowed[cell, live, first, block + 1] = most
             most = shares[:count].max() - 1
     return found, allowed
-
-
-@compiled
-def _deal(speeds: Floats, granules: int, most: int, shares: Integers) -> None:
-    """Each granule to whoever has done with it first and may have it; see ``tensor_width.best_widths``."""
-    shares[: len(speeds)] = 0
-    for _ in range(granules):
-        taker, soonest = 0, math.inf
-        for t in range(len(speeds)):
-            done = (shares[t] + 1) / speeds[t]
-            if shares[t] < most and done < soonest:
-                taker, soonest = t, done
-        shares[taker] += 1
 
 
 @compiled

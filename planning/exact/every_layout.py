@@ -17,11 +17,12 @@ import numpy.typing as npt
 from evenkeel.layouts.layout import Layout, Replica, Stage
 from evenkeel.layouts.programs.schedules import SPLIT_BACKWARD, live_activations
 from evenkeel.planning.costs.risks import RISK_MARGIN, most_blocks, split_risks
-from evenkeel.planning.exact.cell_table import Floats, Integers, cell_table
+from evenkeel.planning.exact.cell_table import cell_table
 from evenkeel.planning.exact.every_replica import Devices, Found, fastest_replicas
 from evenkeel.planning.exact.group_deal import best_deal
+from evenkeel.planning.levers.balance.splits import Floats, Integers
 from evenkeel.planning.levers.balance.tensor_width import best_widths
-from evenkeel.planning.levers.rebalance.move_ranks import even_stages
+from evenkeel.planning.levers.rebalance.grid import even_stages
 from evenkeel.planning.repair import spread_quotas, with_standbys
 from evenkeel.planning.situation import Situation
 
@@ -29,7 +30,6 @@ _MOST_GROUPS, _MOST_QUOTA, _MOST_RISKS = 256, 64, 5
 _BUDGET, _BUDGET_OF_FEW, _FEW = 250_000, 1_500_000, 32
 """Stages that are looked at, at most: in jobs of many devices, and of up to so few. To look at all of these takes about
 as long as the climb does where the budget ends before."""
-_PARTS = (0.95, 1.0)
 _NEEDED = "1f1b"
 """Jobs that may not have this schedule are left to the climb."""
 _ROUNDED, _SLACK = 1e-9, 1.0 + 1e-9
@@ -98,7 +98,8 @@ class _Everything:
         deepest = min(int(sizes[-1]), home.num_blocks)
         held, most_held = _held(situation, deepest, crowding)
         is_split = schedule in SPLIT_BACKWARD
-        seconds = _block_seconds(situation, is_split)
+        sharded = [cost.workload.exchange_seconds * (block.max_width > 1) for block in cost.model.blocks]
+        seconds = np.vstack((cost.block_parts(schedule).T, sharded))
         table, self._most = cell_table(
             self._digits[self._cells],
             self._speeds,
@@ -154,31 +155,14 @@ class _Everything:
         # Where everybody is well, whatever is not the full shape takes a risk for that.
         own = 1.0 + RISK_MARGIN * (self._situation.all_is_well + split_risks(self._situation, self._schedule))
         limit, margin = limit / own, RISK_MARGIN / own
-        margins, budget = 1.0 + margin * np.arange(_MOST_RISKS, dtype=np.float64), self._budget
-        for part in _PARTS:
-            # Much faster layouts are soon looked for, and where there is one the slower ones need no look.
-            within: Floats = part * limit / margins - fixed[1:].min()
-            found, budget = fastest_replicas(self._devices, within, self._quotas(float(within[0])), total, budget)
-            self._add_idle(found)
-            _, deal = best_deal(found.seconds, self._contains, total, len(home.replicas), margin, fixed, part * limit)
-            if len(deal):
-                base, layout = self._layouts(found, deal)
-                return Looked(base=base, layout=layout, is_all=budget >= 0 and not cost.gradients.pair_seconds)
-            if budget < 0:
-                break
-        return Looked(base=None, layout=None, is_all=budget >= 0)
-
-    def _add_idle(self, found: Found) -> None:
-        """Groups that can hold the model as one stage may do so without work: a copy more is a risk less."""
-        devices, num_blocks = self._devices, self._situation.home.num_blocks
-        if devices.depth_risks[1]:
-            return
-        holding = np.isfinite(devices.seconds[0, :, 0, 0, num_blocks]) & (devices.cell_risks == 0)
-        sizes = devices.sizes[devices.cells]
-        for cell in np.flatnonzero(holding & (sizes == sizes[holding].min(initial=len(sizes)))):
-            group = devices.cells[cell]
-            found.seconds[group, 0, 0] = 0.0
-            found.stages[group, 0, 0, :, 0] = cell, num_blocks
+        margins = 1.0 + margin * np.arange(_MOST_RISKS, dtype=np.float64)
+        within: Floats = limit / margins - fixed[1:].min()
+        found, budget = fastest_replicas(self._devices, within, self._quotas(float(within[0])), total, self._budget)
+        _, deal = best_deal(found.seconds, self._contains, total, len(home.replicas), margin, fixed, limit)
+        if not len(deal):
+            return Looked(base=None, layout=None, is_all=budget >= 0)
+        base, layout = self._layouts(found, deal)
+        return Looked(base=base, layout=layout, is_all=budget >= 0 and not cost.gradients.pair_seconds)
 
     def _quotas(self, within: float) -> Integers:
         """[2, groups] micro-batches of replicas of a job that is done in time: at least, at most."""
@@ -258,17 +242,6 @@ class _Everything:
 
 def _overlap(one: tuple[int, int], other: tuple[int, int]) -> int:
     return max(0, min(one[1], other[1]) - max(one[0], other[0]))
-
-
-def _block_seconds(situation: Situation, is_split: bool) -> Floats:
-    """[4, blocks] seconds of each block on a healthy device as :func:`cell_table.cell_table` wants them."""
-    cost, found = situation.cost, np.zeros((4, situation.home.num_blocks))
-    for b, block in enumerate(cost.model.blocks):
-        found[0, b], backward = cost.block_seconds(b)
-        found[2, b] = cost.weight_seconds(b) if is_split else 0.0
-        found[1, b] = backward - found[2, b]
-        found[3, b] = cost.workload.exchange_seconds if block.max_width > 1 else 0.0
-    return found
 
 
 def _held(situation: Situation, deepest: int, crowding: float) -> tuple[Floats, float]:

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from evenkeel.numeric.compiled import compiled
-from evenkeel.planning.exact.cell_table import Floats, Integers
+from evenkeel.planning.levers.balance.splits import Floats, Integers
 from evenkeel.planning.pipelined.makespan import pipeline_makespan
 from evenkeel.planning.pipelined.pipeline_bound import claimed
 
@@ -154,20 +154,23 @@ def _look(
         live = min(depth if devices.is_split else depth - s, held) - 1 if num_lives > 1 else 0
         for way in range(3):
             parts[s, way] = devices.seconds[way, cell, live, first, stop]
-        own, left = parts[s, 0] + parts[s, 1] + parts[s, 2], rest[s] - devices.cells[cell]
-        risks_here = risks[s] + devices.cell_risks[cell]
-        most, later = within[risks_here], devices.healthy[num_blocks] - devices.healthy[stop]
-        if low * own > most or _before(parts, s, ahead[s], back[s], low) + low * own > most:
+        own, risks_here = parts[s, 0] + parts[s, 1] + parts[s, 2], risks[s] + devices.cell_risks[cell]
+        most, put_off = within[risks_here], min(low, s + 1) * parts[s, 2]
+        if low * own > most or least_beside(parts[0, 2], ahead[s], back[s], put_off) + low * own > most:
             stops[s] = num_blocks  # with more blocks it takes longer, and more memory
-        elif s == last:
+            continue
+        if s == last:
             told = found.stages[group, risks_here]
             _weigh(devices, parts, low, high, most, found.seconds[group, risks_here], told, cells, stops)
-        elif (
-            devices.fastest[left] > 0.0
-            and least_seconds_later(devices, parts, s, last, ahead[s], back[s], low, later / devices.rates[left])
-            <= most
-            and least_seconds(devices, parts, s, last, _handed_on(devices, stop, left), low) <= most
-        ):
+            continue
+        left = rest[s] - devices.cells[cell]
+        if devices.fastest[left] == 0.0:
+            continue
+        share = (devices.healthy[num_blocks] - devices.healthy[stop]) / devices.rates[left]
+        handed_on = (devices.handed_on[num_blocks] - devices.handed_on[stop]) / devices.fastest[left]
+        put_off = min(low, depth) * devices.weight_part * share
+        least_later = least_beside(parts[0, 2], ahead[s] + parts[s, 0], back[s] + parts[s, 1], put_off) + low * share
+        if max(least_later, least_seconds(devices, parts, s, last, handed_on, low)) <= most:
             risks[s + 1], rest[s + 1] = risks_here, left
             ahead[s + 1] = ahead[s] + parts[s, 0] + devices.transfer_seconds
             back[s + 1] = back[s] + parts[s, 1] + devices.transfer_seconds
@@ -237,7 +240,7 @@ def least_seconds(devices: Devices, parts: Floats, s: int, last: int, later: flo
     for place in range(s + 1):
         after -= parts[place, 0] + parts[place, 1]
         own = parts[place, 0] + parts[place, 1] + parts[place, 2]
-        before = _before(parts, place, ahead, back, quota)
+        before = least_beside(parts[0, 2], ahead, back, min(quota, place + 1) * parts[place, 2])
         least = claimed(own, before, after, last - place, quota, devices.forward_part, devices.backward_part)
         longest = max(longest, least)
         ahead += parts[place, 0] + devices.transfer_seconds
@@ -247,45 +250,16 @@ def least_seconds(devices: Devices, parts: Floats, s: int, last: int, later: flo
 
 
 @compiled
-def _before(parts: Floats, s: int, ahead: float, back: float, quota: int) -> float:
+def least_beside(first_weights: float, ahead: float, back: float, put_off: float) -> float:
     """Seconds that a stage's pipeline takes at least beyond its own work, for the stages before it.
 
     Args:
-        parts: [stages, 3] of the stages up to it.
-        s: The stage.
+        first_weights: Seconds of the weights' part of a micro-batch in the first stage.
         ahead: Seconds of a micro-batch forward in the stages before it, with transfers.
         back: The same of its way back.
-        quota: Micro-batches.
+        put_off: Seconds of weights' parts that the stage itself may have left by then.
     """
-    seconds: float = ahead + max(0.0, back + parts[0, 2] - min(quota, s + 1) * parts[s, 2])
-    return seconds
-
-
-@compiled
-def least_seconds_later(
-    devices: Devices, parts: Floats, s: int, last: int, ahead: float, back: float, quota: int, share: float
-) -> float:
-    """Seconds that a pipeline takes at least by the work that is left for the stages after some stage.
-
-    Args:
-        devices: Which part of a stage's work is that for the weights.
-        parts: [stages, 3] of the stages up to ``s``.
-        s: Stage.
-        last: The last stage.
-        ahead: As in :func:`_before`.
-        back: See there.
-        quota: Micro-batches.
-        share: Seconds of a micro-batch in one of the later stages, at least.
-    """
-    ahead += parts[s, 0]
-    back += parts[s, 1] + parts[0, 2] - min(quota, last + 1) * devices.weight_part * share
-    return ahead + max(0.0, back) + quota * share
-
-
-@compiled
-def _handed_on(devices: Devices, stop: int, left: int) -> float:
-    """Seconds of a micro-batch in the blocks from one on, at least, on the devices of a group."""
-    seconds: float = (devices.handed_on[-1] - devices.handed_on[stop]) / devices.fastest[left]
+    seconds: float = ahead + max(0.0, back + first_weights - put_off)
     return seconds
 
 

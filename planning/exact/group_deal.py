@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from evenkeel.numeric.compiled import compiled
-from evenkeel.planning.exact.cell_table import Floats, Integers
+from evenkeel.planning.levers.balance.splits import Floats, Integers
 
 _CLOSER = 1.0 - 1e-9
 

@@ -1,16 +1,12 @@
 """What a lever is: one way to win back throughput, able to say which layouts it leads to."""
 
-import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from enum import IntEnum, auto
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from evenkeel.layouts.layout import Layout
 from evenkeel.planning.situation import Situation
-
-if TYPE_CHECKING:
-    from evenkeel.planning.search.candidate import Candidate
 
 
 class Asked(IntEnum):
@@ -65,10 +61,6 @@ class Lever(ABC):
         """
         return ()
 
-    def propose_within(self, situation: Situation, base: Layout, seconds: float = math.inf) -> Iterable[Layout]:
-        """Of those the ones that may be judged faster than some seconds."""
-        return self.propose(situation, base)
-
     @abstractmethod
     def describe(self, before: Layout, after: Layout) -> str:
         """One line for a person: what this lever changed between two layouts; empty when nothing."""
@@ -76,15 +68,3 @@ class Lever(ABC):
     def undone(self, before: Layout, after: Layout) -> Layout:
         """``after`` without what this lever did; ``before`` where it only took back what was there."""
         return before
-
-    def starts(
-        self, situation: Situation, weighed: Sequence["Candidate"], *, thoroughly: bool
-    ) -> Iterator[tuple["Candidate", Layout]]:
-        """For one that polishes: layouts to try it on, each with the candidate that it was made of.
-
-        Args:
-            situation: The question.
-            weighed: All that was weighed so far.
-            thoroughly: Try it on more of them; there is time for that in small jobs.
-        """
-        return iter(())

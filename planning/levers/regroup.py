@@ -12,7 +12,7 @@ from itertools import groupby, islice
 from evenkeel.layouts.layout import Layout, Replica, Stage
 from evenkeel.planning.levers.balance.within_memory import fastest_within
 from evenkeel.planning.levers.lever import Asked, Lever
-from evenkeel.planning.levers.rebalance.move_ranks import even_stages
+from evenkeel.planning.levers.rebalance.grid import even_stages
 from evenkeel.planning.repair import repaired, spread_quotas, with_replicas
 from evenkeel.planning.situation import Situation
 

@@ -4,6 +4,7 @@ Replicas of equal shape and speeds are one kind, and what a shard is worth is co
 the number of different replicas, not of devices.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
@@ -18,10 +19,9 @@ from evenkeel.planning.repair import narrowed, with_standbys
 from evenkeel.planning.situation import Situation
 
 _MAX_PLACED = 16
+_MAX_TRIED = 12
 _MAX_STEPS = 2
-_LESS, _MORE = 1.0 - 1e-9, 1.0 + 1e-9
-_Stages = tuple[Stage, ...]
-_Key = tuple[tuple[int, tuple[int, ...], tuple[float, ...]], ...]
+_LESS = 1.0 - 1e-9
 
 
 class _Job:
@@ -30,109 +30,60 @@ class _Job:
     Args:
         situation: Who is alive, and how fast.
         layout: Where they are.
-        known: Paces of kinds; is added to.
     """
 
-    def __init__(self, situation: Situation, layout: Layout, known: dict[_Key, Pace]) -> None:
-        self._situation, self.layout, self._known = situation, layout, known
-        self._needs: dict[float, list[int]] = {}
-        self._least: dict[tuple[Pace, float, float], list[float]] = {}
-
-    @cached_property
-    def _paces(self) -> list[Pace]:
-        """Of each replica."""
-        return [self._pace(replica.stages) for replica in self.layout.replicas]
+    def __init__(self, situation: Situation, layout: Layout) -> None:
+        self._situation, self.layout = situation, layout
+        self._paces = [self._pace(replica.stages) for replica in layout.replicas]
 
     @cached_property
     def _counts(self) -> Counter[Pace]:
         return Counter(self._paces)
 
-    @cached_property
-    def _now(self) -> float:
-        """Pipeline seconds of the job as it is."""
-        return self.seconds()
-
-    def _pace(self, stages: _Stages) -> Pace:
+    def _pace(self, stages: tuple[Stage, ...]) -> Pace:
         """The pace of a kind: the same object for all that are alike."""
-        speeds = self._situation.throughputs
-        key = tuple([(s.stop_block, s.shares, tuple([speeds[rank] for rank in s.ranks])) for s in stages])
-        found = self._known.get(key)
-        if found is None:
-            found = self._known[key] = Pace(self._situation, stages, self.layout.schedule)
-        return found
-
-    def places(self, rank: int) -> list[tuple[int, int]]:
-        """(replica, stage) where a rank may go; of places that are alike only the first."""
-        domain, first = self._situation.domain, dict[tuple[Pace, int], tuple[int, int]]()
-        for d, (pace, replica) in enumerate(zip(self._paces, self.layout.replicas, strict=True)):
-            for s, stage in enumerate(replica.stages):
-                if (pace, s) not in first and domain(rank) in map(domain, stage.ranks):
-                    first[pace, s] = d, s
-        return list(first.values())
-
-    def with_shard(self, rank: int, replica: int, stage: int) -> Pace | None:
-        """Pace of a replica with ``rank`` as one more shard; None when it would get nothing to do there."""
-        stages = self.layout.replicas[replica].stages
-        old = stages[stage]
-        wider = best_stage(
-            self._situation,
-            Stage(
-                first_block=old.first_block,
-                stop_block=old.stop_block,
-                ranks=(*old.ranks, rank),
-                shares=(*old.shares, max(1, min(old.shares))),
-            ),
-        )
-        if rank not in wider.ranks:
-            return None
-        return Pace(self._situation, (*stages[:stage], wider, *stages[stage + 1 :]), self.layout.schedule)
+        situation, schedule = self._situation, self.layout.schedule
+        alike = situation.alike(stages)
+        return situation.looks.once("pace", schedule, of=(alike,), find=lambda: Pace(situation, alike, schedule))
 
     def with_rank(self, rank: int) -> tuple[Replica, ...] | None:
         """The replicas with a rank where it helps most; None where it helps nowhere."""
-        best: tuple[tuple[int, int], Pace] | None = None
-        most = last = self._now * _LESS
-        # The sooner a good place is found the more others go without a look; of equal places it is the first.
-        for least, d, s in sorted([(self.least_seconds(most, d, s, rank), d, s) for d, s in self.places(rank)]):
-            if least > last:
-                break
-            limit = last if best is None or (d, s) < best[0] else most
-            wider = self.with_shard(rank, d, s) if self.least_seconds(limit, d, s, rank) <= limit else None
-            if wider is not None and self.is_within(limit, d, wider):
-                taken = self.seconds(d, wider)
-                best, most, last = ((d, s), wider), taken * _LESS, min(last, taken * _MORE)
-        if best is None:
+        found = {}
+        for place in self._promising(rank)[:_MAX_TRIED]:
+            stages = self._with_shard(rank, *place)
+            if stages is not None:
+                found[place] = self.seconds(place[0], stages), stages
+        least = min([seconds for seconds, _ in found.values()], default=math.inf)
+        if least >= self.seconds() * _LESS:
             return None
-        (d, _), wider = best
-        return tuple([replace(r, stages=wider.stages) if e == d else r for e, r in enumerate(self.layout.replicas)])
+        best = min([place for place, (seconds, _) in found.items() if seconds * _LESS <= least])
+        wider = replace(self.layout.replicas[best[0]], stages=found[best][1])
+        return tuple([wider if d == best[0] else replica for d, replica in enumerate(self.layout.replicas)])
 
-    def is_within(self, limit: float, replica: int, instead: Pace) -> bool:
-        """Whether the job is done within some pipeline seconds with one replica at another pace."""
-        return instead.is_within(self._needed(limit, replica), limit)
+    def _promising(self, rank: int) -> list[tuple[int, int]]:
+        """(replica, stage) where a rank may go, best first as far as shares can be divided at will.
 
-    def least_seconds(self, limit: float, replica: int, stage: int, rank: int) -> float:
-        """Seconds that a replica needs at least for its part of a job that is done within some seconds.
-
-        Args:
-            limit: Those seconds.
-            replica: It.
-            stage: Of which a rank is one more shard.
-            rank: That rank.
+        Of places that are alike only the first.
         """
-        pace, speed = self._paces[replica], self._situation.throughputs[rank]
-        if (pace, speed, limit) not in self._least:
-            self._least[pace, speed, limit] = pace.least_seconds(self._needed(limit, replica), limit, speed)
-        return self._least[pace, speed, limit][stage]
+        domain, speed, seconds = self._situation.domain, self._situation.throughputs[rank], self.seconds()
+        gains = {pace: pace.gains(max(1, pace.within(seconds)), speed) for pace in self._counts}
+        found: dict[tuple[Pace, int], tuple[float, int, int]] = {}
+        for d, (pace, replica) in enumerate(zip(self._paces, self.layout.replicas, strict=True)):
+            for s, stage in enumerate(replica.stages):
+                if (pace, s) not in found and domain(rank) in map(domain, stage.ranks):
+                    found[pace, s] = -gains[pace][s], d, s
+        return [(d, s) for _, d, s in sorted(found.values())]
 
-    def _needed(self, limit: float, replica: int) -> int:
-        """Micro-batches that a replica has to do within some seconds, so that the job is done."""
-        if limit not in self._needs:
-            done = {pace: pace.within(limit) for pace in self._counts}
-            lacking = self.layout.num_micro_batches - sum([done[pace] * n for pace, n in self._counts.items()])
-            self._needs[limit] = [lacking + done[pace] for pace in self._paces]
-        return self._needs[limit][replica]
+    def _with_shard(self, rank: int, replica: int, stage: int) -> tuple[Stage, ...] | None:
+        """Stages of a replica with ``rank`` as one more shard; None when it would get nothing to do there."""
+        stages = self.layout.replicas[replica].stages
+        old = stages[stage]
+        more = replace(old, ranks=(*old.ranks, rank), shares=(*old.shares, max(1, min(old.shares))))
+        wider = best_stage(self._situation, more)
+        return (*stages[:stage], wider, *stages[stage + 1 :]) if rank in wider.ranks else None
 
-    def seconds(self, replica: int = 0, instead: Pace | None = None) -> float:
-        """Pipeline seconds of the job with the best quotas, if wanted with one replica at another pace.
+    def seconds(self, replica: int = 0, instead: tuple[Stage, ...] | None = None) -> float:
+        """Pipeline seconds of the job with the best quotas, if wanted with other stages in one replica.
 
         The least time within which all replicas together do the iteration's micro-batches. What a further shard is
         worth shows only with such quotas.
@@ -140,7 +91,8 @@ class _Job:
         counts = dict(self._counts)
         if instead is not None:
             counts[self._paces[replica]] -= 1
-            counts[instead] = 1
+            pace = self._pace(instead)
+            counts[pace] = counts.get(pace, 0) + 1
         kinds = [(pace, count) for pace, count in counts.items() if count]
         total = self.layout.num_micro_batches
         # No replica is ready before its slowest stage has done its quota: within ``floor`` they do too little together.
@@ -174,8 +126,7 @@ class Standby(Lever):
         """
         if not base.standbys:
             return
-        paces: dict[_Key, Pace] = {}
-        job = _Job(situation, base, paces)
+        job = _Job(situation, base)
         waiting = sorted(base.standbys, key=lambda rank: (-situation.throughputs[rank], rank))
         useless: set[tuple[float, int | str]] = set()
         steps: list[Layout] = []
@@ -193,7 +144,7 @@ class Standby(Lever):
                 continue
             useless = set()
             steps.append(replace(before, replicas=replicas, standbys=()))
-            job = _Job(situation, steps[-1], paces)
+            job = _Job(situation, steps[-1])
         last = steps[-1:]
         if last:
             narrow = narrowed(last[0], situation.full_width, situation.throughputs)

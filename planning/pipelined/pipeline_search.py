@@ -2,7 +2,7 @@
 
 from functools import lru_cache
 
-from evenkeel.layouts.layout import Replica, Stage
+from evenkeel.layouts.layout import Replica
 from evenkeel.pipelines.case import Case, Layer
 from evenkeel.pipelines.layout import replica_of
 from evenkeel.pipelines.plan import Plan
@@ -62,18 +62,17 @@ class PipelineSearch:
 
 def _case(situation: Situation, replica: Replica, limit: float | None) -> Case:
     cost = situation.cost
-    layers = []
-    for block, sizes in enumerate(cost.model.blocks):
-        alone = Stage(first_block=block, stop_block=block + 1, ranks=(0,), shares=(1,))
-        forward, of_input, of_weights = cost.parts(alone, {0: 1.0}, BY_ORDERS)
-        layers.append(
-            Layer(
-                forward=forward,
-                backward_input=max(0.0, of_input),  # the difference of two times
-                backward_weight=of_weights,
-                activation=float(sizes.activation_bytes or 1),
-            )
+    layers = [
+        Layer(
+            forward=forward,
+            backward_input=max(0.0, of_input),  # the difference of two times
+            backward_weight=of_weights,
+            activation=float(sizes.activation_bytes or 1),
         )
+        for (forward, of_input, of_weights), sizes in zip(
+            cost.block_parts(BY_ORDERS).tolist(), cost.model.blocks, strict=True
+        )
+    ]
     whole = float(cost.seconds_to_block((1,), (1.0,))[-1])
     speeds = [tuple([situation.throughputs[rank] for rank in stage.ranks]) for stage in replica.stages]
     return Case(

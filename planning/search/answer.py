@@ -42,7 +42,7 @@ def answer(
     judged_gain = 0.0
     if changes and situation.all_is_well and not situation.dead:
         judged_gain = 1.0 - chosen.judged / judged_seconds(situation, situation.layout)
-    replay = situation.replay()
+    replay = _replay(situation)
     if replay is not None:
         chosen, candidates = _replayed(situation, replay, chosen, candidates)
         idle = 0.0 if situation.dead else replay.seconds(situation.layout, situation.throughputs)
@@ -76,6 +76,14 @@ def _healthy_shapes(situation: Situation, chosen: Candidate) -> list[Layout]:
     if not polish:
         return [home]
     return [home, *[shape for lever in polish for shape in lever.propose(situation.well, home)]]
+
+
+def _replay(situation: Situation) -> Replay | None:
+    """The job's recent iterations; None where they are not known, or where slow links make them others."""
+    recent, layout = situation.cost.workload.recent, situation.layout
+    if situation.links or not recent or len(recent[0].tokens) != layout.num_micro_batches:
+        return None
+    return Replay(situation.cost, layout.mix)
 
 
 def _replayed(

@@ -16,12 +16,13 @@ from evenkeel.planning.repair import same, with_standbys
 from evenkeel.planning.search.candidate import Candidate
 from evenkeel.planning.search.structures import Structure, dealt_again, under_schedules, with_levers
 from evenkeel.planning.situation import Situation
-from evenkeel.planning.solution import TIE
+from evenkeel.planning.solution import TIE, NoPlanError
 
 _MAX_STEPS, _STEP_WORK, _MAX_CLIMBED = 24, 240_000, 3
 """Steps of one rank or stage that are looked at (fewer, down to none, where stages times blocks are many), and from how
 many candidates."""
 _MAX_TIED = 2
+_MAX_POLISHED = 3
 _MAX_ROUNDS = 4
 _MAX_STAGES = 15
 
@@ -31,15 +32,14 @@ class Search:
 
     Args:
         situation: The question.
-        tuner: Of the same question with more spare ranks.
 
     Attributes:
         structures: What was tuned first.
         knows_all: Whether no layout at all is judged faster than the fastest of the candidates.
     """
 
-    def __init__(self, situation: Situation, tuner: Tuner | None = None) -> None:
-        self.situation, self.tuner = situation, tuner or Tuner(situation)
+    def __init__(self, situation: Situation) -> None:
+        self.situation, self.tuner = situation, Tuner(situation)
         self.candidates: list[Candidate] = []
         self.structures: list[Structure] = []
         self._dealt: list[Layout] = []
@@ -153,7 +153,7 @@ class Search:
             steps_on = (
                 (with_levers(candidate.structural_levers, lever.name), step)
                 for lever in asked_at(Asked.STEPS)
-                for step in lever.propose_within(self.situation, bare(candidate.layout), most)
+                for step in lever.propose(self.situation, bare(candidate.layout))
             )
             for names, base in islice((step for step in steps_on if self._crowding(step[1]) <= allowed), left):
                 left -= 1
@@ -173,9 +173,20 @@ class Search:
     def refine(self) -> None:
         """Weigh what the fastest become with routes, or with several stages a rank."""
         for lever in self._polish:
-            for candidate, plain in lever.starts(self.situation, self.candidates, thoroughly=self.is_small):
+            for candidate, plain in self._plain()[:_MAX_POLISHED]:
                 for layout in lever.propose(self.situation, plain):
                     self.add(candidate.structural_levers, candidate.base, layout)
+
+    def _plain(self) -> list[tuple[Candidate, Layout]]:
+        """The fastest of the candidates, and of what they were tuned from, with one stage a rank and no routes."""
+        found: list[tuple[float, Candidate, Layout]] = []
+        nearest = sorted(self.candidates, key=lambda c: c.judged)
+        for candidate in nearest if self.is_small else nearest[:_MAX_POLISHED]:
+            for layout in map(bare, (candidate.layout, candidate.base)):
+                is_new = not any(same(layout, other) for _, _, other in found)
+                if is_new and not self.situation.excess_bytes(layout):
+                    found.append((judged_seconds(self.situation, layout), candidate, layout))
+        return [(candidate, layout) for _, candidate, layout in sorted(found, key=lambda each: each[0])]
 
     def tune_less(self) -> None:
         """Weigh every subset of the tuning levers on the structures of the fastest: no lever more than it needs."""
@@ -187,7 +198,17 @@ class Search:
                 self.add(near.structural_levers, near.base, self.tuner.tuned(near.base, subset))
 
     def choose(self) -> tuple[Price, Candidate]:
-        """Of those as fast as the fastest the one that moves the fewest bytes, and what going there costs."""
+        """Of those as fast as the fastest the one that moves the fewest bytes, and what going there costs.
+
+        Raises:
+            NoPlanError: Nothing fits the devices' memory.
+        """
+        if self.fastest.excess_bytes:
+            least = min(candidate.excess_bytes for candidate in self.candidates)
+            raise NoPlanError(
+                f"no layout of the {len(self.situation.throughputs)} live ranks fits the devices' memory: some device "
+                f"lacks {least / 1e9:.2f} GB under the best of them; start replacements and let them register"
+            )
         most = self.fastest.judged * (1.0 + TIE)
         tied = [(self.situation.price(c.layout), c) for c in self.candidates if c.judged <= most]
         return min(tied, key=lambda pair: (pair[0].moved_bytes, pair[0].num_changed, pair[1].judged))

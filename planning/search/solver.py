@@ -59,10 +59,9 @@ def solve_at_once(situation: Situation) -> Solution:
     """
     search = Search(situation.wary)
     search.structures = structures(situation.wary, phases=(Asked.MEMBERS,))
-    _need_some(search)
     for names, layout in search.structures:
         search.add(names, layout, layout)
-    price, chosen = _fitting(search)
+    price, chosen = search.choose()
     return answer(situation, search.tuner, chosen, price, search.candidates)
 
 
@@ -82,7 +81,7 @@ def _stepped(wary: Situation, known: Candidate | None = None) -> tuple[Search, P
     *fewer, _ = steps(wary, thoroughly=search.is_small)
     if not search.knows_all:
         for left_out in fewer:
-            part = Search(wary.without(left_out), search.tuner)
+            part = Search(wary.without(left_out))
             with suppress(NoPlanError):
                 _weigh(part)
                 if len(wary.throughputs) <= _MAX_PLANNED_APART:
@@ -99,7 +98,6 @@ def _weigh(search: Search) -> None:
     """
     situation = search.situation
     search.structures = structures(situation)
-    _need_some(search)
     if not situation.dead:
         idle = with_standbys(situation.layout, situation.throughputs.keys())
         search.add((), bare(idle), idle)
@@ -126,33 +124,9 @@ def _chosen(search: Search, below: Iterable[Candidate]) -> tuple[Price, Candidat
     for one in below:
         search.take(one)
     search.tune_less()
-    price, chosen = _fitting(search)
+    price, chosen = search.choose()
     if search.is_small and search.deal_anew(chosen):
         # What moves little can be a better start than what is fastest.
         search.tune_less()
         price, chosen = search.choose()
     return price, chosen
-
-
-def _need_some(search: Search) -> None:
-    situation = search.situation
-    if not search.structures:
-        raise NoPlanError(
-            f"ranks {list(situation.dead)} are dead and the {len(situation.throughputs)} live ranks do not make one "
-            "complete replica; start replacements and let them register"
-        )
-
-
-def _fitting(search: Search) -> tuple[Price, Candidate]:
-    """What :meth:`Search.choose` chooses.
-
-    Raises:
-        NoPlanError: Nothing fits the devices' memory.
-    """
-    if search.fastest.excess_bytes:
-        least = min(candidate.excess_bytes for candidate in search.candidates)
-        raise NoPlanError(
-            f"no layout of the {len(search.situation.throughputs)} live ranks fits the devices' memory: some device "
-            f"lacks {least / 1e9:.2f} GB under the best of them; start replacements and let them register"
-        )
-    return search.choose()

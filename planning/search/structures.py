@@ -9,6 +9,7 @@ from evenkeel.planning.pipelined.virtual import bare
 from evenkeel.planning.repair import same, with_standbys
 from evenkeel.planning.search.candidate import Candidate
 from evenkeel.planning.situation import Situation
+from evenkeel.planning.solution import NoPlanError
 
 Structure = tuple[tuple[str, ...], Layout]
 """The levers that led to it, and the layout."""
@@ -22,6 +23,9 @@ def structures(situation: Situation, phases: Sequence[Asked] = _STRUCTURAL) -> l
     Args:
         situation: The question.
         phases: Of the levers that are asked.
+
+    Raises:
+        NoPlanError: There is none: nothing can be made of the live ranks.
     """
     live = situation.throughputs.keys()
     current = bare(situation.layout)
@@ -40,6 +44,11 @@ def structures(situation: Situation, phases: Sequence[Asked] = _STRUCTURAL) -> l
         for names, base in bases:
             for layout in lever.propose(situation, base):
                 add((*names, lever.name), layout)
+    if not found:
+        raise NoPlanError(
+            f"ranks {list(situation.dead)} are dead and the {len(live)} live ranks do not make one complete replica; "
+            "start replacements and let them register"
+        )
     return found
 
 

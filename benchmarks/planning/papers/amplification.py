@@ -51,6 +51,7 @@ def busy_seconds(case: Case, operation: Operation, throughputs: Mapping[int, flo
             for s in range(len(operation.replicas[d])):
                 executed[operation.routes[d][m][s] if operation.routes else d, s] += scale
     busy: dict[int, float] = {}
+    each = case.cost.block_parts("1f1b").sum(axis=1).tolist()
     for (d, s), count in executed.items():
         stage = operation.replicas[d][s]
         assert stage is not None
@@ -58,7 +59,7 @@ def busy_seconds(case: Case, operation: Operation, throughputs: Mapping[int, flo
             seconds = 0.0
             for block in range(stage.first_block, stage.stop_block):
                 width = case.cost.model.blocks[block].max_width
-                seconds += sum(case.cost.block_seconds(block)) * shard_parts(width, stage.shares)[t]
+                seconds += each[block] * shard_parts(width, stage.shares)[t]
             busy[rank] = count * seconds / throughputs[rank]
     return busy
 

@@ -7,13 +7,12 @@ iteration are played with the seconds of its own micro-batches, all iterations a
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 
 import numpy as np
 import numpy.typing as npt
 
-from evenkeel.layouts.layout import Layout, Stage
+from evenkeel.layouts.layout import Layout
 from evenkeel.layouts.programs.execution import Receiver, cell_receiver, times
 from evenkeel.layouts.programs.instructions import Instruction, Op, Program
 from evenkeel.layouts.programs.paths import Paths
@@ -24,8 +23,6 @@ from evenkeel.planning.costs.cost_model import CostModel
 from evenkeel.planning.pipelined.virtual import programs_of
 
 Floats = npt.NDArray[np.float64]
-
-_OPS = (Op.FORWARD, Op.BACKWARD, Op.BACKWARD_INPUT, Op.BACKWARD_WEIGHT)
 
 
 class Replay:
@@ -97,26 +94,20 @@ class Replay:
             quota, num_stages = one.num_micro_batches, len(one.stages)
             columns = np.array([firsts[d] for d in alike]) + np.arange(quota)[:, None]
             sizes = tokens[:, columns], squares[:, columns]  # each (iterations, micro-batches, replicas)
-            prices = [
-                self._prices([layout.replicas[d].stages[s] for d in alike], throughputs) for s in range(num_stages)
-            ]
+            of_stages = [[layout.replicas[d].stages[s] for d in alike] for s in range(num_stages)]
+            rates = [np.array([self._cost.rates(each, throughputs) for each in stages]).T for stages in of_stages]
             plain = stage_programs(layout.schedule, num_stages, quota)
             programs = programs_of(one.orders, one.cells, quota) if one.orders else plain
-            slowest = np.maximum(slowest, self._ends(programs, prices, sizes, cell_receiver(one.cells)).max(axis=1))
+            slowest = np.maximum(slowest, self._ends(programs, rates, sizes, cell_receiver(one.cells)).max(axis=1))
         return slowest
 
     def _ends(
-        self,
-        programs: Sequence[Program],
-        prices: Sequence["_Prices"],
-        sizes: tuple[Floats, Floats],
-        receiver_of: Receiver,
+        self, programs: Sequence[Program], rates: Sequence[Floats], sizes: tuple[Floats, Floats], receiver_of: Receiver
     ) -> Floats:
-        """When pipelines end, by iteration and replica."""
+        """When pipelines end, by iteration and replica; ``rates[stage]`` are those of the replicas, one a column."""
 
         def seconds_of(_: int, instruction: Instruction) -> float:
-            tokens, squares = sizes[0][:, instruction.micro_batch], sizes[1][:, instruction.micro_batch]
-            return prices[instruction.stage].seconds(instruction.op, tokens, squares)  # type: ignore[return-value]
+            return _seconds(rates[instruction.stage], instruction, sizes)  # type: ignore[return-value]
 
         transfer = self._cost.workload.transfer_seconds
         stages = times(programs, seconds_of, transfer, receiver_of, later=np.maximum)
@@ -125,41 +116,40 @@ class Replay:
 
     def _routed(self, layout: Layout, throughputs: Mapping[int, float], tokens: Floats, squares: Floats) -> Floats:
         """Replicas that run stages of one another's micro-batches are played together."""
-        prices = {
-            (d, s): self._prices([stage], throughputs)
+        rates = {
+            (d, s): self._cost.rates(stage, throughputs)
             for d, replica in enumerate(layout.replicas)
             for s, stage in enumerate(replica.stages)
         }
-
-        def seconds_of(replica: int, stage: int, instruction: Instruction) -> float:
-            of = [instruction.micro_batch]
-            return prices[replica, stage].seconds(instruction.op, tokens[:, of], squares[:, of])  # type: ignore[return-value]
-
         stages = routed_stages(
             layout,
             Paths(layout),
             range(len(layout.replicas)),
-            seconds_of,
+            lambda d, s, instruction: _seconds(rates[d, s], instruction, (tokens, squares)),  # type: ignore[arg-type, return-value]
             self._cost.workload.transfer_seconds,
             later=np.maximum,
         )
-        ends: Floats = np.maximum.reduce([np.ravel(s.end_seconds) for replica in stages for s in replica])
+        ends: Floats = np.maximum.reduce([stage.end_seconds for replica in stages for stage in replica])
         return ends
 
-    def _prices(self, stages: Sequence[Stage], throughputs: Mapping[int, float]) -> "_Prices":
-        """Prices of the same stage of some replicas."""
-        each = [self._prices_of(stage, throughputs) for stage in stages]
-        return _Prices(by_op={op: np.array([one[op] for one in each]).T for op in _OPS})
 
-    def _prices_of(self, stage: Stage, throughputs: Mapping[int, float]) -> dict[Op, tuple[float, float]]:
-        """Of each operation: seconds per token and per squared length."""
-        forward, forward_square, backward, square, weight = self._cost.rates(stage, throughputs).tolist()
-        return {
-            Op.FORWARD: (forward, forward_square),
-            Op.BACKWARD: (backward, square),
-            Op.BACKWARD_INPUT: (backward - weight, square),
-            Op.BACKWARD_WEIGHT: (weight, 0.0),
-        }
+def _seconds(rates: Floats, instruction: Instruction, sizes: tuple[Floats, Floats]) -> Floats:
+    """Seconds of an operation by iteration, and by replica where these are told apart.
+
+    Args:
+        rates: As :meth:`CostModel.rates` tells them.
+        instruction: The operation.
+        sizes: Tokens and squared lengths by iteration and micro-batch.
+    """
+    forward, forward_square, backward, square, weight = rates
+    op, tokens, squares = instruction.op, sizes[0][:, instruction.micro_batch], sizes[1][:, instruction.micro_batch]
+    if op is Op.FORWARD:
+        seconds: Floats = tokens * forward + squares * forward_square
+    elif op is Op.BACKWARD_WEIGHT:
+        seconds = tokens * weight
+    else:
+        seconds = tokens * (backward if op is Op.BACKWARD else backward - weight) + squares * square
+    return seconds
 
 
 def usual_seconds(cost: CostModel, layout: Layout, throughputs: Mapping[int, float], mix: Mix | None = None) -> float:
@@ -177,16 +167,3 @@ def usual_seconds(cost: CostModel, layout: Layout, throughputs: Mapping[int, flo
     if not cost.workload.recent:
         return cost.iteration_seconds(layout, throughputs)
     return Replay(cost, mix).seconds(layout, throughputs)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Prices:
-    """What operations of a stage cost: of each, rows per token and per squared length; a column a replica."""
-
-    by_op: Mapping[Op, Floats]
-
-    def seconds(self, op: Op, tokens: Floats, squares: Floats) -> Floats:
-        """By iteration and replica, as the sizes are."""
-        per_token, per_square = self.by_op[op]
-        seconds: Floats = tokens * per_token + squares * per_square
-        return seconds

@@ -50,7 +50,9 @@ def best_split(situation: Situation, stages: tuple[Stage, ...], quota: int, sche
     """
     if len(stages) == 1 or not quota:
         return stages
-    seconds = ranges_of(situation.seconds_to_blocks(stages))
+    speeds, to_block = situation.speeds, situation.cost.seconds_to_block
+    prefix = [to_block(stage.shares, tuple([speeds[rank] for rank in stage.ranks])) for stage in stages]
+    seconds = ranges_of(np.array(prefix))
     now = (0, *[stage.stop_block for stage in stages])
 
     def least(borders: tuple[int, ...], limit: float) -> float:

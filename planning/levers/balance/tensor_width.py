@@ -7,40 +7,55 @@ speeds, up to the rounding to whole granules.
 import math
 from dataclasses import replace
 from functools import lru_cache
-from heapq import heapify, heapreplace
+
+import numpy as np
 
 from evenkeel.layouts.layout import Layout, Stage
+from evenkeel.numeric.compiled import compiled
 from evenkeel.planning.costs.cost_model import CostModel
+from evenkeel.planning.levers.balance.splits import Floats, Integers
 from evenkeel.planning.levers.lever import Asked, Lever
 from evenkeel.planning.situation import Situation
 
 
+@compiled
+def deal(speeds: Floats, num_granules: int, most: int, widths: Integers) -> None:
+    """Each granule to the shard that has it done first and may have more, the first of equals: greedy and exact.
+
+    Args:
+        speeds: [shards] of them.
+        num_granules: How many are dealt.
+        most: Granules that a shard may have, enough for all together.
+        widths: [shards] granules of each; is filled.
+    """
+    widths[:] = 0
+    for _ in range(num_granules):
+        taker, soonest = 0, math.inf
+        for t in range(len(speeds)):
+            done = (widths[t] + 1) / speeds[t]
+            if widths[t] < most and done < soonest:
+                taker, soonest = t, done
+        widths[taker] += 1
+
+
 @lru_cache(maxsize=4096)
 def best_widths(num_granules: int, speeds: tuple[float, ...], most: int | None = None) -> tuple[int, ...]:
-    """Granules per shard that minimise the slowest shard's granules / speed; a shard may get none.
-
-    Greedy and exact: each granule goes to the shard that would have it done first and may have more; first of equals.
+    """Granules per shard that minimise the slowest shard's granules / speed, as :func:`deal` does; it may get none.
 
     Args:
         num_granules: How many are dealt.
         speeds: Of the shards.
         most: Granules that a shard may have, enough for all together; None = any number.
     """
-    widths = [0] * len(speeds)
-    done = [(1 / speed, t) for t, speed in enumerate(speeds)]
-    heapify(done)
-    for _ in range(num_granules):
-        first = done[0][1]
-        widths[first] += 1
-        again = (widths[first] + 1) / speeds[first] if widths[first] != most else math.inf
-        heapreplace(done, (again, first))
-    return tuple(widths)
+    widths = np.empty(len(speeds), np.int64)
+    deal(np.array(speeds), num_granules, num_granules if most is None else most, widths)
+    return tuple(widths.tolist())
 
 
 def best_stage(situation: Situation, stage: Stage) -> Stage:
     """The stage with the best widths for its live ranks; ranks that would only hold it up are left out."""
     ranks, cost = stage.ranks, situation.cost
-    speeds = tuple([situation.throughputs[rank] for rank in ranks])
+    speeds = tuple([situation.speeds[rank] for rank in ranks])
     even = len(set(speeds)) == len(set(stage.shares)) == 1
     if even and cost.main_width % len(ranks) == 0:
         return stage  # equal shards of equal devices, without a rest

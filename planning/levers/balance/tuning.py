@@ -4,16 +4,14 @@ Replicas of equal shape and equal speeds are alike and solved once, so that the 
 replicas and not of devices. What does not change stays the same object, which later steps see at a glance.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from itertools import chain
 
 from evenkeel.layouts.layout import Layout, Replica, Stage
 from evenkeel.layouts.sizes.mix import Mix
-from evenkeel.planning.costs.links import SlowLink
 from evenkeel.planning.levers.balance.layer_split import best_split
 from evenkeel.planning.levers.balance.micro_batch_quota import best_quotas
-from evenkeel.planning.levers.balance.splits import least_slowest, ranges_of
 from evenkeel.planning.levers.balance.tensor_width import best_stage
 from evenkeel.planning.levers.balance.within_memory import fastest_within
 from evenkeel.planning.levers.sequence_mix import best_mix
@@ -24,7 +22,6 @@ TENSOR_WIDTH, LAYER_SPLIT, MICRO_BATCH_QUOTA = "tensor_width", "layer_split", "m
 SEQUENCE_MIX = "sequence_mix"
 _SAME = 1.0 + 1e-6
 _OTHER = 0.25
-_UNEVEN = 1.9
 _SMALL = 2
 _Stages = tuple[Stage, ...]
 _Shapes = tuple[_Stages, ...]
@@ -67,11 +64,8 @@ class Tuner:
     def _solved(self, base: Layout, levers: _Levers) -> tuple[_Replicas, Mix | None]:
         """The best replicas, and the best mix; neither hangs on who is spare."""
         schedule = base.schedule
-        quotas = tuple([replica.num_micro_batches for replica in base.replicas])
-        alike = [self._alike(replica) for replica in base.replicas]
-        asked = quotas
-        if MICRO_BATCH_QUOTA in levers and LAYER_SPLIT in levers:
-            asked = self._likely(alike, quotas, wide=TENSOR_WIDTH in levers)
+        quotas = asked = tuple([replica.num_micro_batches for replica in base.replicas])
+        alike = [self._situation.alike(replica.stages) for replica in base.replicas]
         shapes = [self._shapes(each, (quota,), schedule, levers) for each, quota in zip(alike, asked, strict=True)]
 
         def seconds_of(d: int, quota: int) -> float:
@@ -98,101 +92,35 @@ class Tuner:
         )
         return replicas, mix
 
-    def _likely(self, alike: Sequence[_Stages], quotas: tuple[int, ...], *, wide: bool) -> tuple[int, ...]:
-        """Quotas by what replicas can do at most, where that is far from those given: splits are sought for these."""
-        rates = [self._most_rate(stages, wide=wide) for stages in alike]
-        per_rate = sum(quotas) / sum(rates)
-        likely = [max(1, round(per_rate * rate)) for rate in rates]
-        return tuple([own if 2 * own < quota else quota for own, quota in zip(likely, quotas, strict=True)])
-
-    def _alike(self, replica: Replica) -> _Stages:
-        """Stages of the first replica that came of the same shape, speeds and slow links: it is solved for all."""
-        return self._once("alike", of=(replica.stages,), find=lambda: self._first_alike(replica))
-
-    def _first_alike(self, replica: Replica) -> _Stages:
-        speeds = tuple(map(self._situation.throughputs.__getitem__, replica.ranks))
-        links = self._links_of(replica) if self._situation.links else ()
-        shape = tuple([(stage.stop_block, stage.shares) for stage in replica.stages])
-        return self._once("first", shape, speeds, links, find=lambda: replica.stages)
-
-    def _links_of(self, replica: Replica) -> tuple[SlowLink, ...]:
-        """Slow links within a replica, its ranks called 0, 1, 2 … in the order of its stages."""
-        index = {rank: i for i, rank in enumerate(replica.ranks)}
-        return tuple(
-            [
-                replace(link, ranks=tuple([index[rank] for rank in link.ranks]))
-                for link in self._situation.links
-                if all(rank in index for rank in link.ranks)
-            ]
-        )
-
     def _shapes(self, stages: _Stages, quotas: tuple[int, ...], schedule: str, levers: _Levers) -> _Shapes:
         """Shapes that the levers lead to for any of some quotas, least changed first; the given one is the first."""
+        asked = schedule, TENSOR_WIDTH in levers, LAYER_SPLIT in levers
+
+        def found(quota: int) -> list[_Stages]:
+            return self._once("found", quota, asked, of=(stages,), find=lambda: self._found(stages, quota, *asked))
+
         return self._once(
-            "shapes",
-            quotas,
-            schedule,
-            levers,
-            of=(stages,),
-            find=lambda: _distinct([s for quota in quotas for s in self._found(stages, quota, schedule, levers)]),
+            "shapes", quotas, asked, of=(stages,), find=lambda: _distinct(chain.from_iterable(map(found, quotas)))
         )
 
-    def _found(self, stages: _Stages, quota: int, schedule: str, levers: _Levers) -> list[_Stages]:
+    def _found(self, stages: _Stages, quota: int, schedule: str, widths: bool, splits: bool) -> list[_Stages]:
         """See :meth:`_shapes`, for one quota and with some twice; where none fits memory, what does not."""
         situation, found = self._situation, [stages]
-        if TENSOR_WIDTH in levers:
-            found.append(self._by_speed(stages))
-        if LAYER_SPLIT in levers:
+        if widths:
+            found.append(tuple([best_stage(situation, stage) for stage in stages]))
+        if splits:
             # Widths by speed are at least as good, so only they are split when both are free.
-            whole = found[-1]
-            split = self._once(
-                "split", quota, schedule, of=(whole,), find=lambda: best_split(situation, whole, quota, schedule)
-            )
+            split = best_split(situation, found[-1], quota, schedule)
             found.append(split)
-            if TENSOR_WIDTH in levers:
+            if widths:
                 # What is not cut at all, as embeddings are, weighs more on a stage of few blocks.
                 found.append(tuple([best_stage(situation, s) if s.num_blocks <= _SMALL else s for s in split]))
-        if not levers or situation.device_bytes is None:
-            return found
-        fitting = [shape for shape in found if self._fits(shape, quota, schedule)]
-        widths, splits = TENSOR_WIDTH in levers, LAYER_SPLIT in levers
+        sized = [Replica(stages=shape, num_micro_batches=quota) for shape in found]
+        fitting = [replica.stages for replica in sized if not situation.replica_excess_bytes(replica, schedule)]
         if len(fitting) < len(found) and (widths or splits):
-            fastest = self._once(
-                "fastest within",
-                quota,
-                schedule,
-                widths,
-                splits,
-                of=(stages,),
-                find=lambda: fastest_within(situation, stages, quota, schedule, widths=widths, splits=splits),
-            )
-            if fastest is not None:
-                fitting.append(fastest)
+            fastest = fastest_within(situation, stages, quota, schedule, widths=widths, splits=splits)
+            fitting += [] if fastest is None else [fastest]
         return fitting or found
-
-    def _fits(self, shape: _Stages, quota: int, schedule: str) -> bool:
-        return not self._situation.replica_excess_bytes(Replica(stages=shape, num_micro_batches=quota), schedule)
-
-    def _by_speed(self, stages: _Stages) -> _Stages:
-        """Stages with widths by speed; the given ones where they have these."""
-        wide = self._once(
-            "by speed", of=(stages,), find=lambda: tuple([best_stage(self._situation, s) for s in stages])
-        )
-        return stages if wide == stages else wide
-
-    def _most_rate(self, stages: _Stages, *, wide: bool) -> float:
-        """Micro-batches per second that no split gets above, with the given widths or with those by speed."""
-        shape = self._by_speed(stages) if wide else stages
-        return self._once("rate", of=(shape,), find=lambda: self._rate(shape))
-
-    def _rate(self, stages: _Stages) -> float:
-        prefix = self._situation.seconds_to_blocks(stages)
-        whole: list[float] = prefix[:, -1].tolist()
-        rate = sum([1.0 / each for each in whole])
-        if max(whole) > _UNEVEN * min(whole):
-            # Blocks are whole: for such stages that says much more, and their splits are the slowest to find.
-            rate = min(rate, 1.0 / least_slowest(ranges_of(prefix)))
-        return rate
 
     def _least_seconds(self, shapes: _Shapes, quota: int, schedule: str) -> float:
         """Pipeline seconds of the fastest of some shapes."""
@@ -214,7 +142,6 @@ class Tuner:
         stages = replica.stages
         if shape is not alike:
             stages = self._once("named", of=(shape, stages), find=lambda: _with_ranks_of(shape, alike, replica.stages))
-        self._situation.learn_makespan(stages, quota, schedule, makespan(shape, quota, schedule))
         if stages is replica.stages and quota == replica.num_micro_batches:
             return replica
         return self._once("replica", quota, of=(stages,), find=lambda: Replica(stages=stages, num_micro_batches=quota))

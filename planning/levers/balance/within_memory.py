@@ -76,7 +76,7 @@ class _Table(NamedTuple):
 
 def _table_of(situation: Situation, stage: Stage, live: int, *, widths: bool) -> _Table:
     """That of a stage that holds the activations of so many micro-batches."""
-    speeds = tuple([situation.throughputs[rank] for rank in stage.ranks])
+    speeds = tuple([situation.speeds[rank] for rank in stage.ranks])
     return situation.looks.once(
         "table", speeds, stage.shares, live, widths, find=lambda: _table(situation, speeds, stage.shares, live, widths)
     )

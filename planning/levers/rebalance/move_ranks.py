@@ -10,13 +10,11 @@ filled from the same domain, and where that has nobody the whole stage changes p
 """
 
 import math
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 
-from evenkeel.layouts.layout import Layout, Replica, Stage
+from evenkeel.layouts.layout import Layout
 from evenkeel.planning.levers.lever import Asked, Lever
-from evenkeel.planning.repair import with_replicas
+from evenkeel.planning.levers.rebalance.grid import grid_of, with_grid
 from evenkeel.planning.situation import Situation
 
 _HEALTHY = 0.97
@@ -30,26 +28,9 @@ _FEW_STAGES = 15
 _Cells = list[list[int]]
 """Ranks of each stage of one replica."""
 
-_Source = tuple[list[int], int]
-"""A stage of a donor and a place in it."""
-
 
 def _loss(throughputs: Iterable[float]) -> float:
     return sum([1.0 - p for p in throughputs if p < 1.0])
-
-
-def even_stages(cells: Sequence[Sequence[int]], num_blocks: int) -> tuple[Stage, ...]:
-    """Stages of these ranks with blocks in proportion to their number; the layer split does better later."""
-    weight = [len(cell) for cell in cells]
-    borders, done = [0], 0
-    for s, each in enumerate(weight):
-        done += each
-        stop = round(num_blocks * done / sum(weight))
-        borders.append(min(max(stop, borders[-1] + 1), num_blocks - (len(cells) - s - 1)))
-    return tuple(
-        Stage(first_block=borders[s], stop_block=borders[s + 1], ranks=tuple(cell), shares=(1,) * len(cell))
-        for s, cell in enumerate(cells)
-    )
 
 
 class _Moves:
@@ -63,56 +44,50 @@ class _Moves:
     def __init__(self, situation: Situation, donors: Sequence[int]) -> None:
         self._situation, self._speeds = situation, situation.throughputs
         self._home, self._donors = situation.home, donors
-        self._cells = {d: [list(stage.ranks) for stage in self._home.replicas[d].stages] for d in donors}
-        self._healed: dict[int, _Cells] = {}
+        self._cells = {d: self._cells_of(d) for d in donors}
+        broken_first = [cell for d in donors for cell in self._cells[d]]
+        broken_first.sort(key=lambda cell: -_loss([self._speeds.get(rank, 0.0) for rank in cell]))
+        self._broken_first, self._healed = broken_first, dict[int, _Cells]()
+
+    def _cells_of(self, replica: int) -> _Cells:
+        return [list(stage.ranks) for stage in self._home.replicas[replica].stages]
 
     def heal(self, sick: Sequence[int]) -> bool:
         """Fill the sick places of other replicas from the donors; False when the donors have too few healthy ranks."""
-        spare: dict[int | str, deque[_Source]] = {}
-        for cell, place in self._spare():
-            spare.setdefault(self._situation.domain(cell[place]), deque()).append((cell, place))
-        taken: set[int] = set()
         for d in sick:
-            cells = [list(stage.ranks) for stage in self._home.replicas[d].stages]
-            for cell in cells:
-                places = [t for t, rank in enumerate(cell) if not self._is_healthy(rank)]
-                if not places:
-                    continue
-                where = self._situation.domain(cell[0])
-                sources = spare.get(where, deque())
-                if taken:
-                    sources = spare[where] = deque([source for source in sources if id(source[0]) not in taken])
-                if len(sources) < len(places):
-                    if not (self._situation.keeps_domains and self._exchange(cell, taken)):
-                        return False
-                    continue
-                for t in places:
-                    donor_cell, place = sources.popleft()
-                    cell[t], donor_cell[place] = donor_cell[place], cell[t]
-            self._healed[d] = cells
+            self._healed[d] = self._cells_of(d)
+            for cell in self._healed[d]:
+                if not (self._fill(cell) or (self._situation.keeps_domains and self._exchange(cell))):
+                    return False
         return True
 
     def _is_healthy(self, rank: int) -> bool:
         return self._speeds.get(rank, 0.0) >= _HEALTHY
 
-    def _exchange(self, cell: list[int], taken: set[int]) -> bool:
+    def _fill(self, cell: list[int]) -> bool:
+        """Let the sick ranks of a stage change places with healthy ones of its domain; False when these are too few."""
+        domain, is_healthy = self._situation.domain, self._is_healthy
+        where, places = domain(cell[0]), [t for t, rank in enumerate(cell) if not is_healthy(rank)]
+        sources = [
+            (other, t)
+            for other in (self._broken_first if places else ())
+            for t, rank in enumerate(other)
+            if is_healthy(rank) and domain(rank) == where
+        ]
+        if len(sources) < len(places):
+            return False
+        for place, (other, t) in zip(places, sources, strict=False):
+            cell[place], other[t] = other[t], cell[place]
+        return True
+
+    def _exchange(self, cell: list[int]) -> bool:
         """Let a sick stage change places with a whole stage of a donor; False when there is none."""
         for d in self._donors:
             for other in self._cells[d]:
-                if id(other) not in taken and len(other) == len(cell) and all(map(self._is_healthy, other)):
+                if len(other) == len(cell) and all(map(self._is_healthy, other)):
                     cell[:], other[:] = other, list(cell)
-                    taken.add(id(other))
                     return True
         return False
-
-    def _spare(self) -> Iterator[tuple[list[int], int]]:
-        """Places of healthy ranks in the donors, those of the most broken stages first."""
-        cells = [cell for d in self._donors for cell in self._cells[d]]
-        cells.sort(key=lambda cell: -_loss(self._speeds.get(rank, 0.0) for rank in cell))
-        for cell in cells:
-            for place in range(len(cell)):
-                if self._is_healthy(cell[place]):
-                    yield cell, place
 
     def layouts(self) -> Iterator[Layout]:
         """What comes of it: broken stages of donors as they are, or put together to stages of full width."""
@@ -122,24 +97,16 @@ class _Moves:
                 yield layout
 
     def _layout(self, together: bool) -> Layout | None:
-        replicas = []
-        for d, replica in enumerate(self._home.replicas):
-            if d in self._healed:
-                stages = tuple(
-                    replace(stage, ranks=tuple(cell))
-                    for stage, cell in zip(replica.stages, self._healed[d], strict=True)
-                )
-            elif d in self._cells:
-                cells = [[rank for rank in cell if rank in self._speeds] for cell in self._cells[d]]
-                cells = self._together(cells) if together else [cell for cell in cells if cell]
-                if not cells:
-                    return None
-                stages = even_stages(cells, self._home.num_blocks)
-            else:
-                replicas.append(replica)
-                continue
-            replicas.append(Replica(stages=stages, num_micro_batches=replica.num_micro_batches))
-        return with_replicas(self._home, replicas, self._speeds.keys())
+        """With broken stages of donors put together, or as they are; None where nobody is left in a donor."""
+        grid: list[Sequence[Sequence[int]]] = [*grid_of(self._home)]
+        for d, cells in self._healed.items():
+            grid[d] = cells
+        for d, cells in self._cells.items():
+            alive = [[rank for rank in cell if rank in self._speeds] for cell in cells]
+            grid[d] = self._together(alive) if together else alive
+            if not any(grid[d]):
+                return None
+        return with_grid(self._home, grid, self._speeds.keys(), evened=self._cells)
 
     def _together(self, cells: _Cells) -> _Cells:
         """Stages that miss somebody put together to stages of full width, fastest first; a rest becomes standbys."""

@@ -10,12 +10,12 @@ proposes nothing.
 """
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 
-from evenkeel.layouts.layout import Layout, Replica, Stage
+from evenkeel.layouts.layout import Layout
 from evenkeel.planning.levers.lever import Asked, Lever
-from evenkeel.planning.repair import with_replicas
+from evenkeel.planning.levers.rebalance.grid import with_grid
 from evenkeel.planning.situation import Situation
 
 COARSE_QUOTA = 8
@@ -116,7 +116,7 @@ class PairStages(Lever):
             for each in (_paired(shape, _speeds(shape, speeds)), shape):
                 if each not in proposed and all(any(row) for row in each):
                     proposed.append(each)
-                    yield _layout(home, each, speeds)
+                    yield with_grid(home, each, speeds.keys())
 
     def describe(self, before: Layout, after: Layout) -> str:
         """Stages that work in another replica."""
@@ -128,22 +128,3 @@ class PairStages(Lever):
                 if source != d:
                     lines.append(f"stage {s} of replica {d} comes from replica {source}")
         return "; ".join(lines)
-
-
-def _layout(home: Layout, shape: _Shape, live: Collection[int]) -> Layout:
-    """The full shape with other ranks."""
-    replicas = [
-        Replica(stages=_stages(row, replica.stages), num_micro_batches=replica.num_micro_batches)
-        for row, replica in zip(shape, home.replicas, strict=True)
-    ]
-    return with_replicas(home, replicas, live)
-
-
-def _stages(ranks: Sequence[Sequence[int]], like: Sequence[Stage]) -> tuple[Stage, ...]:
-    """Stages with the blocks of others; blocks of a place without anybody go to the stage before it, or after."""
-    living = [s for s, each in enumerate(ranks) if each]
-    borders = [0, *(like[s].first_block for s in living[1:]), like[-1].stop_block]
-    return tuple(
-        Stage(first_block=borders[i], stop_block=borders[i + 1], ranks=tuple(ranks[s]), shares=(1,) * len(ranks[s]))
-        for i, s in enumerate(living)
-    )

@@ -6,19 +6,19 @@ goes to an end of its pipeline, where it has one neighbour. In jobs with few sta
 last or first in their replica, or together in the last replicas (as NTP packs domains, arXiv 2504.06095).
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
+from itertools import chain
 
-from evenkeel.layouts.layout import Layout, Replica, Stage
+from evenkeel.layouts.layout import Layout
 from evenkeel.planning.costs.links import SlowLink
 from evenkeel.planning.levers.lever import Asked, Lever
+from evenkeel.planning.levers.rebalance.grid import Grid, grid_of, with_grid
 from evenkeel.planning.repair import places_of, repaired
 from evenkeel.planning.situation import Situation
 
 _MAX_GROUPS = 15
 _MAX_PARTNERS = 2
 _Place = tuple[int, int]
-_Groups = Sequence[Sequence[Stage]]
 
 
 class Placement(Lever):
@@ -34,13 +34,15 @@ class Placement(Lever):
         num_groups = sum(len(replica.stages) for replica in base.replicas)
         if not situation.links and num_groups > _MAX_GROUPS:
             return
-        shape = repaired(base, situation.throughputs.keys())
+        live = situation.throughputs.keys()
+        shape = repaired(base, live)
         if shape is None:
             return
-        for link in situation.links:
-            yield from _around(shape, link)
+        grids = [grid for link in situation.links for grid in _around(shape, link)]
         if num_groups <= _MAX_GROUPS:
-            yield from _by_strength(situation, shape)
+            grids += _by_strength(situation, grid_of(shape))
+        for grid in grids:
+            yield with_grid(shape, grid, live)
 
     def describe(self, before: Layout, after: Layout) -> str:
         """How many ranks have another place."""
@@ -49,30 +51,15 @@ class Placement(Lever):
         return f"rank {', '.join(map(str, sorted(moved)))} in other places" if moved else ""
 
 
-def _placed(shape: Layout, groups: _Groups) -> Layout:
-    """The layout with other groups in its places; blocks and quotas stay where they are."""
-    replicas = tuple(
-        Replica(
-            stages=tuple(
-                was if was.ranks == group.ranks else replace(was, ranks=group.ranks, shares=group.shares)
-                for was, group in zip(replica.stages, row, strict=True)
-            ),
-            num_micro_batches=replica.num_micro_batches,
-        )
-        for replica, row in zip(shape.replicas, groups, strict=True)
-    )
-    return replace(shape, replicas=replicas)
-
-
-def _exchanged(shape: Layout, one: _Place, other: _Place) -> Layout:
-    groups = [list(replica.stages) for replica in shape.replicas]
+def _exchanged(shape: Layout, one: _Place, other: _Place) -> Grid:
+    grid = grid_of(shape)
     (d, s), (e, t) = one, other
-    groups[d][s], groups[e][t] = groups[e][t], groups[d][s]
-    return _placed(shape, groups)
+    grid[d][s], grid[e][t] = grid[e][t], grid[d][s]
+    return grid
 
 
-def _around(shape: Layout, link: SlowLink) -> Iterator[Layout]:
-    """Layouts in which a pipeline no longer goes over a slow link, or over fewer of them."""
+def _around(shape: Layout, link: SlowLink) -> Iterator[Grid]:
+    """Grids in which a pipeline no longer goes over a slow link, or over fewer of them."""
     places = places_of(shape)
     ends = [places[rank] for rank in link.ranks if rank in places]
     if len(ends) < len(link.ranks):
@@ -90,23 +77,19 @@ def _around(shape: Layout, link: SlowLink) -> Iterator[Layout]:
                 yield _exchanged(shape, (d, s), (d, t))
 
 
-def _by_strength(situation: Situation, shape: Layout) -> Iterator[Layout]:
+def _by_strength(situation: Situation, rows: list[list[tuple[int, ...]]]) -> Iterator[Grid]:
     """Groups by what they can do: strong ones first or last in their replica, and weak ones in the last replicas."""
     speeds = situation.throughputs
 
-    def strength(group: Stage) -> float:
-        return round(sum(speeds[rank] for rank in group.ranks), 6)
+    def weakness(group: tuple[int, ...]) -> float:
+        return round(-sum([speeds[rank] for rank in group]), 6)
 
-    rows = [list(replica.stages) for replica in shape.replicas]
-    if len({strength(group) for row in rows for group in row}) == 1:
+    if len({weakness(group) for row in rows for group in row}) == 1:
         return
-    ways: list[list[list[Stage]]] = [
-        [sorted(row, key=lambda group: -strength(group)) for row in rows],
-        [sorted(row, key=strength) for row in rows],
-    ]
+    ways = [[sorted(row, key=weakness) for row in rows], [sorted(row, key=weakness, reverse=True) for row in rows]]
     if len({len(row) for row in rows}) == 1:
-        flat = sorted((group for row in rows for group in row), key=lambda group: -strength(group))
+        flat = sorted(chain.from_iterable(rows), key=weakness)
         ways.append([flat[d * len(rows[0]) : (d + 1) * len(rows[0])] for d in range(len(rows))])
-    for groups in ways:
-        if groups != rows:
-            yield _placed(shape, groups)
+    for grid in ways:
+        if grid != rows:
+            yield grid

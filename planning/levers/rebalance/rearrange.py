@@ -7,16 +7,13 @@ fastest layout in jobs of few stages. Devices of one speed and domain, and repli
 and tried once.
 """
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 
-from evenkeel.layouts.layout import Layout, Replica
+from evenkeel.layouts.layout import Layout
 from evenkeel.planning.costs.risks import RISK_MARGIN
 from evenkeel.planning.levers.lever import Asked, Lever
-from evenkeel.planning.levers.rebalance.move_ranks import even_stages
-from evenkeel.planning.repair import spread_quotas, with_replicas
+from evenkeel.planning.levers.rebalance.grid import grid_of, with_grid
 from evenkeel.planning.situation import Situation
 
 _Cell = tuple[int, ...]
@@ -33,11 +30,29 @@ class Rearrange(Lever):
 
     def propose(self, situation: Situation, base: Layout) -> Iterable[Layout]:
         """Layouts one step from ``base``, most promising first; none where links are slow, which have their levers."""
-        return self.propose_within(situation, base)
+        if situation.links:
+            return
+        start = tuple(map(tuple, grid_of(base)))
+        kinds = {rank: (speed, str(situation.domain(rank))) for rank, speed in situation.throughputs.items()}
+        alike: dict[_Cell, object] = {}
 
-    def propose_within(self, situation: Situation, base: Layout, seconds: float = math.inf) -> Iterable[Layout]:
-        """Of these the ones that may be judged faster than some seconds."""
-        return _steps_within(situation, base, seconds)
+        def signature(grid: _Grid) -> object:
+            """The same for grids whose ranks and replicas are alike."""
+            for row in grid:
+                for cell in row:
+                    if cell not in alike:
+                        alike[cell] = tuple(sorted([kinds[rank] for rank in cell]))
+            return frozenset(Counter([tuple([alike[cell] for cell in row]) for row in grid]).items())
+
+        seen = {signature(start)}
+        found: list[tuple[float, int, _Grid]] = []
+        for grid in _Steps(situation, start, base.standbys).all():
+            kind = signature(grid)
+            if kind not in seen:
+                seen.add(kind)
+                found.append((_promised_seconds(situation, grid), len(found), grid))
+        for _, _, grid in sorted(found):
+            yield with_grid(base, grid, situation.throughputs.keys())
 
     def describe(self, before: Layout, after: Layout) -> str:
         """Which ranks work with others."""
@@ -50,35 +65,6 @@ class Rearrange(Lever):
             if mates.get(rank) != stage.ranks
         ]
         return f"rank {', '.join(map(str, sorted(moved)))} in other stages" if moved else "stages in other places"
-
-
-def _steps_within(situation: Situation, base: Layout, seconds: float) -> Iterator[Layout]:
-    """Layouts one step from ``base`` that may be judged faster than some seconds, most promising first."""
-    if situation.links:
-        return
-    start = tuple([tuple([stage.ranks for stage in replica.stages]) for replica in base.replicas])
-    kinds = {rank: (speed, str(situation.domain(rank))) for rank, speed in situation.throughputs.items()}
-    alike: dict[_Cell, object] = {}
-
-    def signature(grid: _Grid) -> object:
-        """The same for grids whose ranks and replicas are alike."""
-        for row in grid:
-            for cell in row:
-                if cell not in alike:
-                    alike[cell] = tuple(sorted([kinds[rank] for rank in cell]))
-        return frozenset(Counter([tuple([alike[cell] for cell in row]) for row in grid]).items())
-
-    seen = {signature(start)}
-    found: list[tuple[float, int, _Grid]] = []
-    for grid in _Steps(situation, start, base.standbys).all():
-        kind = signature(grid)
-        if kind not in seen:
-            seen.add(kind)
-            least, about = _paced(situation, grid)
-            if least < seconds:
-                found.append((about, len(found), grid))
-    for _, _, grid in sorted(found):
-        yield _layout(situation, base, start, grid)
 
 
 class _Steps:
@@ -183,50 +169,20 @@ def _instead(cell: _Cell, rank: int, other: int) -> _Cell:
     return tuple([other if each == rank else each for each in cell])
 
 
-def _paced(situation: Situation, grid: _Grid) -> tuple[float, float]:
-    """Judged seconds of an iteration as if blocks, heads and micro-batches could be divided at will: (at least, about).
+def _promised_seconds(situation: Situation, grid: _Grid) -> float:
+    """Judged seconds of an iteration, about: as if blocks, heads and micro-batches could be divided at will.
 
-    About: with equal stages a pipeline of p stages takes q + p - 1 times what one of them does for a micro-batch. At
-    least: nobody is ever idle. Stages of other sizes can come near that, where the last ones have little to do.
+    With equal stages a pipeline of p stages takes q + p - 1 times what one of them does for a micro-batch.
     """
     cost, home, speeds = situation.cost, situation.home, situation.throughputs
     full_width, num_stages = situation.full_width, len(home.replicas[0].stages)
     risks = max(0, len(home.replicas) - sum(map(bool, grid)))
     pace = fill = 0.0
     for row in filter(None, grid):
-        rates = [sum([speeds[rank] for rank in cell]) for cell in row]
-        if cost.usual is not None:
-            rates = [rate / cost.usual.slowdown(len(cell)) for rate, cell in zip(rates, row, strict=True)]
-        pace += sum(rates)
+        pace += sum([sum([speeds[rank] for rank in cell]) / cost.slowdown(len(cell)) for cell in row])
         fill += len(row) - 1
         risks += sum([len(cell) > full_width for cell in row])
         risks += max(0, num_stages - len(row)) if situation.device_bytes is None else 0
-    each = cost.healthy_seconds(0, home.num_blocks) / pace
-    total = home.num_micro_batches
-    factor = 1.0 + RISK_MARGIN * risks
     exchanged = cost.gradients.at_least([sum(map(len, row)) for row in grid if row])
-    return factor * cost.total(total * each, exchanged), factor * cost.total((total + fill) * each, exchanged)
-
-
-def _layout(situation: Situation, base: Layout, start: _Grid, grid: _Grid) -> Layout:
-    """The layout of a grid; blocks and quotas as they were where stages are as many as they were."""
-    kept = [d for d, row in enumerate(grid) if row]
-    quotas = [base.replicas[d].num_micro_batches for d in kept]
-    if len(kept) < len(grid):
-        quotas = spread_quotas(quotas, base.num_micro_batches)
-    replicas = []
-    for d, quota in zip(kept, quotas, strict=True):
-        was, row = base.replicas[d], grid[d]
-        if row == start[d]:
-            replicas.append(was if quota == was.num_micro_batches else replace(was, num_micro_batches=quota))
-        elif len(row) == len(start[d]):
-            stages = tuple(
-                [
-                    stage if cell == stage.ranks else replace(stage, ranks=cell, shares=(1,) * len(cell))
-                    for stage, cell in zip(was.stages, row, strict=True)
-                ]
-            )
-            replicas.append(Replica(stages=stages, num_micro_batches=quota))
-        else:
-            replicas.append(Replica(stages=even_stages(row, base.num_blocks), num_micro_batches=quota))
-    return with_replicas(base, replicas, situation.throughputs.keys())
+    seconds = (home.num_micro_batches + fill) * cost.healthy_seconds(0, home.num_blocks) / pace
+    return (1.0 + RISK_MARGIN * risks) * cost.total(seconds, exchanged)

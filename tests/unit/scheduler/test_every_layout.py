@@ -18,7 +18,7 @@ from evenkeel.planning.costs.memory import replica_peaks
 from evenkeel.planning.costs.risks import crowding, judged_seconds
 from evenkeel.planning.exact.cell_table import cell_table
 from evenkeel.planning.exact.every_layout import Looked, look_at_all
-from evenkeel.planning.exact.every_replica import Devices, least_seconds, least_seconds_later
+from evenkeel.planning.exact.every_replica import Devices, least_beside, least_seconds
 from evenkeel.planning.exact.group_deal import best_deal
 from evenkeel.planning.levers.balance.tensor_width import best_widths
 from evenkeel.planning.pipelined.makespan import pipeline_makespan
@@ -38,9 +38,7 @@ def test_the_table_has_the_seconds_of_the_widths_that_it_names_and_these_fit(spe
     cost, num_blocks = CostModel(model, WORKLOAD), len(model.blocks)
     own = tuple(sorted(speeds, reverse=True))
     kinds = sorted(set(own), reverse=True)
-    weights = [cost.weight_seconds(b) for b in range(num_blocks)]
-    both = [cost.block_seconds(b) for b in range(num_blocks)]
-    seconds = np.array([(f, b - w, w, 0.0) for (f, b), w in zip(both, weights, strict=True)]).T.copy()
+    seconds = np.vstack((cost.block_parts("zb-h1").T, np.zeros(num_blocks)))
     held = np.array([[2.0 * b.parameter_bytes + b.optimizer_bytes + b.activation_bytes for b in model.blocks]])
     limit = part * held.sum() / len(own)
     found, allowed = cell_table(
@@ -145,7 +143,9 @@ def test_no_pipeline_is_done_before_the_closed_form_says_so(
         assert least_seconds(devices, parts[: s + 1], s, last, later, quota) <= taken
         if s < last:
             share = float(whole[s + 1 :].max())
-            assert least_seconds_later(devices, parts, s, last, ahead, back, quota, share) <= taken
+            put_off = min(quota, last + 1) * devices.weight_part * share
+            passed = ahead + parts[s, 0], back + parts[s, 1]
+            assert least_beside(parts[0, 2], *passed, put_off) + quota * share <= taken
         ahead, back = ahead + parts[s, 0] + transfer_seconds, back + parts[s, 1] + transfer_seconds
 
 

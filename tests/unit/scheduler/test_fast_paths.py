@@ -32,9 +32,7 @@ def test_the_short_way_to_a_1f1b_pipelines_time_is_the_longest_path_through_its_
     st.sampled_from(["1f1b", "zb-h1"]),
 )
 @settings(max_examples=30, deadline=None)
-def test_hundreds_of_micro_batches_are_leapt_over_and_the_end_is_that_of_the_programs(
-    stages, quota, transfer, schedule
-):
+def test_with_hundreds_of_micro_batches_the_end_is_that_of_the_programs(stages, quota, transfer, schedule):
     borders = np.full(len(stages) - 1, transfer)
     parts = np.array([(f, b + w, 0.0) if schedule == "1f1b" else (f, b, w) for f, b, w in stages])
 

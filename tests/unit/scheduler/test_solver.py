@@ -17,8 +17,8 @@ from evenkeel.planning.costs.risks import RISK_MARGIN, judged_seconds
 from evenkeel.planning.levers import REGISTRY, Asked, asked_at
 from evenkeel.planning.levers.balance.tuning import Tuner
 from evenkeel.planning.levers.balance.within_memory import fastest_within
-from evenkeel.planning.levers.rebalance.move_ranks import even_stages
-from evenkeel.planning.repair import EmptyStage, repaired
+from evenkeel.planning.levers.rebalance.grid import even_stages
+from evenkeel.planning.repair import ways_to_repair
 from evenkeel.planning.search.solver import solve
 from evenkeel.planning.situation import Situation
 from evenkeel.planning.solution import TIE, NoPlanError
@@ -55,7 +55,7 @@ def test_a_plan_is_whole_and_never_slower_than_any_lever_alone_nor_than_doing_no
     plan = solved(situation).layout
     assert_whole(situation, plan)
     judged = judged_seconds(situation, plan)
-    bases = [b for how in EmptyStage if (b := repaired(situation.layout, situation.throughputs, how)) is not None]
+    bases = [*ways_to_repair(situation.layout, situation.throughputs)]
     alone = [layout for lever in REGISTRY.values() for base in bases for layout in lever.propose(situation, base)]
     tuning = [lever.name for lever in asked_at(Asked.TUNING)]
     alone += [Tuner(situation).tuned(base, (name,)) for name in tuning for base in bases]
@@ -177,11 +177,7 @@ def test_deaths_in_several_replicas_are_gathered_in_one_of_them_when_memory_allo
     broken = [d for d, replica in enumerate(solution.layout.replicas) if len(replica.ranks) < 10]
     assert len(broken) == 1
     assert "move_ranks" in {action.lever for action in solution.actions}
-    without = min(
-        judged_seconds(situation, layout)
-        for on_empty in EmptyStage
-        if (layout := repaired(situation.layout, situation.throughputs, on_empty)) is not None
-    )
+    without = min(judged_seconds(situation, each) for each in ways_to_repair(situation.layout, situation.throughputs))
     assert solution.predicted_seconds < 0.9 * without
 
 

@@ -31,7 +31,7 @@ def test_evenkeel_makes_the_others_wait_at_most_half_of_what_resihp_does(case, s
 def test_everybody_together_computes_the_same_whoever_computes_it(case):
     home, healthy = operation_of(case.home), case.healthy
     total = sum(busy_seconds(case, home, healthy).values())
-    one_block = sum(case.cost.block_seconds(0))
+    one_block = case.cost.healthy_seconds(0, 1)
     assert total == pytest.approx(16 * len(case.cost.model.blocks) * one_block)
 
 
