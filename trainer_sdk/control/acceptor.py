@@ -110,7 +110,7 @@ class Acceptor:
             ValueError: No plan can have that epoch.
         """
         self._refuse_far(plan.epoch)
-        if self._knows(plan):
+        if self._is(plan, self.asked) or (_key(plan) == self._decided and self._said.epoch <= plan.epoch):
             return
         ballot = Ballot(plan.term, plan.epoch)
         if ballot <= self.promised or plan.epoch <= self._top:
@@ -273,9 +273,6 @@ class Acceptor:
 
     def _promise(self, ballot: Ballot) -> None:
         self.promised = max(self.promised, Ballot(ballot.term, max(ballot.epoch, self._top)))
-
-    def _knows(self, plan: Reshape) -> bool:
-        return self._is(plan, self.asked) or (_key(plan) == self._decided and self._said.epoch <= plan.epoch)
 
     @staticmethod
     def _is(plan: Reshape, other: Reshape | None) -> bool:
