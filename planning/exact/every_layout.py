@@ -42,7 +42,8 @@ class Looked:
     Attributes:
         base: Who works where in the fastest layout that was found; None when none is faster than what is known.
         layout: That layout.
-        is_all: Whether no layout under that schedule is faster than this one or, without one, than what was known.
+        is_all: Whether no layout under that schedule, with work for each of its replicas, is faster than this one or,
+            without one, than what was known.
     """
 
     base: Layout | None

@@ -45,7 +45,7 @@ class MigrateStage(Lever):
 
     def propose(self, situation: Situation, base: Layout) -> Iterable[Layout]:
         """``base`` with the best routes that were found; nothing when none is worth having."""
-        if not situation.home.routable or situation.links or len(base.replicas) < 2:
+        if not situation.home.routable or situation.links or len(base.replicas) < 2 or situation.excess_bytes(base):
             return
         unrouted = replace(base, routes=()) if base.routes else base
         hosts = _Search(situation, unrouted).best()

@@ -178,14 +178,17 @@ class Search:
                     self.add(candidate.structural_levers, candidate.base, layout)
 
     def _plain(self) -> list[tuple[Candidate, Layout]]:
-        """The fastest of the candidates, and of what they were tuned from, with one stage a rank and no routes."""
+        """The fastest of the candidates, and of what they were tuned from, with one stage a rank and no routes.
+
+        What does not fit like that is the last: with other orders it may.
+        """
         found: list[tuple[float, Candidate, Layout]] = []
         nearest = sorted(self.candidates, key=lambda c: c.judged)
         for candidate in nearest if self.is_small else nearest[:_MAX_POLISHED]:
             for layout in map(bare, (candidate.layout, candidate.base)):
-                is_new = not any(same(layout, other) for _, _, other in found)
-                if is_new and not self.situation.excess_bytes(layout):
-                    found.append((judged_seconds(self.situation, layout), candidate, layout))
+                if not any(same(layout, other) for _, _, other in found):
+                    lacks = self.situation.excess_bytes(layout) > 0
+                    found.append((math.inf if lacks else judged_seconds(self.situation, layout), candidate, layout))
         return [(candidate, layout) for _, candidate, layout in sorted(found, key=lambda each: each[0])]
 
     def tune_less(self) -> None:

@@ -45,5 +45,5 @@ def keep_classes() -> None:
 if __name__ == "__main__":
     try:
         keep_classes()
-    except StackError as error:  # a machine without Java, or without a network: nothing else needs them
+    except (StackError, OSError) as error:  # no Java, no network, a full disk: nothing else needs them
         print(f"the local Kafka will start more slowly: {error}", file=sys.stderr)

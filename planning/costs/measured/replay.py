@@ -129,7 +129,9 @@ class Replay:
             self._cost.workload.transfer_seconds,
             later=np.maximum,
         )
-        ends: Floats = np.maximum.reduce([stage.end_seconds for replica in stages for stage in replica])
+        ends: Floats = np.maximum.reduce(
+            np.broadcast_arrays(*[stage.end_seconds for replica in stages for stage in replica])
+        )
         return ends
 
 

@@ -8,12 +8,13 @@ counted twice when the detector is heard again.
 Ranks that are parked though all are alive have lost a connection between two of them. Nobody will be accused, and
 without a plan they would stand there for ever: one is made, mostly for the layout that they have.
 
-A job that nobody finished is over when the detector has seen all of its processes end. It is finished after a while,
-unless a rank is gone or somebody answers.
+A job that nobody finished is over when all of its processes are: the detector has seen them end, or those of a loop
+that cannot be reshaped say so. It is finished after a while, unless a rank is gone or somebody answers.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import timedelta
 
 from evenkeel.history.records import EvidenceRecord, VerdictRecord
 from evenkeel.history.vocabulary import PlanMode, VerdictKind
@@ -21,7 +22,7 @@ from evenkeel.layouts.rank_state import RankPhase, RankState
 from evenkeel.services.scheduler.domain.exits import own_verdict
 from evenkeel.services.scheduler.domain.job_state import JobKnowledge
 from evenkeel.services.scheduler.jobs.events import Silence, StreamBroken
-from evenkeel.services.scheduler.jobs.job import Process, Timer
+from evenkeel.services.scheduler.jobs.job import Process, Suspect, Timer
 from evenkeel.services.scheduler.jobs.steps import Ask, Step
 
 _AGAIN_SECONDS = 0.5
@@ -36,12 +37,14 @@ Answers = Mapping[Process, RankState | Silence]
 def stream_broken(step: Step, event: StreamBroken) -> None:
     """A process's stream broke and its controller does not answer: see what becomes of it."""
     if _counts(step.known, event.process):
-        step.job = replace(step.job, suspects={**step.job.suspects, event.process: event.detail})
-        step.set_timer(Timer.VERDICT, step.moment.rules.verdict_seconds)
+        until = step.moment.at + timedelta(seconds=step.moment.rules.verdict_seconds)
+        suspects = {**step.job.suspects, event.process: Suspect(event.detail, until)}
+        step.job = replace(step.job, suspects=suspects)
+        _wait_for_verdicts(step)
 
 
 def all_ended(step: Step) -> None:
-    """The detector has seen all processes end."""
+    """All processes have ended."""
     step.job, step.keep = replace(step.job, seen_to_end=True), True
     step.set_timer(Timer.ENDED, step.moment.rules.ended_seconds)
 
@@ -60,10 +63,16 @@ def waited(step: Step, key: Timer) -> None:
         else:
             step.set_timer(key, step.moment.rules.standstill_seconds)
     elif key is Timer.VERDICT:
-        suspects = {one: detail for one, detail in step.job.suspects.items() if _counts(known, one)}
+        suspects = {process: one for process, one in step.job.suspects.items() if _counts(known, process)}
         step.job = replace(step.job, suspects=suspects)
-        if suspects:
-            step.then.append(Ask(key, _WITNESS_STATUS_SECONDS, tuple(suspects)))
+        due = [process for process, one in suspects.items() if one.until <= step.moment.at]
+        # What ends those of a node all at once is one incident.
+        nodes = {known.ranks[rank].node for rank, _ in due if _parked(step, beside=rank)}
+        if nodes:
+            asked = [process for process in suspects if known.ranks[process[0]].node in nodes]
+            step.then.append(Ask(key, _WITNESS_STATUS_SECONDS, tuple(asked)))
+        else:
+            _wait_for_verdicts(step)
 
 
 def all_alive(step: Step, answers: Answers) -> bool:
@@ -84,23 +93,28 @@ def nobody_there(step: Step, answers: Answers) -> bool:
 
 
 def verdicts_on(step: Step, answers: Answers) -> list[VerdictRecord]:
-    """What the silence of suspects comes to, once others wait for them; who answers is a suspect no more."""
+    """What the silence of suspects comes to, while others wait for them; who answers is a suspect no more."""
     suspects = step.job.suspects
-    parked = _parked(step, beside={rank for rank, _ in suspects})
     away = [one for one in suspects if answers.get(one, Silence.AWAY) is Silence.AWAY and _counts(step.known, one)]
-    gone = [one for one in away if parked and one in answers]
+    gone = sorted(one for one in away if one in answers and _parked(step, beside=one[0]))
     step.job = replace(step.job, suspects={one: suspects[one] for one in away if one not in gone})
-    if step.job.suspects:
-        step.set_timer(Timer.VERDICT, _AGAIN_SECONDS)
-    # What ends those of a node all at once is one incident.
+    _wait_for_verdicts(step)
     by_node: dict[str, list[Process]] = {}
-    for one in sorted(gone):
+    for one in gone:
         by_node.setdefault(step.known.ranks[one[0]].node, []).append(one)
-    return [_verdict(step, together, suspects[together[0]], parked) for together in by_node.values()]
+    return [_verdict(step, together, suspects[together[0]].detail) for together in by_node.values()]
 
 
-def _verdict(step: Step, gone: Sequence[Process], detail: str, parked: Sequence[int]) -> VerdictRecord:
+def _wait_for_verdicts(step: Step) -> None:
+    """Until the next of the suspects is due, or for others to park."""
+    left = [(one.until - step.moment.at).total_seconds() for one in step.job.suspects.values()]
+    if left:
+        step.set_timer(Timer.VERDICT, min([seconds if seconds > 0 else _AGAIN_SECONDS for seconds in left]))
+
+
+def _verdict(step: Step, gone: Sequence[Process], detail: str) -> VerdictRecord:
     rank, incarnation = gone[0]
+    parked = _parked(step, beside=rank)
     text = (
         f"the scheduler saw it itself: the stream broke ({detail}), the controller does not answer, "
         f"ranks {parked} are parked, and no verdict has come"
@@ -126,12 +140,12 @@ def _in_layout(known: JobKnowledge) -> tuple[Process, ...]:
     return tuple((rank, known.ranks[rank].incarnation) for rank in known.layout.ranks)
 
 
-def _parked(step: Step, *, beside: Collection[int] = ()) -> list[int]:
-    """Ranks of the layout in force that wait for a recovery, but for some."""
+def _parked(step: Step, *, beside: int = -1) -> list[int]:
+    """Ranks of the layout in force that wait for a recovery, but for one."""
     states, found = step.moment.states, list[int]()
     for rank, incarnation in _in_layout(step.known):
         state = states.get(rank)
-        if state is None or state.incarnation != incarnation or rank in beside:
+        if state is None or state.incarnation != incarnation or rank == beside:
             continue
         if state.phase is RankPhase.PARKED and state.epoch == step.known.epoch:
             found.append(rank)

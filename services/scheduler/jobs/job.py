@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import StrEnum
 
 from evenkeel.history.records import PlanRecord
@@ -31,6 +32,14 @@ class Timer(StrEnum):
     """Processes are away of which the detector says nothing: look whether they are gone."""
 
 
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """A process whose stream broke: how, and until when a verdict on it is waited for."""
+
+    detail: str
+    until: datetime
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Question:
     """What the planner is asked: what the state needs, and the state; the answer to an earlier one is dropped."""
@@ -57,7 +66,7 @@ class Job:
         must_recover: Some rank waits for a recovery, though nobody is gone.
         question: What the planner is asked.
         timers: Those that run.
-        suspects: Processes whose streams broke, and how: a verdict on them is waited for.
+        suspects: Processes whose streams broke.
         seen_to_end: The detector's newest word is that all processes of the job have ended.
         num_failures: Plans that failed since one was last applied.
         num_second_looks: Of the same state.
@@ -71,7 +80,7 @@ class Job:
     must_recover: bool = False
     question: Question | None = None
     timers: frozenset[Timer] = frozenset()
-    suspects: Mapping[Process, str] = field(default_factory=dict)
+    suspects: Mapping[Process, Suspect] = field(default_factory=dict)
     seen_to_end: bool = False
     num_failures: int = 0
     num_second_looks: int = 0

@@ -18,6 +18,7 @@ from evenkeel.services.scheduler.dispatch.agreement import NoAgreementError
 from evenkeel.services.scheduler.dispatch.flight import Flight
 from evenkeel.services.scheduler.dispatch.protocol import Decision, RankAwayError, RankRefusedError
 from evenkeel.services.scheduler.domain.parts import PlanInFlight
+from evenkeel.services.scheduler.domain.profiles import JobEnded
 from evenkeel.services.scheduler.domain.replacements import hanging
 from evenkeel.services.scheduler.domain.standing import Standing, standing
 from evenkeel.services.scheduler.domain.suspicion import Suspicion
@@ -240,6 +241,9 @@ class JobLife:
         if view.standing != self._told and not self.job.known.finished:
             self._told = view.standing
             self._news.publish(view)
+            # Loops without a detector say themselves that they are done.
+            if not view.known.can_reshape and not view.standing.there and not view.standing.gone:
+                self._put(JobEnded(job_id=view.known.job_id))
 
 
 async def end_on_record(job_id: str, parts: Parts, finish: events.Event) -> None:

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from evenkeel.services.scheduler.domain.profiles import JobEnded, JobProfile
+from evenkeel.services.scheduler.domain.suspicion import Suspicion
 from evenkeel.services.scheduler.jobs import events
 
-_NEWEST_COUNTS = (JobProfile, JobEnded)
+_NEWEST_COUNTS = ((JobProfile, JobEnded), (Suspicion,))
 
 
 @dataclass(slots=True, eq=False)
@@ -53,9 +54,10 @@ class Letters:
         self._has_changed = asyncio.Event()
 
     def add(self, letter: Letter) -> Letter:
-        """It is the last; profiles that were not tried yet are needless with a newer one."""
-        if isinstance(letter.event, _NEWEST_COUNTS):
-            self.settle(lambda one: isinstance(one.event, _NEWEST_COUNTS) and not one.is_second)
+        """It is the last; of profiles and suspicions those that were not tried yet are needless with it."""
+        for kinds in _NEWEST_COUNTS:
+            if isinstance(letter.event, kinds):
+                self.settle(lambda one: isinstance(one.event, kinds) and not one.is_second)  # noqa: B023 - called here
         self._waiting.append(letter)
         self.wake()
         return letter

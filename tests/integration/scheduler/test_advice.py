@@ -112,7 +112,6 @@ async def test_a_job_all_of_whose_processes_are_done_is_finished_after_a_while(w
     await world.until(lambda: sum(rank.alive for rank in job_to_proto(world.view).ranks) == 1, "the ends")
     assert world.job.state is JobState.RUNNING
     last.say_done()
-    await world.coordinator.tell(world.toys.job_id, JobEnded(job_id=world.toys.job_id))
     await world.until(lambda: world.coordinator.job(world.toys.job_id) is None, "the end of the job")
     known = await world.scheduler.store.read(reads.get_job, world.toys.job_id)
     assert known is not None

@@ -62,7 +62,7 @@ async def test_verdicts_that_wait_are_taken_together_and_those_at_which_the_job_
     assert letters.next() == []
 
 
-async def test_a_later_profile_takes_the_place_of_those_that_were_not_tried() -> None:
+async def test_a_later_profile_or_suspicion_takes_the_place_of_those_that_were_not_tried() -> None:
     letters = Letters()
     tried, needless = letters.add(Letter(profile(), waits=True)), Letter(profile(), waits=True)
     letters.offer_again(letters.next()[0])

@@ -190,7 +190,7 @@ class JobDetector:
         self._num_frames += 1
         changes, expected = self._compute.judge(frame, rows, usable)
         told: list[Verdict] = []
-        if expected is not None:
+        if expected is not None and changes:
             entry_of = {row: entry for entry, row in enumerate(rows.tolist())}
             for change, entry in [(each, entry_of[each.device]) for each in changes if each.device in entry_of]:
                 culprit = self._culprits.of(int(frame.ranks[entry]))

@@ -27,7 +27,7 @@ from evenkeel.history.records import (
     VerdictRecord,
 )
 from evenkeel.history.stream_records import OutboxRecord, WorkingStateRecord
-from evenkeel.history.vocabulary import PlanState
+from evenkeel.history.vocabulary import JobState, PlanState
 from evenkeel.services.common.backoff import Reachability, persist
 from evenkeel.services.common.kafka.records import Partition
 from evenkeel.services.common.postgres.database import DATABASE_AWAY, DatabaseAwayError
@@ -155,7 +155,8 @@ class Store:
         """
         outcome = dict.fromkeys(range(len(changes)), True)
         ranks = {number: change for number, change in enumerate(changes) if isinstance(change, RankRecord)}
-        states = [change for change in changes if isinstance(change, WorkingStateRecord)]
+        over = {one.job_id for one in changes if isinstance(one, JobStateRecord) and one.state is JobState.FINISHED}
+        states = [one for one in changes if isinstance(one, WorkingStateRecord) and one.job_id not in over]
         async with self.begin() as connection:
             for number, change in enumerate(changes):
                 if isinstance(change, JobRecord):

@@ -117,6 +117,7 @@ class Play:
         return self.on(events.Failed(self.plan.record.plan_id, error))  # type: ignore[arg-type]
 
     def fire(self, key: Timer) -> steps.Step:
+        self.at += timedelta(seconds=RULES.verdict_seconds)
         return self.on(events.TimerFired(key))
 
     def park(self, *ranks: int) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
@@ -69,25 +70,51 @@ def test_a_suspect_is_looked_at_again_while_the_others_train_and_forgotten_after
     play.on(events.StreamBroken(_SUSPECT, "reset"))
     assert play.timers_set() == [Timer.VERDICT]
     play.fire(Timer.VERDICT)
-    assert play.on(events.Answered(Timer.VERDICT, {_SUSPECT: Silence.AWAY})).save == []
-    assert play.timers_set() == [Timer.VERDICT]
+    assert play.step.then == [steps.SetTimer(Timer.VERDICT, 0.5)], "nobody is asked while nobody waits"
     play.say(VerdictKind.FAIL_STOP, 3)
     assert (play.fire(Timer.VERDICT).then, play.job.suspects) == ([], {})
 
 
-def test_suspects_of_several_nodes_are_an_incident_of_each_and_one_that_was_not_asked_yet_waits() -> None:
-    play, others, late = Play(), [(0, 0), (1, 0)], (7, 0)
-    for rank in (1, 7):
+def on_two_nodes(*others: int) -> Play:
+    """These ranks are on a node of their own."""
+    play = Play()
+    for rank in others:
         play.job = replace(play.job, known=play.known.with_rank(replace(play.known.ranks[rank], node="m")))
-    for one in others:
+    return play
+
+
+def test_suspects_of_several_nodes_are_an_incident_of_each_and_one_that_was_not_asked_yet_waits() -> None:
+    play, suspects, late = on_two_nodes(1, 7), [(0, 0), (1, 0)], (7, 0)
+    for one in suspects:
         play.on(events.StreamBroken(one, "reset"))
     play.park(*(rank for rank in HOME.ranks if rank > 1))
     play.fire(Timer.VERDICT)
     play.on(events.StreamBroken(late, "reset"))
-    step = play.on(events.Answered(Timer.VERDICT, dict.fromkeys(others, Silence.AWAY)))
+    step = play.on(events.Answered(Timer.VERDICT, dict.fromkeys(suspects, Silence.AWAY)))
     found = [one for one in step.save if isinstance(one, VerdictRecord)]
     assert [[culprit.rank for culprit in one.culprits] for one in found] == [[0], [1]]
-    assert play.job.suspects == {late: "reset"}
+    assert list(play.job.suspects) == [late]
+
+
+def test_a_later_suspect_of_another_node_is_waited_for_as_long_as_the_first() -> None:
+    play, late = on_two_nodes(7), (7, 0)
+    play.on(events.StreamBroken(_SUSPECT, "reset"))
+    play.at += timedelta(seconds=1.0)
+    play.on(events.StreamBroken(late, "reset"))
+    play.park(*(rank for rank in HOME.ranks if rank not in (3, 7)))
+    play.at -= timedelta(seconds=0.9)  # the timer was set by the first
+    assert play.fire(Timer.VERDICT).then == [steps.Ask(Timer.VERDICT, 0.5, (_SUSPECT,))]
+    play.on(events.Answered(Timer.VERDICT, {_SUSPECT: Silence.AWAY}))
+    assert (list(play.job.suspects), play.known.ranks[7].alive) == ([late], True)
+    assert steps.Ask(Timer.VERDICT, 0.5, (late,)) in play.fire(Timer.VERDICT).then
+
+
+def test_a_rank_that_parked_and_is_away_too_waits_for_the_others_still() -> None:
+    play = on_two_nodes(7)
+    play.on(events.StreamBroken(_SUSPECT, "reset"))
+    play.park(7)
+    play.on(events.StreamBroken((7, 0), "reset"))
+    assert steps.Ask(Timer.VERDICT, 0.5, (_SUSPECT,)) in play.fire(Timer.VERDICT).then
 
 
 def all_training() -> dict[tuple[int, int], RankState | Silence]:
