@@ -148,7 +148,7 @@ class Launcher:
             self._fleet.stop(self._failure, is_over=self.spec.host is None or self._has_finished())
             if self._link is not None:
                 # One that still loads its libraries hears nothing, and has nobody to end in order.
-                is_loaded = any(process.pid for process in self._state.ranks)
+                is_loaded = bool(self._state.store_pid) or any(process.pid for process in self._state.ranks)
                 grace_seconds = END_GRACE_SECONDS + 5.0 if is_loaded else 0.0
                 self._link.end()
                 if self._thread.ident is not None:  # else the start is only about to notice

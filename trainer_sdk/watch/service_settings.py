@@ -74,10 +74,11 @@ class ServiceSettings:
         """A rank's controller, not started.
 
         Raises:
-            ValueError: See :meth:`tls`.
+            ValueError: A file for its TLS cannot be used; the message names the setting.
             RuntimeError: It cannot listen.
         """
         from evenkeel.trainer_sdk.control.controller import Controller  # noqa: PLC0415 - loads gRPC
+        from evenkeel.trainer_sdk.control.tls import ControllerTls  # noqa: PLC0415
 
         return Controller(
             mailbox,
@@ -85,7 +86,8 @@ class ServiceSettings:
             source,
             bind_host=self.controller_bind_host,
             advertise_host=self.controller_advertise_host,
-            tls=self.tls(),
+            # What only the way to the fleet API needs keeps no rank from training.
+            tls=ControllerTls.from_names(self.rank_certificate, self.rank_key, self.scheduler_ca_file),
             can_reshape=can_reshape,
         )
 

@@ -73,12 +73,16 @@ def registration(port: int, is_watched: Callable[[], bool]) -> Registration:
     )
 
 
-def test_a_rank_registers_as_soon_as_its_job_is_known(serve: Callable[[Fleet, int], int]) -> None:
-    fleet = Fleet(grpc.StatusCode.NOT_FOUND, grpc.StatusCode.NOT_FOUND)
+def test_a_rank_registers_as_soon_as_its_job_is_known_and_says_nothing_until_then(
+    serve: Callable[[Fleet, int], int], caplog: pytest.LogCaptureFixture
+) -> None:
+    fleet = Fleet(grpc.StatusCode.NOT_FOUND, grpc.StatusCode.PERMISSION_DENIED)
     rank = registration(serve(fleet, 0), is_watched=lambda: True)
-    rank.start()
-    assert fleet.wait_for(3), "one more for each call that a busy machine answers too late"
-    rank.stop()
+    with caplog.at_level(logging.WARNING, "evenkeel.control"):
+        rank.start()
+        assert fleet.wait_for(3), "one more for each call that a busy machine answers too late"
+        rank.stop()
+    assert not [one for one in caplog.messages if "NOT_FOUND" in one or "PERMISSION_DENIED" in one]
     assert set(fleet.tokens) == {"Bearer token"}
     request = fleet.requests[-1]
     (process,) = request.processes
@@ -110,7 +114,7 @@ def test_a_rank_that_no_scheduler_ever_reached_says_so_once(
 def test_each_reason_of_a_refusal_is_said_once_whatever_came_before_it(
     serve: Callable[[Fleet, int], int], caplog: pytest.LogCaptureFixture
 ) -> None:
-    late, refused = grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.PERMISSION_DENIED
+    late, refused = grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNAUTHENTICATED
     fleet = Fleet(late, late, refused, late, refused)
     with caplog.at_level(logging.WARNING, "evenkeel.control"):
         rank = registration(serve(fleet, 0), is_watched=lambda: True)

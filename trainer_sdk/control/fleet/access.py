@@ -12,6 +12,7 @@ from evenkeel.scheduler.v1 import scheduler_pb2_grpc
 from evenkeel.trainer_sdk.control.tls import fleet_channel, fleet_tls_advice
 
 CALL_TIMEOUT_SECONDS = 3.0
+_SHORT_SECONDS = 1.0
 _Method = Callable[[scheduler_pb2_grpc.FleetServiceStub], Any]
 
 
@@ -55,8 +56,9 @@ class FleetAccess:
         if not self.address:
             return ""
         try:
-            answer = self._ask(lambda stub: stub.GetJob, pb.GetJobRequest(job_id=self.job_id), self.job_token)
-        except (grpc.RpcError, OSError):
+            request = pb.GetJobRequest(job_id=self.job_id)
+            answer = self._ask(lambda stub: stub.GetJob, request, self.job_token, timeout_seconds=_SHORT_SECONDS)
+        except (grpc.RpcError, OSError, ValueError):
             return ""
         return str(answer.job.standing.summary)
 
@@ -73,8 +75,8 @@ class FleetAccess:
             return error
         return None
 
-    def _ask(self, method: _Method, request: Message, token: str) -> Any:
+    def _ask(self, method: _Method, request: Message, token: str, timeout_seconds: float = CALL_TIMEOUT_SECONDS) -> Any:
         # A fresh channel each time: one that failed would sit in gRPC's own back-off, which grows to minutes.
         with fleet_channel(self.address, self.ca_file) as channel:
             call = method(scheduler_pb2_grpc.FleetServiceStub(channel))
-            return call(request, timeout=CALL_TIMEOUT_SECONDS, metadata=(("authorization", f"Bearer {token}"),))
+            return call(request, timeout=timeout_seconds, metadata=(("authorization", f"Bearer {token}"),))

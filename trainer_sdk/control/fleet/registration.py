@@ -3,6 +3,7 @@
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable
 
 import grpc
@@ -14,6 +15,9 @@ from evenkeel.trainer_sdk.emit.batch import Source
 _FIRST_BACK_OFF_SECONDS = 0.1
 _LONGEST_BACK_OFF_SECONDS = 5.0
 _REFUSED_BACK_OFF_SECONDS = 30.0  # a setting has to change first
+
+_JOB_UNKNOWN = {grpc.StatusCode.NOT_FOUND, grpc.StatusCode.PERMISSION_DENIED}
+_JOB_COMES_SECONDS = 10.0
 
 _logger = logging.getLogger("evenkeel.control")
 
@@ -72,16 +76,17 @@ class Registration:
 
     def _run(self) -> None:
         back_off_seconds = _FIRST_BACK_OFF_SECONDS
-        warned: set[grpc.StatusCode] = set()
+        warned, began = set[grpc.StatusCode](), time.monotonic()
         while not self._stopped.is_set():
             error = self._access.register_rank(self._process)
             if error is None:
-                back_off_seconds, warned = _FIRST_BACK_OFF_SECONDS, set()
                 self._wait_while_watched()
+                back_off_seconds, warned, began = _FIRST_BACK_OFF_SECONDS, set(), time.monotonic()
                 continue
-            # NOT_FOUND is no news: the launcher registers the job at the same time. Each other reason is told once:
-            # a refusal may come after calls that took too long.
-            if error.code() not in {grpc.StatusCode.NOT_FOUND, *warned}:
+            # Each reason is told once: a refusal may come after calls that took too long. The launcher registers the
+            # job at the same time, so at first it is no news that nobody knows its token.
+            is_early = error.code() in _JOB_UNKNOWN and time.monotonic() - began < _JOB_COMES_SECONDS
+            if not is_early and error.code() not in warned:
                 warned.add(error.code())
                 self._warn(error)
             refused = error.code() is grpc.StatusCode.FAILED_PRECONDITION

@@ -20,6 +20,8 @@ def preload() -> None:
     os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")
     import torch.distributed.fsdp  # noqa: PLC0415
 
+    import evenkeel.trainer_sdk.control.controller  # noqa: PLC0415
+    import evenkeel.trainer_sdk.emit.kafka_emitter  # noqa: PLC0415
     import evenkeel.trainer_sdk.replicas  # noqa: F401, PLC0415
 
     torch.optim.AdamW([torch.zeros(1, requires_grad=True)], foreach=False)  # imports some 900 modules

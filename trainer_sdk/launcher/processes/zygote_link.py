@@ -57,7 +57,8 @@ class ZygoteLink:
 
     def events(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """What the zygote tells, see :meth:`Host._tell`, until it is gone."""
-        with suppress(EOFError, OSError):
+        # TypeError: it was hung up in the middle of a message.
+        with suppress(EOFError, OSError, TypeError):
             while True:
                 yield self._connection.recv()
 
