@@ -1,12 +1,15 @@
 """What a lever is: one way to win back throughput, able to say which layouts it leads to."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum, auto
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from evenkeel.layouts.layout import Layout
 from evenkeel.planning.situation import Situation
+
+if TYPE_CHECKING:
+    from evenkeel.planning.search.candidate import Candidate
 
 
 class Asked(IntEnum):
@@ -68,3 +71,15 @@ class Lever(ABC):
     def undone(self, before: Layout, after: Layout) -> Layout:
         """``after`` without what this lever did; ``before`` where it only took back what was there."""
         return before
+
+    def starts(
+        self, situation: Situation, weighed: Sequence["Candidate"], *, thoroughly: bool
+    ) -> Iterator[tuple["Candidate", Layout]]:
+        """For one that polishes: layouts to try it on, each with the candidate that it was made of.
+
+        Args:
+            situation: The question.
+            weighed: All that was weighed so far.
+            thoroughly: Try it on more of them; there is time for that in small jobs.
+        """
+        return iter(())

@@ -16,21 +16,63 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from evenkeel.layouts.layout import Layout
 from evenkeel.layouts.programs.routes import Route
+from evenkeel.planning.costs.risks import RISK_MARGIN, num_risks
 from evenkeel.planning.levers.lever import Asked, Lever
 from evenkeel.planning.pipelined.routed import JointRun, sizes_of
+from evenkeel.planning.pipelined.virtual import bare
+from evenkeel.planning.repair import same
 from evenkeel.planning.situation import Situation
+from evenkeel.planning.solution import TIE
+
+if TYPE_CHECKING:
+    from evenkeel.planning.search.candidate import Candidate
 
 _BUDGET = 12_000
 _MOST_OPERATIONS = 4_000
 _PHASES = (0.0, 0.5, 0.999)
 _LESS = 1.0 - 1e-6
 _WORTH = 0.995
+_MAX_LOOKED_AT, _MAX_ROUTED, _MAX_ROUTED_OF_FEW = 4, 2, 4
 _Move = tuple[int, int, int]
 _Place = tuple[int, int, int]
 _Hosts = dict[tuple[int, int], int]
+
+
+def least_routed_seconds(situation: Situation, layout: Layout) -> float:
+    """Seconds per iteration that a layout does not get below, whatever its routes.
+
+    A stage and its likes in other replicas have their work to do, as if it could be divided at will, after some
+    micro-batch has come there. Forward and backward are done before the last one has gone back; the weights' parts of a
+    split backward need not be.
+    """
+    exchanged = situation.cost.gradients.seconds([replica.stages for replica in layout.replicas])
+    waited_for = _least_behind(situation, layout, num_parts=2, both_ways=True)
+    return situation.cost.total(
+        max(waited_for, _least_behind(situation, layout, num_parts=3, both_ways=False)), exchanged
+    )
+
+
+def _least_behind(situation: Situation, layout: Layout, *, num_parts: int, both_ways: bool) -> float:
+    """The longest that some stage and its likes take for these parts, after the way there, or there and back."""
+    work: dict[_Place, float] = {}
+    rate: dict[_Place, float] = {}
+    least: dict[_Place, float] = {}
+    for replica, scale in zip(layout.replicas, sizes_of(layout), strict=True):
+        ahead, size = 0.0, replica.num_micro_batches * scale
+        for s, (stage, parts) in enumerate(
+            zip(replica.stages, situation.parts(replica.stages, layout.schedule).tolist(), strict=True)
+        ):
+            place, seconds = (s, stage.first_block, stage.stop_block), sum(parts[:num_parts])
+            work[place] = work.get(place, 0.0) + size
+            rate[place] = rate.get(place, 0.0) + (1.0 / seconds if seconds else math.inf)
+            if size:
+                least[place] = min(least.get(place, ahead * scale), ahead * scale)
+            ahead += parts[0] + (parts[1] if both_ways else 0.0)
+    return max([work[place] / rate[place] + before for place, before in least.items()])
 
 
 class MigrateStage(Lever):
@@ -43,9 +85,34 @@ class MigrateStage(Lever):
         """Whether the job's engine runs routes, or there are some now."""
         return situation.home.routable or bool(situation.layout.routes)
 
+    def starts(
+        self, situation: Situation, weighed: Sequence["Candidate"], *, thoroughly: bool
+    ) -> Iterator[tuple["Candidate", Layout]]:
+        """The most promising few of the candidates and of what they were tuned from.
+
+        What is in force, with the quotas of the full shape, is among them when it is done thoroughly: routes can be
+        better than all that whole micro-batches bring.
+        """
+        if not situation.home.routable:
+            return
+        fastest = min(candidate.judged for candidate in weighed)
+        ordered = sorted(weighed, key=lambda c: c.judged)
+        found: list[tuple[float, Candidate, Layout]] = []
+        for candidate in ordered if thoroughly else ordered[:_MAX_LOOKED_AT]:
+            for layout in (candidate.layout, candidate.base):
+                plain = bare(layout)
+                if any(same(plain, other) for _, _, other in found) or situation.excess_bytes(plain):
+                    continue
+                least = least_routed_seconds(situation, plain) * (1.0 + RISK_MARGIN * num_risks(situation, plain))
+                if least < fastest * (1.0 - TIE):
+                    found.append((least, candidate, plain))
+        found.sort(key=lambda each: each[0])
+        for _, candidate, plain in found[: _MAX_ROUTED_OF_FEW if thoroughly else _MAX_ROUTED]:
+            yield candidate, plain
+
     def propose(self, situation: Situation, base: Layout) -> Iterable[Layout]:
         """``base`` with the best routes that were found; nothing when none is worth having."""
-        if not situation.home.routable or situation.links or len(base.replicas) < 2 or situation.excess_bytes(base):
+        if not situation.home.routable or situation.links or len(base.replicas) < 2:
             return
         unrouted = replace(base, routes=()) if base.routes else base
         hosts = _Search(situation, unrouted).best()

@@ -8,18 +8,23 @@ with. Offered to jobs whose first layout is interleavable: their engine runs suc
 more would cross them.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from evenkeel.layouts.layout import Layout, Replica
 from evenkeel.planning.levers.lever import Asked, Lever
 from evenkeel.planning.pipelined.pipeline_search import PipelineSearch
 from evenkeel.planning.pipelined.routed import sizes_of
 from evenkeel.planning.pipelined.virtual import bare, has_orders
-from evenkeel.planning.repair import with_standbys
+from evenkeel.planning.repair import same, with_standbys
 from evenkeel.planning.situation import Situation
 
+if TYPE_CHECKING:
+    from evenkeel.planning.search.candidate import Candidate
+
 _WORTH = 0.995
+_MAX_LOOKED_AT, _MAX_TRIED = 4, 2
 
 
 class VirtualStages(Lever):
@@ -31,6 +36,17 @@ class VirtualStages(Lever):
     def is_possible(self, situation: Situation) -> bool:
         """Whether the job's engine runs several stages a rank, or does so now."""
         return situation.may_have_orders
+
+    def starts(
+        self, situation: Situation, weighed: Sequence["Candidate"], *, thoroughly: bool
+    ) -> Iterator[tuple["Candidate", Layout]]:
+        """The fastest few of the candidates."""
+        found: list[tuple[Candidate, Layout]] = []
+        for candidate in sorted(weighed, key=lambda c: c.judged)[:_MAX_LOOKED_AT]:
+            plain = bare(candidate.layout)
+            if not any(same(plain, other) for _, other in found):
+                found.append((candidate, plain))
+        yield from found[:_MAX_TRIED]
 
     def propose(self, situation: Situation, base: Layout) -> Iterable[Layout]:
         """``base`` with several stages a rank in those of its replicas that would end later than the others without.

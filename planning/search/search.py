@@ -22,7 +22,6 @@ _MAX_STEPS, _STEP_WORK, _MAX_CLIMBED = 24, 240_000, 3
 """Steps of one rank or stage that are looked at (fewer, down to none, where stages times blocks are many), and from how
 many candidates."""
 _MAX_TIED = 2
-_MAX_POLISHED = 3
 _MAX_ROUNDS = 4
 _MAX_STAGES = 15
 
@@ -173,23 +172,9 @@ class Search:
     def refine(self) -> None:
         """Weigh what the fastest become with routes, or with several stages a rank."""
         for lever in self._polish:
-            for candidate, plain in self._plain()[:_MAX_POLISHED]:
+            for candidate, plain in lever.starts(self.situation, self.candidates, thoroughly=self.is_small):
                 for layout in lever.propose(self.situation, plain):
                     self.add(candidate.structural_levers, candidate.base, layout)
-
-    def _plain(self) -> list[tuple[Candidate, Layout]]:
-        """The fastest of the candidates, and of what they were tuned from, with one stage a rank and no routes.
-
-        What does not fit like that is the last: with other orders it may.
-        """
-        found: list[tuple[float, Candidate, Layout]] = []
-        nearest = sorted(self.candidates, key=lambda c: c.judged)
-        for candidate in nearest if self.is_small else nearest[:_MAX_POLISHED]:
-            for layout in map(bare, (candidate.layout, candidate.base)):
-                if not any(same(layout, other) for _, _, other in found):
-                    lacks = self.situation.excess_bytes(layout) > 0
-                    found.append((math.inf if lacks else judged_seconds(self.situation, layout), candidate, layout))
-        return [(candidate, layout) for _, candidate, layout in sorted(found, key=lambda each: each[0])]
 
     def tune_less(self) -> None:
         """Weigh every subset of the tuning levers on the structures of the fastest: no lever more than it needs."""

@@ -12,6 +12,7 @@ from evenkeel.planning.costs.links import SlowLink
 from evenkeel.planning.costs.memory import replica_peaks
 from evenkeel.planning.costs.risks import judged_seconds
 from evenkeel.planning.levers import REGISTRY
+from evenkeel.planning.levers.migrate_stage import least_routed_seconds
 from evenkeel.planning.search.solver import solve
 from evenkeel.planning.situation import Situation
 from evenkeel.planning.solution import TIE
@@ -120,11 +121,13 @@ def test_a_plan_that_may_have_routes_is_as_good_as_one_that_may_not(situation: S
 
 
 @given(routed_situations())
-def test_routes_that_are_proposed_make_the_layout_faster(situation: Situation) -> None:
-    plain = replace(situation.layout, routes=())
+def test_no_routes_are_faster_than_the_bound_says(situation: Situation) -> None:
+    bare = replace(situation.layout, routes=())
+    assert least_routed_seconds(situation, bare) <= situation.seconds(situation.layout) * (1.0 + 1e-9)
     able = replace(situation, home=replace(situation.home, routable=True))
     for found in LEVER.propose(able, situation.layout):
-        assert situation.seconds(found) < situation.seconds(plain)
+        assert situation.seconds(found) < situation.seconds(bare)
+        assert least_routed_seconds(situation, bare) <= situation.seconds(found) * (1.0 + 1e-9)
 
 
 def test_only_the_first_few_of_many_routes_are_told() -> None:

@@ -1,6 +1,7 @@
 """docker-compose.yml, the Dockerfile, the code and the documentation say the same: names, versions, ports."""
 
 import re
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from evenkeel.cli.pages.settings import (
 )
 from evenkeel.stack.kafka.jars import kafka_version
 from evenkeel.stack.services import SERVICE_NAMES, process_names
+from evenkeel.trainer_sdk.watch.service_settings import ServiceSettings
 
 ROOT = Path(__file__).resolve().parents[3]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
@@ -52,7 +54,8 @@ def test_every_setting_that_other_pages_name_is_documented() -> None:
 def test_every_client_setting_is_read_somewhere() -> None:
     code = "".join(path.read_text() for folder in CODE_FOLDERS for path in (ROOT / folder).rglob("*.py"))
     page = (ROOT / "cli" / "pages" / "settings.py").read_text()
-    assert set(CLIENT_SETTINGS) <= names_in(code.replace(page, ""))
+    by_field = {PREFIX + each.name.upper() for each in fields(ServiceSettings)}
+    assert set(CLIENT_SETTINGS) <= names_in(code.replace(page, "")) | by_field
 
 
 @pytest.mark.parametrize("process", process_names(SERVICE_NAMES, 2))
