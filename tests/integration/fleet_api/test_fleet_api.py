@@ -325,7 +325,7 @@ async def test_a_malformed_message_is_an_error_of_the_caller_and_the_server_goes
 async def test_callers_that_gave_up_are_no_errors_of_ours(
     api: Api, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def never(job_id: str) -> None:
+    async def never(*_: str) -> None:
         await asyncio.Event().wait()
 
     await register(api)
