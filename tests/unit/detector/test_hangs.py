@@ -101,8 +101,8 @@ def test_a_silent_rank_that_nobody_waits_for_is_not_blamed_for_another_ones_hang
 
 def test_whoever_stands_still_on_its_way_to_a_layout_holds_up_those_who_wait_for_it_there() -> None:
     there = [waiting(rank, 70, operation="wait:others") for rank in (0, 2)]
-    assert ranks_of(*there, stuck(1, 70, operation="reshaping")) == [1]
-    assert ranks_of(*there, stuck(1, 59, operation="reshaping")) == []
+    assert ranks_of(*there, stuck(1, 11, operation="reshaping")) == [1]
+    assert ranks_of(*there, stuck(1, 9, operation="reshaping")) == []
     assert ranks_of(*there, stuck(1, 700, operation="checkpoint")) == []
     assert ranks_of(stuck(0, 70, operation="reshaping"), stuck(1, 70, operation="reshaping")) == []
 

@@ -19,8 +19,8 @@ BEFORE_FIRST_FRAME_SECONDS = 60.0
 AFTER_RESHAPE_SECONDS = 5.0
 OWN_WORK_SECONDS = 120.0
 """For a rank of a loop of a user's own that computes nothing and waits for nobody: it may save, evaluate or log."""
-RESHAPING_SECONDS = 60.0
-"""For one that goes over to another layout and neither waits for others nor reads a checkpoint."""
+RESHAPING_SECONDS = 10.0
+"""For one that goes over to another layout and neither waits for others, moves a slice nor reads a checkpoint."""
 CIRCLE_SECONDS = 60.0
 """For ranks that wait for one another: what they wait for may only be slow."""
 
