@@ -6,7 +6,6 @@ One background thread hears what the zygote tells. Public methods may be called 
 import logging
 import signal
 import threading
-from collections.abc import Collection
 from typing import Any, Self
 
 from evenkeel.contracts.speakers import LAUNCHER_INCARNATION, NO_RANK
@@ -58,9 +57,9 @@ class Launcher:
         self._changed = threading.Condition()  # what follows is under it
         self._state = first_state(spec)
         self._link: ZygoteLink | None = None
-        self._due: set[int] = set()  # ranks that get another process, now or later
         self._failure = ""
         self._is_stopping = self._is_gone = False  # we end the zygote; it has ended
+        self._is_spent = False  # nobody lived when it last told of an end, nor was to again
         self._unwritten = ""
 
     def __enter__(self) -> Self:
@@ -227,18 +226,17 @@ class Launcher:
                 process = self._state.process(rank)
                 process.incarnation, process.pid = incarnation, pid
                 process.alive, process.exit_code = True, None
-                self._due.discard(rank)
             self._has_changed()
         if rank == STORE and incarnation:
             _logger.info("the rendezvous store runs again as process %d", pid)
 
-    def _on_unforked(self, *, rank: int, why: str, due: Collection[int]) -> None:
+    def _on_unforked(self, *, rank: int, why: str, is_last: bool) -> None:
         if rank == STORE:
             _logger.warning("the rendezvous store gets no new process yet: %s", why)
             return
         _logger.warning("rank %d gets no new process: %s", rank, why)
         with self._changed:
-            self._state.process(rank).exit_code, self._due = EXIT_FAILED, set(due)
+            self._state.process(rank).exit_code, self._is_spent = EXIT_FAILED, is_last
             self._has_changed()
 
     def _on_store_exited(self, *, pid: int, code: int, **_: Any) -> None:
@@ -250,12 +248,12 @@ class Launcher:
                 exit_words(code),
             )
 
-    def _on_exited(self, *, rank: int, incarnation: int, code: int, due: Collection[int], **_: Any) -> None:
+    def _on_exited(self, *, rank: int, incarnation: int, code: int, is_last: bool, **_: Any) -> None:
         words = take(self.spec.run_dir, rank, incarnation)
         said = exit_words(code, words.last_line)
         with self._changed:
             process = self._state.process(rank)
-            process.alive, process.exit_code, self._due = False, code, set(due)
+            process.alive, process.exit_code, self._is_spent = False, code, is_last
             in_order = self._is_stopping or self._has_finished()
             # Before the file is written: this is the fastest evidence of a death that there is.
             if not in_order:
@@ -278,8 +276,8 @@ class Launcher:
 
     def _is_over(self) -> bool:
         """Nobody lives, nor will again."""
-        alive = any(process.alive or process.exit_code is None for process in self._state.ranks)
-        return self._is_gone or not (alive or self._due)
+        nobody_is_asked_for = all(process.exit_code is not None for process in self._state.ranks)
+        return self._is_gone or (self._is_spent and nobody_is_asked_for)
 
     def _has_changed(self) -> None:
         """The state is another one: for those who wait, and for those who read its file."""

@@ -80,7 +80,7 @@ class Agent(Host):
         return int(any(any(each.statuses) for each in self._units))
 
     def _is_over(self) -> bool:
-        return all(each.is_over for each in self._units)
+        return self._is_spent
 
     def _hear(self) -> None:
         """The others have gone on without a replica: if it is one of ours that does not end by itself soon, end it."""

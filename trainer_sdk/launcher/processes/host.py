@@ -133,7 +133,8 @@ class Host(ABC):
             self._kill(unit)  # it lives or dies as one
         if not unit.alive:
             self._decide(unit)
-        self._tell("exited", rank=child.rank, incarnation=child.incarnation, pid=pid, code=code, due=self._due())
+        is_last = self._is_spent
+        self._tell("exited", rank=child.rank, incarnation=child.incarnation, pid=pid, code=code, is_last=is_last)
 
     def _decide(self, unit: Unit) -> None:
         """Nobody of it lives any more."""
@@ -154,9 +155,10 @@ class Host(ABC):
         else:
             unit.plan_restart(now, self._delay_seconds)
 
-    def _due(self) -> list[int]:
-        """Ranks that get another process, now or later."""
-        return [rank for unit in self._units if unit.is_due for rank in unit.ranks]
+    @property
+    def _is_spent(self) -> bool:
+        """No unit lives, nor will again."""
+        return all(each.is_over for each in self._units)
 
     def _kill(self, unit: Unit) -> None:
         for rank in unit.alive:
@@ -189,7 +191,7 @@ class Host(ABC):
                 if not unit.alive:
                     self._decide(unit)
                     unit.incarnation -= 1  # which nobody has been
-                self._tell("unforked", rank=rank, why=str(error), due=self._due())
+                self._tell("unforked", rank=rank, why=str(error), is_last=self._is_spent)
                 return
             unit.alive.add(rank)
             self._tell("forked", rank=rank, incarnation=unit.incarnation, pid=pid)
