@@ -16,7 +16,6 @@ import atexit
 import logging
 import os
 import re
-import socket
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
@@ -29,7 +28,7 @@ from evenkeel.trainer_sdk.devices.real_device import CpuDevice, CudaDevice
 from evenkeel.trainer_sdk.emit.batch import Source
 from evenkeel.trainer_sdk.emit.emitter import Emitter, process_event
 from evenkeel.trainer_sdk.emit.farewell import ending_error, farewell
-from evenkeel.trainer_sdk.watch.identity import Identity, RankClaim
+from evenkeel.trainer_sdk.watch.identity import RankClaim, source_of_this_process
 from evenkeel.trainer_sdk.watch.run import Run
 from evenkeel.trainer_sdk.watch.service_settings import ServiceSettings
 
@@ -128,33 +127,25 @@ def _join(settings: Mapping[str, str], device: Device | None) -> Run:
 
 def _source(settings: Mapping[str, str], claim: RankClaim) -> Source:
     """Who this process is; from here on nobody else of this machine is."""
-    job_id = settings.get("EVENKEEL_JOB_ID", "")
-    if not job_id:
-        raise ValueError("EVENKEEL_JOB_ID is not set")
-    identity = Identity.of_this_process(settings)
-    if not claim.take(job_id, identity.rank, identity.incarnation):
+    source = source_of_this_process(settings)
+    if not claim.take(source.job_id, source.rank, source.incarnation):
         raise ValueError(
-            f"another live process says that it is rank {identity.rank} of job {job_id}; each needs a RANK of its own, "
-            "or call start() after init_process_group()"
+            f"another live process says that it is rank {source.rank} of job {source.job_id}; each needs a RANK of its "
+            "own, or call start() after init_process_group()"
         )
-    return Source(
-        job_id=job_id,
-        rank=identity.rank,
-        incarnation=identity.incarnation,
-        node=socket.gethostname(),
-        device=f"gpu-{identity.local_rank}",
-    )
+    return source
 
 
 def _controller(source: Source, services: ServiceSettings, *, can_reshape: bool) -> "Controller":
     if not services.job_token:
         raise ValueError("EVENKEEL_JOB_TOKEN is not set, so nobody believes what is measured if the job is registered")
-    from evenkeel.trainer_sdk.control.mailbox import Mailbox  # noqa: PLC0415 - gRPC loads only where it is wanted
+    from evenkeel.trainer_sdk.control.controller import Controller  # noqa: PLC0415 - gRPC loads only where it is wanted
+    from evenkeel.trainer_sdk.control.mailbox import Mailbox  # noqa: PLC0415
 
     mailbox = Mailbox(source.rank, source.incarnation)
     mailbox.publish(replace(mailbox.state, phase=RankPhase.TRAINING, epoch=0))
     try:
-        return services.controller(mailbox, source, can_reshape=can_reshape).start()
+        return Controller(mailbox, source, services, can_reshape=can_reshape).start()
     except RuntimeError as error:
         raise ValueError(f"nothing can listen to the scheduler ({error})") from error
 

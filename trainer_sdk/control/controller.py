@@ -2,13 +2,13 @@
 
 from typing import Self
 
-from evenkeel.trainer_sdk.control.fleet.access import FleetAccess
 from evenkeel.trainer_sdk.control.fleet.own_host import host_towards
 from evenkeel.trainer_sdk.control.fleet.registration import Registration
 from evenkeel.trainer_sdk.control.mailbox import Mailbox
 from evenkeel.trainer_sdk.control.server import ControlServer
 from evenkeel.trainer_sdk.control.tls import ControllerTls
 from evenkeel.trainer_sdk.emit.batch import Source
+from evenkeel.trainer_sdk.watch.service_settings import ServiceSettings
 
 _LOOPBACK = "127.0.0.1"
 
@@ -18,51 +18,50 @@ class Controller:
 
     Args:
         mailbox: What calls end up in.
-        access: The job's way to the fleet API; without an address nobody is told of the controller.
         source: Whose it is.
-        bind_host: Address to listen on; empty = that of the interface by which the fleet API is reached.
-        advertise_host: Name under which the scheduler reaches it, where it differs.
-        tls: What it shows and asks for; None = no TLS.
+        services: Where it listens, how it is reached, and what it shows; without a fleet API nobody is told of it.
         can_reshape: False for a training loop that cannot apply plans.
+        is_launched: See :class:`Registration`.
 
     Attributes:
         mailbox: What calls end up in.
         address: ``host:port`` for the scheduler.
 
     Raises:
+        ValueError: A file for its TLS cannot be used; the message names the setting.
         RuntimeError: It cannot listen there.
     """
 
     def __init__(
         self,
         mailbox: Mailbox,
-        access: FleetAccess,
         source: Source,
+        services: ServiceSettings,
         *,
-        bind_host: str = "",
-        advertise_host: str = "",
-        tls: ControllerTls | None = None,
         can_reshape: bool = True,
+        is_launched: bool = False,
     ) -> None:
         self.mailbox = mailbox
         self._server = ControlServer(
             mailbox,
-            job_id=access.job_id,
-            job_token=access.job_token,
-            bind_host=bind_host or _host_towards(access.address),
+            job_id=source.job_id,
+            job_token=services.job_token,
+            bind_host=services.controller_bind_host or _host_towards(services.fleet_address),
             can_reshape=can_reshape,
-            tls=tls,
+            # What only the way to the fleet API needs keeps no rank from training.
+            tls=ControllerTls.from_names(services.rank_certificate, services.rank_key, services.scheduler_ca_file),
         )
-        self.address = self._server.address(advertise_host)
+        self.address = self._server.address(services.controller_advertise_host)
         self._registration: Registration | None = None
-        if access.address:
+        if services.fleet_address:
             self._registration = Registration(
-                access,
+                services.fleet(source.job_id),
                 source=source,
                 controller_address=self.address,
                 is_watched=lambda: self._server.num_watches > 0,
                 security=self._server.security,
                 can_reshape=can_reshape,
+                is_launched=is_launched,
             )
 
     def start(self) -> Self:

@@ -10,6 +10,9 @@ import sys
 from evenkeel.telemetry.v2 import process_pb2 as pb
 from evenkeel.trainer_sdk.emit.emitter import process_event
 
+EXIT_EVICTED = 75
+"""Exit status of a process without which the others go on."""
+
 _OF_A_PEER = re.compile(
     r"gloo|nccl|connection (?:closed|reset) by peer|socket ?timeout|broken pipe|connection refused", re.IGNORECASE
 )

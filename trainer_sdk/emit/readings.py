@@ -5,7 +5,6 @@ Read about once a second by the background thread; files are kept open.
 
 import contextlib
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -69,7 +68,7 @@ class HostReadings:
             return
         if membership != self._membership:
             self._membership = membership
-            self._groups = list(_throttled_of(membership, self._proc))
+            self._groups = _throttled_of(membership, self._proc)
 
 
 class _Counter:
@@ -102,37 +101,24 @@ class _Counter:
         return max(self.total - before, 0.0)
 
 
-def _throttled_of(membership: str, proc: Path) -> Iterator[_Counter]:
+def _throttled_of(membership: str, proc: Path) -> list[_Counter]:
     """Of the control group of the process and those around it: a quota counts where it is set."""
-    folder, mount, word, unit_seconds = _group_of(membership, proc)
-    if folder is None or mount is None:
-        return
-    while True:
-        yield _Counter(folder / "cpu.stat", word, unit_seconds)
-        if folder == mount or mount not in folder.parents:
-            return
-        folder = folder.parent
-
-
-def _group_of(membership: str, proc: Path) -> tuple[Path | None, Path | None, bytes, float]:
-    """Folder of the group that has the processor's quota, where its hierarchy is mounted, and how it tells time."""
     paths: dict[str, str] = {}
     for line in membership.splitlines():
         _, controllers, path = line.split(":", 2)
         paths.update(dict.fromkeys(controllers.split(","), path))
-    first = "cpu" in paths
-    word, unit_seconds = (b"throttled_time ", 1e-9) if first else (b"throttled_usec ", 1e-6)
-    name = "cpu" if first else ""
-    if name not in paths:
-        return None, None, word, unit_seconds
-    path = paths[name]
+    is_first = "cpu" in paths  # of the two versions of control groups
+    word, unit_seconds = (b"throttled_time ", 1e-9) if is_first else (b"throttled_usec ", 1e-6)
+    path = paths.get("cpu" if is_first else "", "")
     with contextlib.suppress(OSError):
         for line in (proc / "self" / "mountinfo").read_text().splitlines():
             fields, _, rest = line.partition(" - ")
             kind, _, options = rest.split(" ", 2)
-            is_it = kind == "cgroup" and "cpu" in options.split(",") if first else kind == "cgroup2"
-            if is_it:
+            is_it = kind == "cgroup" and "cpu" in options.split(",") if is_first else kind == "cgroup2"
+            if is_it and path:
                 root, mount = fields.split()[3:5]
                 inside = path.removeprefix(root) if root != "/" else path
-                return Path(mount + "/" + inside.strip("/")), Path(mount), word, unit_seconds
-    return None, None, word, unit_seconds
+                folder = Path(mount + "/" + inside.strip("/"))
+                around = [each for each in (folder, *folder.parents) if each.is_relative_to(mount)]
+                return [_Counter(each / "cpu.stat", word, unit_seconds) for each in around]
+    return []

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from evenkeel.trainer_sdk.launcher.description.job_file import load_job
 from evenkeel.trainer_sdk.launcher.description.resume import resumed
-from evenkeel.trainer_sdk.launcher.description.run_folder import held, numbered
+from evenkeel.trainer_sdk.launcher.description.run_folder import held
 from evenkeel.trainer_sdk.launcher.foreground import Parser, run_in_foreground, tell
 from evenkeel.trainer_sdk.launcher.launcher import Launcher
 
@@ -51,8 +51,6 @@ def main(arguments: list[str] | None = None) -> int:
             if options.logs_to_files:
                 spec = replace(spec, logs_to_files=True)
             spec, begins = resumed(spec, fresh=options.fresh)
-            if not begins:
-                spec, begins = numbered(spec)
             launcher = Launcher(spec, model)
         except ValueError as error:
             print(f"evenkeel run: {error}", file=sys.stderr)

@@ -1,9 +1,8 @@
 """Faults on purpose, for a job of this machine: what ``evenkeel inject`` calls."""
 
-import contextlib
 import os
 import signal
-from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 from evenkeel.trainer_sdk.devices.links import LinkTable
@@ -23,7 +22,8 @@ def slow(run_dir: Path, rank: int, speed: float) -> None:
     """
     if not _LEAST_SPEED <= speed <= 1.0:
         raise ValueError(f"speed {speed:g}: give 1 for healthy, 0.5 for half as fast, {_LEAST_SPEED:g} at least")
-    _with_table(run_dir, lambda table: table.set_speed(rank, speed))
+    with _speed_table(run_dir) as table:
+        table.set_speed(rank, speed)
 
 
 def slow_input(run_dir: Path, rank: int, seconds: float) -> None:
@@ -34,7 +34,8 @@ def slow_input(run_dir: Path, rank: int, seconds: float) -> None:
     """
     if not 0.0 <= seconds <= _MOST_INPUT_SECONDS:
         raise ValueError(f"{seconds:g} seconds: give 0 for healthy, {_MOST_INPUT_SECONDS:g} at most")
-    _with_table(run_dir, lambda table: table.set_input_seconds(rank, seconds))
+    with _speed_table(run_dir) as table:
+        table.set_input_seconds(rank, seconds)
 
 
 def slow_link(run_dir: Path, first: int, second: int, factor: float) -> None:
@@ -43,8 +44,7 @@ def slow_link(run_dir: Path, first: int, second: int, factor: float) -> None:
     Raises:
         ValueError: No such job or ranks, no factor from 1 to 1,000, or the job's links are not emulated.
     """
-    _check_times(factor)
-    with contextlib.closing(_link_table(run_dir)) as table:
+    with _link_table(run_dir, factor) as table:
         table.set_factor(first, second, factor)
 
 
@@ -54,16 +54,10 @@ def slow_endpoint(run_dir: Path, rank: int, factor: float) -> None:
     Raises:
         ValueError: No such job or rank, no factor from 1 to 1,000, or the job's links are not emulated.
     """
-    _check_times(factor)
-    with contextlib.closing(_link_table(run_dir)) as table:
+    with _link_table(run_dir, factor) as table:
         for other in range(table.num_ranks):
             if other != rank:
                 table.set_factor(rank, other, factor)
-
-
-def _check_times(factor: float) -> None:
-    if not 1.0 <= factor <= _MOST_TIMES:
-        raise ValueError(f"factor {factor:g}: give 1 for healthy, 2 for twice as slow, {_MOST_TIMES:g} at most")
 
 
 def hang(run_dir: Path, rank: int) -> None:
@@ -72,7 +66,8 @@ def hang(run_dir: Path, rank: int) -> None:
     Raises:
         ValueError: No such job or rank, or the job's devices are not emulated.
     """
-    _with_table(run_dir, lambda table: table.set_hangs(rank, True))
+    with _speed_table(run_dir) as table:
+        table.set_hangs(rank, True)
 
 
 def kill(run_dir: Path, rank: int) -> int:
@@ -100,38 +95,35 @@ def cont(run_dir: Path, rank: int) -> int:
         ValueError: No such job, or the rank has no process now.
     """
     if read_run_state(run_dir).speed_table:
-        _with_table(run_dir, lambda table: table.set_hangs(rank, False))
+        with _speed_table(run_dir) as table:
+            table.set_hangs(rank, False)
     return _send(run_dir, rank, signal.SIGCONT)
 
 
-def _link_table(run_dir: Path) -> LinkTable:
+def _link_table(run_dir: Path, factor: float) -> closing[LinkTable]:
+    if not 1.0 <= factor <= _MOST_TIMES:
+        raise ValueError(f"factor {factor:g}: give 1 for healthy, 2 for twice as slow, {_MOST_TIMES:g} at most")
     state = read_run_state(run_dir)
     if not state.link_table:
         raise ValueError(
             f"the links of job {state.job_id} are not emulated: start it with link_bytes_per_second in its job file"
         )
-    return LinkTable(Path(state.link_table))
+    return closing(LinkTable(Path(state.link_table)))
 
 
-def _with_table(run_dir: Path, change: Callable[[SpeedTable], None]) -> None:
+def _speed_table(run_dir: Path) -> closing[SpeedTable]:
     state = read_run_state(run_dir)
     if not state.speed_table:
         raise ValueError(
             f'the devices of job {state.job_id} are not emulated: start it with "device_kind": "emulated" in its '
             "job file; kill, stop and cont work with every device"
         )
-    table = SpeedTable(Path(state.speed_table))
-    try:
-        change(table)
-    finally:
-        table.close()
+    return closing(SpeedTable(Path(state.speed_table)))
 
 
 def _send(run_dir: Path, rank: int, number: signal.Signals) -> int:
     state = read_run_state(run_dir)
-    process = next((process for process in state.ranks if process.rank == rank), None)
-    if process is None:
-        raise ValueError(f"job {state.job_id} has no rank {rank}: it has 0 to {len(state.ranks) - 1}")
+    process = state.process(rank)
     if not process.alive or not _is_child(process, state.zygote_pid):
         raise ValueError(f"rank {rank} of job {state.job_id} has no process now")
     os.kill(process.pid, number)

@@ -6,25 +6,29 @@ One background thread hears what the zygote tells. Public methods may be called 
 import logging
 import signal
 import threading
-from collections.abc import Collection
-from typing import Self
+from typing import Any, Self
 
+from evenkeel.contracts.speakers import LAUNCHER_INCARNATION, NO_RANK
 from evenkeel.layouts.model import ModelSpec
-from evenkeel.trainer_sdk.control.fleet.last_words import as_exit, take
+from evenkeel.telemetry.v2 import process_pb2
+from evenkeel.trainer_sdk.control.fleet.last_words import as_exit, exit_words, take
 from evenkeel.trainer_sdk.devices.links import LinkTable
 from evenkeel.trainer_sdk.devices.speeds import SpeedTable
+from evenkeel.trainer_sdk.emit.batch import Source
+from evenkeel.trainer_sdk.emit.emitter import Emitter, process_event
 from evenkeel.trainer_sdk.launcher.description.job_spec import JobSpec
 from evenkeel.trainer_sdk.launcher.description.run_state import RankProcess, first_state
 from evenkeel.trainer_sdk.launcher.fleet_side import FleetSide
-from evenkeel.trainer_sdk.launcher.processes.children import END_GRACE_SECONDS
+from evenkeel.trainer_sdk.launcher.processes.children import END_GRACE_SECONDS, EXIT_FAILED
 from evenkeel.trainer_sdk.launcher.processes.host import STORE
-from evenkeel.trainer_sdk.launcher.processes.process_reports import ProcessReports, exit_words
-from evenkeel.trainer_sdk.launcher.processes.rank_process import EXIT_FAILED, EXIT_FINISHED
+from evenkeel.trainer_sdk.launcher.processes.rank_process import EXIT_FINISHED
 from evenkeel.trainer_sdk.launcher.processes.zygote_link import ZygoteLink
 from evenkeel.trainer_sdk.launcher.progress.progress_board import ProgressBoard
 
 _HANG_UP_SECONDS = 1.0
 """From the end of the zygote's connection to its own."""
+_LAST_WORDS_SECONDS = 5.0
+"""How long the end waits for Kafka to take what was said of the ranks' ends."""
 
 _logger = logging.getLogger("evenkeel.launcher")
 
@@ -45,7 +49,7 @@ class Launcher:
 
     def __init__(self, spec: JobSpec, model: ModelSpec | None = None) -> None:
         self.spec = spec
-        self._reports = ProcessReports(spec)
+        self._emitter = Emitter()
         self._fleet = FleetSide(spec.fleet(spec.job_id), job=spec.registration(model), fleet_token=spec.fleet_token)
         self._progress: ProgressBoard | None = None
         self._thread = threading.Thread(target=self._listen, name="evenkeel-launcher", daemon=True)
@@ -53,9 +57,9 @@ class Launcher:
         self._changed = threading.Condition()  # what follows is under it
         self._state = first_state(spec)
         self._link: ZygoteLink | None = None
-        self._due: set[int] = set()  # ranks that get another process, now or later
         self._failure = ""
         self._is_stopping = self._is_gone = False  # we end the zygote; it has ended
+        self._is_spent = False  # nobody lived when it last told of an end, nor was to again
         self._unwritten = ""
 
     def __enter__(self) -> Self:
@@ -79,7 +83,13 @@ class Launcher:
         self._progress = ProgressBoard.create(spec.progress_board_path, spec.world_size)
         if spec.link_bytes_per_second:
             LinkTable.create(spec.link_table_path, spec.world_size).close()
-        self._reports.open()
+        source = Source(
+            job_id=spec.job_id,
+            rank=NO_RANK,
+            incarnation=LAUNCHER_INCARNATION + (spec.host or 0),
+            node=spec.node_of(spec.own_ranks[0]),
+        )
+        self._emitter = spec.emitter(source, is_rank=False)
         self._fleet.start()
         link = ZygoteLink(spec, {process.rank: process.incarnation for process in self._state.ranks})
         with self._changed:
@@ -119,7 +129,7 @@ class Launcher:
             ValueError: No such rank.
         """
         with self._changed:
-            process = self._process(rank)
+            process = self._state.process(rank)
             if self._link is None or self._is_stopping:
                 return
             if not process.alive:
@@ -154,7 +164,7 @@ class Launcher:
                 if self._thread.ident is not None:  # else the start is only about to notice
                     self._thread.join(grace_seconds)
                 self._link.close(grace_seconds)
-            self._reports.close()
+            self._emitter.close(_LAST_WORDS_SECONDS)
             if self._progress is not None:
                 self._progress.close()
         finally:
@@ -168,13 +178,13 @@ class Launcher:
         for event, facts in link.events():
             match event:
                 case "store":
-                    self._on_store(**facts)
-                case "store ended":
-                    self._on_store_ended(**facts)
+                    self._state.store_address = facts["address"]
                 case "forked":
                     self._on_forked(**facts)
                 case "unforked":
                     self._on_unforked(**facts)
+                case "exited" if facts["rank"] == STORE:
+                    self._on_store_exited(**facts)
                 case "exited":
                     self._on_exited(**facts)
         if not self._is_stopping:
@@ -194,7 +204,7 @@ class Launcher:
             orphans = [process for process in self._state.ranks if process.alive]
             for process in orphans:  # the kernel kills them with the zygote, which can no longer say so
                 process.alive, process.exit_code = False, -signal.SIGKILL
-                self._reports.ended(process, "its zygote ended")
+                self._emit_end(process, "its zygote ended")
             self._has_changed()
 
     def _on_unborn(self) -> None:
@@ -208,15 +218,28 @@ class Launcher:
             process.exit_code = EXIT_FAILED
             self._fleet.failed(as_exit(words, process.rank, process.incarnation, code=EXIT_FAILED))
 
-    def _on_store(self, *, pid: int, host: str, port: int, starts: int) -> None:
+    def _on_forked(self, *, rank: int, incarnation: int, pid: int) -> None:
         with self._changed:
-            self._state.store_address = f"{host}:{port}"
-            self._state.store_pid, self._state.store_starts = pid, starts
+            if rank == STORE:
+                self._state.store_pid, self._state.store_starts = pid, 1 + incarnation
+            else:
+                process = self._state.process(rank)
+                process.incarnation, process.pid = incarnation, pid
+                process.alive, process.exit_code = True, None
             self._has_changed()
-        if starts > 1:
+        if rank == STORE and incarnation:
             _logger.info("the rendezvous store runs again as process %d", pid)
 
-    def _on_store_ended(self, *, pid: int, code: int) -> None:
+    def _on_unforked(self, *, rank: int, why: str, is_last: bool) -> None:
+        if rank == STORE:
+            _logger.warning("the rendezvous store gets no new process yet: %s", why)
+            return
+        _logger.warning("rank %d gets no new process: %s", rank, why)
+        with self._changed:
+            self._state.process(rank).exit_code, self._is_spent = EXIT_FAILED, is_last
+            self._has_changed()
+
+    def _on_store_exited(self, *, pid: int, code: int, **_: Any) -> None:
         if not self._is_stopping:
             _logger.warning(
                 "the rendezvous store, process %d, ended (%s): it is started again at its address, and the ranks "
@@ -225,40 +248,27 @@ class Launcher:
                 exit_words(code),
             )
 
-    def _on_forked(self, *, rank: int, incarnation: int, pid: int) -> None:
-        with self._changed:
-            process = self._process(rank)
-            process.incarnation, process.pid = incarnation, pid
-            process.alive, process.exit_code = True, None
-            self._due.discard(rank)
-            self._has_changed()
-
-    def _on_unforked(self, *, rank: int, why: str, due: Collection[int]) -> None:
-        if rank == STORE:
-            _logger.warning("the rendezvous store gets no new process yet: %s", why)
-            return
-        _logger.warning("rank %d gets no new process: %s", rank, why)
-        with self._changed:
-            self._process(rank).exit_code, self._due = EXIT_FAILED, set(due)
-            self._has_changed()
-
-    def _on_exited(self, *, rank: int, incarnation: int, code: int, due: Collection[int]) -> None:
+    def _on_exited(self, *, rank: int, incarnation: int, code: int, is_last: bool, **_: Any) -> None:
         words = take(self.spec.run_dir, rank, incarnation)
         said = exit_words(code, words.last_line)
         with self._changed:
-            process = self._process(rank)
-            process.alive, process.exit_code, self._due = False, code, set(due)
+            process = self._state.process(rank)
+            process.alive, process.exit_code, self._is_spent = False, code, is_last
             in_order = self._is_stopping or self._has_finished()
             # Before the file is written: this is the fastest evidence of a death that there is.
             if not in_order:
                 self._failure = said
                 self._fleet.failed(as_exit(words, rank, incarnation, code=code))
-            self._reports.ended(process, "ended by its launcher" if self._is_stopping else said, in_order=in_order)
+            self._emit_end(process, "ended by its launcher" if self._is_stopping else said, in_order=in_order)
             if not self._is_stopping and code != EXIT_FINISHED:
                 _logger.warning("rank %d.%d ended: %s", rank, incarnation, said)
             self._has_changed()
 
     # ---- under the lock
+
+    def _emit_end(self, process: RankProcess, detail: str, *, in_order: bool = False) -> None:
+        kind = process_pb2.PROCESS_EVENT_KIND_FINISHED if in_order else process_pb2.PROCESS_EVENT_KIND_DIED
+        self._emitter.emit_event(process_event(kind, process.rank, process.incarnation, detail))
 
     def _has_finished(self) -> bool:
         """A rank has done the job's work."""
@@ -266,14 +276,8 @@ class Launcher:
 
     def _is_over(self) -> bool:
         """Nobody lives, nor will again."""
-        alive = any(process.alive or process.exit_code is None for process in self._state.ranks)
-        return self._is_gone or not (alive or self._due)
-
-    def _process(self, rank: int) -> RankProcess:
-        own = self.spec.own_ranks
-        if rank not in own:
-            raise ValueError(f"job {self.spec.job_id} has no rank {rank} here: it has {own[0]} to {own[-1]}")
-        return self._state.ranks[rank - own[0]]
+        nobody_is_asked_for = all(process.exit_code is not None for process in self._state.ranks)
+        return self._is_gone or (self._is_spent and nobody_is_asked_for)
 
     def _has_changed(self) -> None:
         """The state is another one: for those who wait, and for those who read its file."""

@@ -3,12 +3,12 @@
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 
-from evenkeel.trainer_sdk.emit.farewell import is_of_a_peer
+from evenkeel.trainer_sdk.emit.farewell import EXIT_EVICTED, is_of_a_peer
 from evenkeel.trainer_sdk.groups.building.builder import GroupBuilder, GroupSpec
 from evenkeel.trainer_sdk.groups.building.building import Building
 from evenkeel.trainer_sdk.groups.errors import Interrupted, WaitBroken
 from evenkeel.trainer_sdk.groups.group import Group
-from evenkeel.trainer_sdk.replicas.membership.director import EXIT_EVICTED, Director, Evicted
+from evenkeel.trainer_sdk.replicas.membership.director import Director, Evicted
 from evenkeel.trainer_sdk.replicas.membership.patience import Patience
 from evenkeel.trainer_sdk.replicas.membership.plans import Plans
 from evenkeel.trainer_sdk.replicas.membership.roster import Again, Epoch, Ready

@@ -253,7 +253,7 @@ class Replicas:
             done=tuple(self._done),
             complete=self.is_complete or self._epochs.founds,
             synced=self._has_begun,
-            num_units=self._catch_up.num_units,
+            num_units=self._state.num_held,
             model=f"{self._state.signature}, {self.num_micro_batches} micro-batches",
             last_vote=self._last_vote,
         )

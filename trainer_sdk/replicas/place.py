@@ -3,7 +3,6 @@
 import os
 import secrets
 import socket
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Self
@@ -11,16 +10,19 @@ from typing import TYPE_CHECKING, Self
 import torch
 from torch import distributed
 
+from evenkeel.trainer_sdk.emit.farewell import EXIT_EVICTED
 from evenkeel.trainer_sdk.groups.c10d import Store, c10d
 from evenkeel.trainer_sdk.groups.errors import PeerLost
 from evenkeel.trainer_sdk.groups.group import Group, Reduction, make_backend
 from evenkeel.trainer_sdk.groups.store.rendezvous import Rendezvous
 from evenkeel.trainer_sdk.groups.waiting import Waiter
-from evenkeel.trainer_sdk.replicas.membership.director import EXIT_EVICTED, Evicted
+from evenkeel.trainer_sdk.replicas.membership.director import Evicted
+from evenkeel.trainer_sdk.watch.identity import whole_number
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
+_HANG_SECONDS = 300.0
 _INNER_TIMEOUT = timedelta(days=1)  # whoever waits here waits for a peer's backward; a peer's end ends the process
 
 
@@ -47,7 +49,7 @@ class Place:
     index: int = 0
     size: int = 1
     token: str = ""
-    hang_seconds: float = 300.0
+    hang_seconds: float = _HANG_SECONDS
 
     @property
     def rank(self) -> int:
@@ -55,42 +57,35 @@ class Place:
         return self.replica * self.size + self.index
 
     @classmethod
-    def from_environment(cls, settings: Mapping[str, str] | None = None) -> Self:
+    def from_environment(cls) -> Self:
         """As the launcher says: ``EVENKEEL_STORE``, ``EVENKEEL_REPLICA``, ``EVENKEEL_NUM_REPLICAS``, and torchrun's.
 
         Raises:
             ValueError: A setting is missing, or is no number that fits the others.
         """
-        settings = os.environ if settings is None else settings
+        settings = os.environ
+        index, size = whole_number(settings, "RANK") or 0, whole_number(settings, "WORLD_SIZE") or 1
         if not settings.get("EVENKEEL_STORE"):
             if settings.get("EVENKEEL_REPLICA"):
                 raise ValueError("EVENKEEL_REPLICA is set, EVENKEEL_STORE is not: give host:port of the job's stores")
-            return cls(index=_number(settings, "RANK", 0), size=_number(settings, "WORLD_SIZE", 1))
-        place = cls(
+            return cls(index=index, size=size)
+        replica = whole_number(settings, "EVENKEEL_REPLICA")
+        num_replicas = whole_number(settings, "EVENKEEL_NUM_REPLICAS")
+        if replica is None or num_replicas is None or replica >= num_replicas:
+            raise ValueError(
+                f"EVENKEEL_REPLICA is {replica}, EVENKEEL_NUM_REPLICAS is {num_replicas}: set how many begin the job, "
+                "and which of them this one is, counted from 0"
+            )
+        return cls(
             job_id=settings.get("EVENKEEL_JOB_ID") or "job",
             store_address=settings["EVENKEEL_STORE"],
-            replica=_number(settings, "EVENKEEL_REPLICA"),
-            num_replicas=_number(settings, "EVENKEEL_NUM_REPLICAS"),
-            index=_number(settings, "RANK", 0),
-            size=_number(settings, "WORLD_SIZE", 1),
+            replica=replica,
+            num_replicas=num_replicas,
+            index=index,
+            size=size,
             token=settings.get("EVENKEEL_TOKEN", ""),
-            hang_seconds=_number(settings, "EVENKEEL_HANG_SECONDS", 300),
+            hang_seconds=whole_number(settings, "EVENKEEL_HANG_SECONDS") or _HANG_SECONDS,
         )
-        if not 0 <= place.replica < place.num_replicas:
-            raise ValueError(
-                f"EVENKEEL_REPLICA is {place.replica}: use 0 to EVENKEEL_NUM_REPLICAS - 1, which is "
-                f"{place.num_replicas - 1}"
-            )
-        return place
-
-
-def _number(settings: Mapping[str, str], name: str, default: int | None = None) -> int:
-    text = settings.get(name, "")
-    if not text and default is not None:
-        return default
-    if not text.isdecimal():
-        raise ValueError(f"{name} is {text!r}: set it to a whole number")
-    return int(text)
 
 
 def replica_mesh(place: Place) -> "DeviceMesh":

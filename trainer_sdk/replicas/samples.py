@@ -1,6 +1,7 @@
 """Which samples a micro-batch has: a function of the step and the micro-batch alone, so that anybody can run it."""
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any, Protocol
 
 import torch
@@ -35,19 +36,13 @@ def sample_indices(step: int, micro_batch: int, *, num_samples: int, per_step: i
 
 
 _LARGEST_SEED = (1 << 63) - 1
-_orders: dict[tuple[int, int, int], list[int]] = {}
 
 
+@lru_cache(maxsize=4)  # a step may lie on the border of two passes
 def _order(seed: int, number: int, num_samples: int) -> list[int]:
-    key = (seed, number, num_samples)
-    found = _orders.get(key)
-    if found is None:
-        generator = torch.Generator().manual_seed(seed + number)
-        found = torch.randperm(num_samples, generator=generator).tolist()
-        while len(_orders) > 3:  # a step may lie on the border of two passes
-            _orders.pop(next(iter(_orders)))
-        _orders[key] = found
-    return found
+    generator = torch.Generator().manual_seed(seed + number)
+    order: list[int] = torch.randperm(num_samples, generator=generator).tolist()
+    return order
 
 
 def noise_seed(seed: int, step: int, micro_batch: int) -> int:

@@ -4,11 +4,13 @@ import contextlib
 import fcntl
 import hashlib
 import os
+import socket
 import sys
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final, NamedTuple, Self
+from typing import Final, NamedTuple
+
+from evenkeel.trainer_sdk.emit.batch import Source
 
 
 class _Launcher(NamedTuple):
@@ -26,42 +28,34 @@ _LAUNCHERS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Identity:
-    """Who a process is in its job.
+def source_of_this_process(settings: Mapping[str, str]) -> Source:
+    """Which rank of its job it is: what torch.distributed says once it is initialized, else what a launcher left.
 
-    Attributes:
-        rank: Counted from 0 over all nodes.
-        local_rank: Counted from 0 within the node; where nobody says it, the rank.
-        world_size: Ranks of the job; None where nobody says it.
-        incarnation: How often torchrun has started this rank again.
+    A replica, whatever it is inside, is one rank of its job. Where nobody counts ranks within a node, the device is
+    named after the rank.
+
+    Args:
+        settings: The environment.
+
+    Raises:
+        ValueError: Nobody says it, or what is said cannot be; one line that says what to do.
     """
-
-    rank: int
-    local_rank: int
-    world_size: int | None
-    incarnation: int
-
-    @classmethod
-    def of_this_process(cls, settings: Mapping[str, str]) -> Self:
-        """What torch.distributed says once it is initialized, else what a launcher left in the environment.
-
-        A replica, whatever it is inside, is one rank of its job.
-
-        Args:
-            settings: The environment.
-
-        Raises:
-            ValueError: Nobody says it, or what is said cannot be; one line that says what to do.
-        """
-        replica, num_replicas = (_number(settings, f"EVENKEEL_{each}") for each in ("REPLICA", "NUM_REPLICAS"))
-        rank, world_size = (replica, num_replicas) if replica is not None else _distributed() or _launched(settings)
-        if rank < 0 or (world_size is not None and rank >= world_size):
-            raise ValueError(f"rank {rank} of {world_size} ranks: ranks count from 0")
-        local_ranks = (_number(settings, each.local_rank) for each in _LAUNCHERS)
-        local_rank = next((each for each in local_ranks if each is not None and replica is None), rank)
-        incarnation = _number(settings, "TORCHELASTIC_RESTART_COUNT") or 0
-        return cls(rank=rank, local_rank=local_rank, world_size=world_size, incarnation=incarnation)
+    job_id = settings.get("EVENKEEL_JOB_ID", "")
+    if not job_id:
+        raise ValueError("EVENKEEL_JOB_ID is not set")
+    replica, num_replicas = (whole_number(settings, f"EVENKEEL_{each}") for each in ("REPLICA", "NUM_REPLICAS"))
+    rank, world_size = (replica, num_replicas) if replica is not None else _distributed() or _launched(settings)
+    if rank < 0 or (world_size is not None and rank >= world_size):
+        raise ValueError(f"rank {rank} of {world_size} ranks: ranks count from 0")
+    local_ranks = (whole_number(settings, each.local_rank) for each in _LAUNCHERS)
+    local_rank = next((each for each in local_ranks if each is not None and replica is None), rank)
+    return Source(
+        job_id=job_id,
+        rank=rank,
+        incarnation=whole_number(settings, "TORCHELASTIC_RESTART_COUNT") or 0,
+        node=socket.gethostname(),
+        device=f"gpu-{local_rank}",
+    )
 
 
 def _distributed() -> tuple[int, int] | None:
@@ -73,9 +67,9 @@ def _distributed() -> tuple[int, int] | None:
 
 def _launched(settings: Mapping[str, str]) -> tuple[int, int | None]:
     for launcher in _LAUNCHERS:
-        rank = _number(settings, launcher.rank)
+        rank = whole_number(settings, launcher.rank)
         if rank is not None:
-            return rank, _number(settings, launcher.world_size)
+            return rank, whole_number(settings, launcher.world_size)
     names = ", ".join(launcher.rank for launcher in _LAUNCHERS)
     raise ValueError(
         f"no rank: torch.distributed is not initialized and none of {names} is set; call start() after "
@@ -83,7 +77,12 @@ def _launched(settings: Mapping[str, str]) -> tuple[int, int | None]:
     )
 
 
-def _number(settings: Mapping[str, str], name: str) -> int | None:
+def whole_number(settings: Mapping[str, str], name: str) -> int | None:
+    """A setting; None where it is not set, or empty.
+
+    Raises:
+        ValueError: It is not a number.
+    """
     text = settings.get(name)
     if not text:
         return None

@@ -11,9 +11,7 @@ from evenkeel.trainer_sdk.emit.batch import Source
 from evenkeel.trainer_sdk.emit.emitter import Emitter
 
 if TYPE_CHECKING:
-    from evenkeel.trainer_sdk.control.controller import Controller
     from evenkeel.trainer_sdk.control.fleet.access import FleetAccess
-    from evenkeel.trainer_sdk.control.mailbox import Mailbox
     from evenkeel.trainer_sdk.control.tls import ControllerTls
 
 
@@ -69,27 +67,6 @@ class ServiceSettings:
 
         checked_fleet_ca_file(self.fleet_ca_file)
         return ControllerTls.from_names(self.rank_certificate, self.rank_key, self.scheduler_ca_file)
-
-    def controller(self, mailbox: "Mailbox", source: Source, *, can_reshape: bool = True) -> "Controller":
-        """A rank's controller, not started.
-
-        Raises:
-            ValueError: A file for its TLS cannot be used; the message names the setting.
-            RuntimeError: It cannot listen.
-        """
-        from evenkeel.trainer_sdk.control.controller import Controller  # noqa: PLC0415 - loads gRPC
-        from evenkeel.trainer_sdk.control.tls import ControllerTls  # noqa: PLC0415
-
-        return Controller(
-            mailbox,
-            self.fleet(source.job_id),
-            source,
-            bind_host=self.controller_bind_host,
-            advertise_host=self.controller_advertise_host,
-            # What only the way to the fleet API needs keeps no rank from training.
-            tls=ControllerTls.from_names(self.rank_certificate, self.rank_key, self.scheduler_ca_file),
-            can_reshape=can_reshape,
-        )
 
     def emitter(self, source: Source, environment: Mapping[str, str] = os.environ, *, is_rank: bool = True) -> Emitter:
         """Where a process tells what it measures.

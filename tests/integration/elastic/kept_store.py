@@ -27,8 +27,8 @@ class KeptStore:
 
     def __init__(self, job_id: str = "job") -> None:
         self._shared = memoryview(mmap.mmap(-1, 16)).cast("q")  # the store's pid, and how many there were
-        keeper = StoreKeeper(job_id, fork)
-        self.address = "{}:{}".format(*keeper.address)
+        keeper = StoreKeeper(job_id)
+        self.address = keeper.address
         self._keeper_pid = fork(lambda: self._keep(keeper))
         keeper.close_in_child(is_store=False)
         self.await_start(1)
@@ -70,12 +70,15 @@ class KeptStore:
 
     def _keep(self, keeper: StoreKeeper) -> None:
         signal.signal(signal.SIGUSR1, lambda *_: keeper.job_finished())
+
+        def host() -> int:
+            keeper.close_in_child(is_store=True)
+            return keeper.host()
+
         while True:
-            time.sleep(keeper.due_in_seconds or 0.0)
-            pid = keeper.start()
-            self._shared[0], self._shared[1] = pid, keeper.num_starts
-            os.waitpid(pid, 0)
-            keeper.ended()
+            self._shared[0] = fork(host)
+            self._shared[1] += 1
+            os.waitpid(self._shared[0], 0)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ from multiprocessing.sharedctypes import RawValue
 import pytest
 import torch
 
-from evenkeel.trainer_sdk.replicas.membership.director import EXIT_EVICTED
+from evenkeel.trainer_sdk.emit.farewell import EXIT_EVICTED
 from tests.integration.hosts.host_crew import HostCrew
 from tests.integration.hosts.network import Network, why_not
 from tests.integration.replicas.crew import Report, alone

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from evenkeel.trainer_sdk.replicas.membership.director import EXIT_EVICTED
+from evenkeel.trainer_sdk.emit.farewell import EXIT_EVICTED
 from tests.integration.replicas.crew import NUM_STEPS, Crew, Fate, Report
 
 pytestmark = pytest.mark.integration

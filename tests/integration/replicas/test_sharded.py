@@ -5,7 +5,7 @@ from multiprocessing.sharedctypes import RawValue
 
 import pytest
 
-from evenkeel.trainer_sdk.replicas.membership.director import EXIT_EVICTED
+from evenkeel.trainer_sdk.emit.farewell import EXIT_EVICTED
 from tests.integration.replicas.crew import NUM_STEPS, Crew, Fate, Report, make_sharded_model
 
 pytestmark = pytest.mark.integration

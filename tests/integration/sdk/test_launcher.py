@@ -21,12 +21,12 @@ from evenkeel.layouts.layout import uniform_layout
 from evenkeel.layouts.model import BlockCost, ModelSpec
 from evenkeel.scheduler.v1 import scheduler_pb2, scheduler_pb2_grpc
 from evenkeel.trainer_sdk.devices.speeds import SpeedTable
+from evenkeel.trainer_sdk.emit.farewell import EXIT_EVICTED
 from evenkeel.trainer_sdk.launcher import inject
 from evenkeel.trainer_sdk.launcher.description.job_spec import JobSpec
 from evenkeel.trainer_sdk.launcher.description.run_state import read_run_state
 from evenkeel.trainer_sdk.launcher.launcher import Launcher
 from evenkeel.trainer_sdk.launcher.processes.context import JOB_FINISHED
-from evenkeel.trainer_sdk.launcher.processes.rank_process import EXIT_EVICTED
 
 pytestmark = pytest.mark.integration
 

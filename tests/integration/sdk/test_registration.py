@@ -63,26 +63,29 @@ def serve() -> Iterator[Callable[[Fleet, int], int]]:
         server.stop(None).wait(5)
 
 
-def registration(port: int, is_watched: Callable[[], bool]) -> Registration:
+def registration(port: int, is_watched: Callable[[], bool], *, is_launched: bool = False) -> Registration:
     return Registration(
         FleetAccess(address=f"127.0.0.1:{port}", job_id="job", job_token="token"),
         source=SOURCE,
         controller_address="127.0.0.1:5",
         is_watched=is_watched,
         check_interval_seconds=0.02,
+        is_launched=is_launched,
     )
 
 
-def test_a_rank_registers_as_soon_as_its_job_is_known_and_says_nothing_until_then(
-    serve: Callable[[Fleet, int], int], caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("is_launched", [True, False])
+def test_a_rank_registers_as_soon_as_its_job_is_known_and_leaves_what_it_waits_for_to_its_launcher_to_say(
+    serve: Callable[[Fleet, int], int], caplog: pytest.LogCaptureFixture, is_launched: bool
 ) -> None:
     fleet = Fleet(grpc.StatusCode.NOT_FOUND, grpc.StatusCode.PERMISSION_DENIED)
-    rank = registration(serve(fleet, 0), is_watched=lambda: True)
+    rank = registration(serve(fleet, 0), is_watched=lambda: True, is_launched=is_launched)
     with caplog.at_level(logging.WARNING, "evenkeel.control"):
         rank.start()
         assert fleet.wait_for(3), "one more for each call that a busy machine answers too late"
         rank.stop()
-    assert not [one for one in caplog.messages if "NOT_FOUND" in one or "PERMISSION_DENIED" in one]
+    said = [one for one in caplog.messages if "NOT_FOUND" in one or "PERMISSION_DENIED" in one]
+    assert len(said) == (0 if is_launched else 2)
     assert set(fleet.tokens) == {"Bearer token"}
     request = fleet.requests[-1]
     (process,) = request.processes

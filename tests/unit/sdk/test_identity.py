@@ -6,7 +6,7 @@ import sys
 import pytest
 from torch import distributed
 
-from evenkeel.trainer_sdk.watch.identity import Identity, RankClaim
+from evenkeel.trainer_sdk.watch.identity import RankClaim, source_of_this_process
 
 TORCHRUN = {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "TORCHELASTIC_RESTART_COUNT": "2"}
 SLURM = {"SLURM_PROCID": "3", "SLURM_NTASKS": "4", "SLURM_LOCALID": "1"}
@@ -16,19 +16,17 @@ OPEN_MPI = {"OMPI_COMM_WORLD_RANK": "2", "OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM
 @pytest.mark.parametrize(
     ("environment", "expected"),
     [
-        (TORCHRUN, (5, 1, 8, 2)),
-        (SLURM, (3, 1, 4, 0)),
-        (OPEN_MPI, (2, 0, 4, 0)),
-        ({**SLURM, **TORCHRUN}, (5, 1, 8, 2)),  # torchrun within a step of Slurm
-        ({"RANK": "7"}, (7, 7, None, 0)),
-        ({"RANK": "", **SLURM}, (3, 1, 4, 0)),
+        (TORCHRUN, (5, "gpu-1", 2)),
+        (SLURM, (3, "gpu-1", 0)),
+        (OPEN_MPI, (2, "gpu-0", 0)),
+        ({**SLURM, **TORCHRUN}, (5, "gpu-1", 2)),  # torchrun within a step of Slurm
+        ({"RANK": "7"}, (7, "gpu-7", 0)),
+        ({"RANK": "", **SLURM}, (3, "gpu-1", 0)),
     ],
 )
-def test_a_launcher_says_which_rank_a_process_is(
-    environment: dict[str, str], expected: tuple[int, int, int | None, int]
-) -> None:
-    found = Identity.of_this_process(environment)
-    assert (found.rank, found.local_rank, found.world_size, found.incarnation) == expected
+def test_a_launcher_says_which_rank_a_process_is(environment: dict[str, str], expected: tuple[int, str, int]) -> None:
+    found = source_of_this_process({"EVENKEEL_JOB_ID": "job", **environment})
+    assert (found.job_id, found.rank, found.device, found.incarnation) == ("job", *expected)
 
 
 @pytest.mark.parametrize(
@@ -43,17 +41,17 @@ def test_a_launcher_says_which_rank_a_process_is(
 )
 def test_what_names_no_rank_is_one_line(environment: dict[str, str], named: str) -> None:
     with pytest.raises(ValueError, match=named) as error:
-        Identity.of_this_process(environment)
+        source_of_this_process({"EVENKEEL_JOB_ID": "job", **environment})
     assert "\n" not in str(error.value)
 
 
 def test_an_initialized_group_knows_better_than_the_environment() -> None:
     distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
     try:
-        found = Identity.of_this_process({"SLURM_PROCID": "3", "SLURM_NTASKS": "4"})
+        found = source_of_this_process({"EVENKEEL_JOB_ID": "job", "SLURM_PROCID": "3", "SLURM_NTASKS": "4"})
     finally:
         distributed.destroy_process_group()
-    assert (found.rank, found.world_size) == (0, 1)
+    assert found.rank == 0
 
 
 CLAIMS = """

@@ -2,8 +2,8 @@
 
 import pytest
 
-from evenkeel.trainer_sdk.launcher.processes.rank_process import EXIT_EVICTED
-from evenkeel.trainer_sdk.launcher.processes.unit import Unit, backed_off_seconds
+from evenkeel.trainer_sdk.emit.farewell import EXIT_EVICTED
+from evenkeel.trainer_sdk.launcher.processes.unit import Unit
 
 
 def live(unit: Unit, now: float) -> None:
@@ -58,6 +58,21 @@ def test_who_ends_at_once_by_itself_again_and_again_waits_longer(status: int, th
     assert unit.due_at == 100.0, "it has lived for long"
 
 
-def test_one_that_dies_at_once_every_time_waits_longer_and_longer_up_to_half_a_minute() -> None:
-    assert [backed_off_seconds(2.0, failures) for failures in range(8)] == [2, 2, 4, 8, 16, 30, 30, 30]
-    assert [backed_off_seconds(0.0, failures) for failures in range(4)] == [0, 0, 0.2, 0.4]
+@pytest.mark.parametrize(
+    ("unit", "delay_seconds", "due"),
+    [
+        (Unit((0,)), 2.0, [2, 4, 8, 16, 30, 30]),
+        (Unit((0,)), 0.0, [0, 0.2, 0.4, 0.8, 1.6, 3.2]),
+        (Unit((0,), longest_delay_seconds=1.0), 0.0, [0, 0.2, 0.4, 0.8, 1, 1]),
+    ],
+)
+def test_one_that_dies_at_once_every_time_waits_longer_and_longer_up_to_a_limit(
+    unit: Unit, delay_seconds: float, due: list[float]
+) -> None:
+    said = []
+    for _ in due:
+        live(unit, 0.0)
+        unit.ended(0, 1)
+        unit.plan_restart(0.0, delay_seconds)
+        said.append(unit.due_at)
+    assert said == due

@@ -4,13 +4,14 @@ A process that fails leaves that in a folder, for the launcher that sees it end.
 """
 
 import contextlib
+import signal
 import traceback
 from pathlib import Path
 
 from google.protobuf.message import DecodeError
 
 from evenkeel.scheduler.v1 import scheduler_pb2 as pb
-from evenkeel.trainer_sdk.emit.farewell import is_of_a_peer
+from evenkeel.trainer_sdk.emit.farewell import EXIT_EVICTED, is_of_a_peer
 
 _LONGEST_LINE = 1000
 
@@ -39,6 +40,19 @@ def as_exit(words: pb.RankExit, rank: int, incarnation: int, *, code: int) -> pb
     message.MergeFrom(words)
     message.at.GetCurrentTime()
     return message
+
+
+def exit_words(code: int, last_line: str = "") -> str:
+    """An exit code for a person, with the last words of who ended; negative codes are signals."""
+    if code == EXIT_EVICTED:
+        words = "left the job: it was evicted"
+    elif code >= 0:
+        words = f"exit status {code}"
+    elif -code in set(signal.Signals):
+        words = f"killed by {signal.Signals(-code).name}"
+    else:
+        words = f"killed by signal {-code}"
+    return f"{words}: {last_line}" if last_line else words
 
 
 def leave(error: BaseException, folder: Path, rank: int, incarnation: int) -> None:

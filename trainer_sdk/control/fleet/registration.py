@@ -3,7 +3,6 @@
 import logging
 import os
 import threading
-import time
 from collections.abc import Callable
 
 import grpc
@@ -16,8 +15,7 @@ _FIRST_BACK_OFF_SECONDS = 0.1
 _LONGEST_BACK_OFF_SECONDS = 5.0
 _REFUSED_BACK_OFF_SECONDS = 30.0  # a setting has to change first
 
-_JOB_UNKNOWN = {grpc.StatusCode.NOT_FOUND, grpc.StatusCode.PERMISSION_DENIED}
-_JOB_COMES_SECONDS = 10.0
+_JOB_UNKNOWN = frozenset((grpc.StatusCode.NOT_FOUND, grpc.StatusCode.PERMISSION_DENIED))
 
 _logger = logging.getLogger("evenkeel.control")
 
@@ -35,6 +33,7 @@ class Registration:
         check_interval_seconds: How often to look whether somebody watches.
         security: What the controller asks of connections.
         can_reshape: False for a training loop that cannot apply plans.
+        is_launched: A launcher makes the job known, perhaps later than this, and says where it is refused.
     """
 
     def __init__(
@@ -47,6 +46,7 @@ class Registration:
         check_interval_seconds: float = 5.0,
         security: "pb.ControllerSecurity.ValueType" = pb.CONTROLLER_SECURITY_PLAIN,
         can_reshape: bool = True,
+        is_launched: bool = False,
     ) -> None:
         self._access = access
         self._process = pb.RankProcess(
@@ -60,6 +60,7 @@ class Registration:
             cannot_reshape=not can_reshape,
         )
         self._is_watched = is_watched
+        self._no_news = _JOB_UNKNOWN if is_launched else frozenset()
         self._check_interval_seconds = check_interval_seconds
         self._stopped = threading.Event()
         self._told_unwatched = False
@@ -76,17 +77,14 @@ class Registration:
 
     def _run(self) -> None:
         back_off_seconds = _FIRST_BACK_OFF_SECONDS
-        warned, began = set[grpc.StatusCode](), time.monotonic()
+        warned = set(self._no_news)  # each reason is told once: a refusal may come after calls that took too long
         while not self._stopped.is_set():
             error = self._access.register_rank(self._process)
             if error is None:
                 self._wait_while_watched()
-                back_off_seconds, warned, began = _FIRST_BACK_OFF_SECONDS, set(), time.monotonic()
+                back_off_seconds, warned = _FIRST_BACK_OFF_SECONDS, set(self._no_news)
                 continue
-            # Each reason is told once: a refusal may come after calls that took too long. The launcher registers the
-            # job at the same time, so at first it is no news that nobody knows its token.
-            is_early = error.code() in _JOB_UNKNOWN and time.monotonic() - began < _JOB_COMES_SECONDS
-            if not is_early and error.code() not in warned:
+            if error.code() not in warned:
                 warned.add(error.code())
                 self._warn(error)
             refused = error.code() is grpc.StatusCode.FAILED_PRECONDITION

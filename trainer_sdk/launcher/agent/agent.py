@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from evenkeel.scheduler.v1 import scheduler_pb2 as pb
-from evenkeel.trainer_sdk.control.fleet.last_words import as_exit, take
+from evenkeel.trainer_sdk.control.fleet.last_words import as_exit, exit_words, take
 from evenkeel.trainer_sdk.groups.store.ledger import Ledger
 from evenkeel.trainer_sdk.groups.store.rendezvous import Rendezvous
 from evenkeel.trainer_sdk.launcher.agent.script_job import ScriptJob
@@ -29,7 +29,6 @@ from evenkeel.trainer_sdk.launcher.agent.script_rank import run_script
 from evenkeel.trainer_sdk.launcher.fleet_side import FleetSide
 from evenkeel.trainer_sdk.launcher.processes.children import Child
 from evenkeel.trainer_sdk.launcher.processes.host import HELPER, STORE, Host
-from evenkeel.trainer_sdk.launcher.processes.process_reports import exit_words
 from evenkeel.trainer_sdk.launcher.processes.unit import Unit
 from evenkeel.trainer_sdk.replicas.membership.director import LOG
 from evenkeel.trainer_sdk.replicas.membership.roster import Gone, entry_from_text
@@ -57,12 +56,12 @@ class Agent(Host):
             delay_seconds=0.0,
             finish_grace_seconds=_FINISH_GRACE_SECONDS,
             max_restarts=job.max_restarts,
+            helper=self._help,
         )
         self._job = job
         self._by_token: dict[str, Unit] = {}
         self._outcasts, self._told = Pipe(duplex=False)
         self._exits, self._exited = Pipe(duplex=False)
-        self._helper = self._help
         self._access = ServiceSettings.from_environment(os.environ).fleet(job.job_id)
         if self._access.address and not self._access.job_token:
             _logger.warning("EVENKEEL_JOB_TOKEN is not set: the fleet API is not told how ranks end")
@@ -71,7 +70,7 @@ class Agent(Host):
     def serve(self) -> int:
         """Returns 0 when every replica has finished, 1 when one was given up, 128 + n when signal n ended it."""
         if self._store is not None and self._job.stores:
-            _logger.info("this host has the store at %s:%d", *self._store.address)
+            _logger.info("this host has the store at %s", self._store.address)
         try:
             self.run(self._outcasts, signal.SIGINT, signal.SIGTERM)
         finally:
@@ -81,7 +80,7 @@ class Agent(Host):
         return int(any(any(each.statuses) for each in self._units))
 
     def _is_over(self) -> bool:
-        return all(each.is_over for each in self._units)
+        return self._is_spent
 
     def _hear(self) -> None:
         """The others have gone on without a replica: if it is one of ours that does not end by itself soon, end it."""
@@ -107,14 +106,17 @@ class Agent(Host):
 
     def _tell(self, event: str, **facts: Any) -> None:
         match event:
+            case "exited" if facts["rank"] in self._services:
+                if facts["rank"] == STORE and not self._ended:
+                    said = exit_words(facts["code"])
+                    _logger.warning(
+                        "this host's store, process %d, ended (%s): it is started again", facts["pid"], said
+                    )
             case "exited":
                 self._on_exited(**facts)
             case "unforked":
-                who = "the store" if facts["rank"] == STORE else f"rank {facts['rank']}"
+                who = {STORE: "the store", HELPER: "the helper"}.get(facts["rank"], f"rank {facts['rank']}")
                 _logger.warning("%s gets no new process yet: %s", who, facts["why"])
-            case "store ended" if not self._ended:
-                said = exit_words(facts["code"])
-                _logger.warning("this host's store, process %d, ended (%s): it is started again", facts["pid"], said)
             case "ending":
                 self._exited.close()  # the helper ends once the fleet API has heard all
 

@@ -10,8 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from evenkeel.trainer_sdk.launcher.agent.script_job import ScriptJob
-
-_EXIT_FAILED = 1
+from evenkeel.trainer_sdk.launcher.processes.children import EXIT_FAILED
 
 
 def preload() -> None:
@@ -50,12 +49,12 @@ def run_script(job: ScriptJob, settings: Mapping[str, str], failed: Callable[[Ba
             status = error.code or 0
         else:
             print(error.code, file=sys.stderr)
-            status = _EXIT_FAILED
+            status = EXIT_FAILED
     except BaseException as error:
         traceback.print_exc()
         failed(error)
         sys.last_value, sys.last_type = error, type(error)  # where an interpreter that ends would have them
-        status = _EXIT_FAILED
+        status = EXIT_FAILED
     for thread in threading.enumerate():
         if thread is not threading.current_thread() and not thread.daemon:
             thread.join()

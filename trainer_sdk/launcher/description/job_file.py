@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib
+import inspect
 import json
 import secrets
 from collections.abc import Mapping
@@ -22,20 +23,7 @@ from evenkeel.trainer_sdk.launcher.description.job_spec import DeviceKind, JobSp
 from evenkeel.trainer_sdk.watch.service_settings import ServiceSettings
 
 _NOT_OF_FILES = frozenset({"kafka_bootstrap_servers", "fleet_address", "fleet_token", "job_token"})
-_UNIFORM = frozenset(
-    {
-        "num_blocks",
-        "tensor",
-        "pipeline",
-        "data",
-        "num_micro_batches",
-        "schedule",
-        "schedules",
-        "mix",
-        "routable",
-        "interleavable",
-    }
-)
+_UNIFORM = {*inspect.signature(uniform_layout).parameters, "schedules", "mix", "routable", "interleavable"}
 
 
 def load_job(

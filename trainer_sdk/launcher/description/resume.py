@@ -8,7 +8,7 @@ from evenkeel.trainer_sdk.elastic.config import config_from_json
 from evenkeel.trainer_sdk.elastic.copies.checkpoint_folder import Checkpoint, CheckpointFolder, require_safetensors
 from evenkeel.trainer_sdk.elastic.copies.checkpoint_manifest import training_identity
 from evenkeel.trainer_sdk.launcher.description.job_spec import JobSpec
-from evenkeel.trainer_sdk.launcher.description.run_folder import next_run
+from evenkeel.trainer_sdk.launcher.description.run_folder import next_run, numbered
 
 _FOLDER = "checkpoints"
 _ELASTIC = "evenkeel.trainer_sdk.elastic.worker:train"
@@ -25,7 +25,7 @@ def resumed(spec: JobSpec, *, fresh: bool) -> tuple[JobSpec, str]:
         fresh: Start anew: checkpoints that are there are set aside.
 
     Returns:
-        The job with its starting point, and what to tell the person; empty without checkpoints.
+        The job with its starting point, and what to tell the person; without checkpoints as :func:`numbered`.
 
     Raises:
         ValueError: The directory cannot be used, or its checkpoints are of another training.
@@ -33,7 +33,7 @@ def resumed(spec: JobSpec, *, fresh: bool) -> tuple[JobSpec, str]:
     if spec.entry_point != _ELASTIC or spec.config.get("checkpoint", {}) is None:
         if fresh:
             raise ValueError("--fresh: the job writes no checkpoints, so there are none")
-        return spec, ""
+        return numbered(spec)
     config = config_from_json(spec.config)
     require_safetensors()
     directory = Path(config.checkpoint.directory or spec.run_dir / _FOLDER).expanduser().absolute()

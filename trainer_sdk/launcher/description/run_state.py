@@ -50,6 +50,18 @@ class RunState:
     link_table: str = ""
     ranks: list[RankProcess] = field(default_factory=list)
 
+    def process(self, rank: int) -> RankProcess:
+        """A rank's newest process.
+
+        Raises:
+            ValueError: No such rank.
+        """
+        found = next((each for each in self.ranks if each.rank == rank), None)
+        if found is None:
+            first, last = self.ranks[0].rank, self.ranks[-1].rank
+            raise ValueError(f"job {self.job_id} has no rank {rank} here: it has {first} to {last}")
+        return found
+
     def write(self, run_dir: Path) -> None:
         """Replace the file in one step: a reader sees the old one or the new one.
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 END_GRACE_SECONDS = 3.0
-_EXIT_FAILED = 1
+EXIT_FAILED = 1
 _PR_SET_PDEATHSIG = 1
 
 
@@ -109,7 +109,7 @@ class Children:
             self._by_pid.pop(pid, None)
 
     def _become(self, parent: int, child: Child, body: Callable[[], int]) -> NoReturn:
-        status = _EXIT_FAILED
+        status = EXIT_FAILED
         try:
             signal.set_wakeup_fd(-1)
             for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT):

@@ -9,18 +9,18 @@ import signal
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 from evenkeel.trainer_sdk.control.fleet.last_words import leave
-from evenkeel.trainer_sdk.launcher.processes.children import Child, Children
-from evenkeel.trainer_sdk.launcher.processes.rank_process import EXIT_FAILED
+from evenkeel.trainer_sdk.launcher.processes.children import EXIT_FAILED, Child, Children
 from evenkeel.trainer_sdk.launcher.processes.store_keeper import StoreKeeper
 from evenkeel.trainer_sdk.launcher.processes.unit import Unit
 
 STORE, HELPER = -1, -2  # stand in for ranks
+_LONGEST_ABSENCE_SECONDS = 1.0
+"""Of the store and the helper, which are started again whatever they ended by."""
 
 
 class Host(ABC):
@@ -34,6 +34,7 @@ class Host(ABC):
         delay_seconds: From a unit's failure to its next life; None = there is none unless somebody asks for it.
         finish_grace_seconds: How long the others may live on after the first one that has finished.
         max_restarts: Of each unit.
+        helper: What a process that may have threads runs, as long as the host does; None = there is no such process.
 
     Attributes:
         stores: All of the job's, comma-separated.
@@ -49,19 +50,25 @@ class Host(ABC):
         delay_seconds: float | None,
         finish_grace_seconds: float,
         max_restarts: float = float("inf"),
+        helper: Callable[[], int] | None = None,
     ) -> None:
         self._children = Children(self._let_go, self._failed)
-        self._store = StoreKeeper.of_this_host(job_id, stores, partial(self._children.fork, Child(STORE, 0)))
-        own = "" if self._store is None else "{}:{}".format(*self._store.address)
-        self.stores = ",".join(stores) or own
+        self._store = StoreKeeper.of_this_host(job_id, stores)
+        self.stores = ",".join(stores) or (self._store.address if self._store is not None else "")
         self._units = units
-        self._unit_of = {rank: unit for unit in units for rank in unit.ranks}
+        self._services: dict[int, Callable[[], int]] = {}
+        if self._store is not None:
+            self._services[STORE] = self._store.host
+        if helper is not None:
+            self._services[HELPER] = helper
+        services = [Unit((each,), longest_delay_seconds=_LONGEST_ABSENCE_SECONDS) for each in self._services]
+        self._all = (*services, *units)
+        self._unit_of = {rank: unit for unit in self._all for rank in unit.ranks}
         self._folder = folder
         self._delay_seconds = delay_seconds
         self._finish_grace_seconds = finish_grace_seconds
         self._max_restarts = max_restarts
         self._ends_at = float("inf")
-        self._helper: Callable[[], int] | None = None  # a process that has threads; it never ends by itself
         self._ended = 0  # by which signal
 
     def run(self, source: "Connection[Any, Any]", *signals: signal.Signals) -> None:
@@ -79,8 +86,6 @@ class Host(ABC):
             signal.signal(each, self._on_signal)
         gc.freeze()
         try:
-            if self._helper is not None:
-                self._children.fork(Child(HELPER, 0), self._helper)
             while not self._ended and not self._is_over():
                 self._start_what_is_due()
                 files = [self._children.wake.fileno(), source.fileno()]
@@ -113,8 +118,7 @@ class Host(ABC):
         """Something has happened.
 
         Args:
-            event: ``forked``, ``exited``, ``unforked`` (there is no process to be had now), or ``ending``; of the store
-                ``store`` (it runs) and ``store ended``.
+            event: ``forked``, ``exited``, ``unforked`` (there is no process to be had now), or ``ending``.
             **facts: Plain values.
         """
 
@@ -124,24 +128,20 @@ class Host(ABC):
         self._ended = number
 
     def _on_end(self, child: Child, pid: int, code: int) -> None:
-        if child.rank == STORE and self._store is not None:
-            self._store.ended()
-            self._tell("store ended", pid=pid, code=code)
-        elif child.rank == HELPER:
-            if not self._ended and self._helper is not None:
-                self._children.fork(child, self._helper)
-        else:
-            unit = self._unit_of[child.rank]
-            if unit.ended(child.rank, code):
-                self._kill(unit)  # it lives or dies as one
-            if not unit.alive:
-                self._decide(unit)
-            self._tell("exited", rank=child.rank, incarnation=child.incarnation, code=code, due=self._due())
+        unit = self._unit_of[child.rank]
+        if unit.ended(child.rank, code):
+            self._kill(unit)  # it lives or dies as one
+        if not unit.alive:
+            self._decide(unit)
+        is_last = self._is_spent
+        self._tell("exited", rank=child.rank, incarnation=child.incarnation, pid=pid, code=code, is_last=is_last)
 
     def _decide(self, unit: Unit) -> None:
         """Nobody of it lives any more."""
         now = time.monotonic()
-        if unit.has_finished:
+        if unit.ranks[0] in self._services:
+            unit.plan_restart(now, 0.0)
+        elif unit.has_finished:
             unit.is_over = True
             self._ends_at = min(self._ends_at, now + self._finish_grace_seconds)
             if self._store is not None:
@@ -155,9 +155,10 @@ class Host(ABC):
         else:
             unit.plan_restart(now, self._delay_seconds)
 
-    def _due(self) -> list[int]:
-        """Ranks that get another process, now or later."""
-        return [rank for unit in self._units if unit.is_due for rank in unit.ranks]
+    @property
+    def _is_spent(self) -> bool:
+        """No unit lives, nor will again."""
+        return all(each.is_over for each in self._units)
 
     def _kill(self, unit: Unit) -> None:
         for rank in unit.alive:
@@ -165,27 +166,18 @@ class Host(ABC):
 
     def _start_what_is_due(self) -> None:
         now = time.monotonic()
-        if self._store is not None and self._store.due_in_seconds == 0.0:
-            self._start_store(self._store)
         for unit in self._units:
             if now > min(unit.ends_at, self._ends_at):
                 self._kill(unit)
+        for unit in self._all:
             if unit.is_due and unit.due_at is not None and unit.due_at <= now:
                 self._start(unit)
 
-    def _start_store(self, store: StoreKeeper) -> None:
-        try:
-            pid = store.start()
-        except OSError as error:
-            self._tell("unforked", rank=STORE, why=str(error), due=self._due())
-        else:
-            host, port = store.address
-            self._tell("store", pid=pid, host=host, port=port, starts=store.num_starts)
-
     def _start(self, unit: Unit) -> None:
-        is_first = not unit.statuses
+        is_service = unit.ranks[0] in self._services
+        is_first = not unit.statuses and not is_service
         unit.begin(time.monotonic())
-        body_of = self._bodies(unit)
+        body_of = self._services.__getitem__ if is_service else self._bodies(unit)
         for rank in unit.ranks:
             child = Child(rank, unit.incarnation)
             try:
@@ -199,18 +191,16 @@ class Host(ABC):
                 if not unit.alive:
                     self._decide(unit)
                     unit.incarnation -= 1  # which nobody has been
-                self._tell("unforked", rank=rank, why=str(error), due=self._due())
+                self._tell("unforked", rank=rank, why=str(error), is_last=self._is_spent)
                 return
             unit.alive.add(rank)
             self._tell("forked", rank=rank, incarnation=unit.incarnation, pid=pid)
 
     def _seconds_to_wait(self) -> float | None:
         now = time.monotonic()
-        due = [unit.due_at for unit in self._units if unit.is_due and unit.due_at is not None]
+        due = [unit.due_at for unit in self._all if unit.is_due and unit.due_at is not None]
         ends = [min(unit.ends_at, self._ends_at) for unit in self._units if unit.alive]
         due += [max(each, now + 0.1) for each in ends if each < float("inf")]
-        if self._store is not None and self._store.due_in_seconds is not None:
-            due.append(now + self._store.due_in_seconds)
         return max(0.0, min(due) - now) if due else None
 
     # ---- in a child

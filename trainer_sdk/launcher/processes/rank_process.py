@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from evenkeel.layouts.rank_state import RankPhase
 from evenkeel.telemetry.v2 import process_pb2
+from evenkeel.trainer_sdk.control.controller import Controller
 from evenkeel.trainer_sdk.control.mailbox import Mailbox
 from evenkeel.trainer_sdk.devices.device import Device
 from evenkeel.trainer_sdk.devices.emulated_device import EmulatedDevice
@@ -18,14 +19,13 @@ from evenkeel.trainer_sdk.devices.real_device import CpuDevice, CudaDevice
 from evenkeel.trainer_sdk.devices.speeds import SpeedTable
 from evenkeel.trainer_sdk.emit.batch import Source
 from evenkeel.trainer_sdk.emit.emitter import process_event
+from evenkeel.trainer_sdk.emit.farewell import EXIT_EVICTED
 from evenkeel.trainer_sdk.launcher.description.job_spec import DeviceKind, JobSpec
 from evenkeel.trainer_sdk.launcher.processes.context import RankContext
 from evenkeel.trainer_sdk.launcher.progress.progress_board import ProgressBoard
 from evenkeel.trainer_sdk.launcher.progress.progress_notes import ProgressNotes
 
 EXIT_FINISHED = 0
-EXIT_FAILED = 1
-EXIT_EVICTED = 75
 _EVICTION_GRACE_SECONDS = 2.0
 
 
@@ -56,7 +56,7 @@ def run_rank(spec: JobSpec, rank: int, incarnation: int, store_address: str) -> 
     )
     emitter = spec.emitter(source)
     notes = ProgressNotes(emitter, ProgressBoard(spec.progress_board_path), rank)
-    controller = spec.controller(mailbox, source).start() if spec.job_token else None
+    controller = Controller(mailbox, source, spec, is_launched=True).start() if spec.job_token else None
     detail = f"process {os.getpid()}" + ("" if controller is None else f", controller at {controller.address}")
     emitter.emit_event(process_event(process_pb2.PROCESS_EVENT_KIND_STARTED, rank, incarnation, detail))
     threading.Thread(target=_end_when_evicted, args=(mailbox,), name="evenkeel-eviction", daemon=True).start()

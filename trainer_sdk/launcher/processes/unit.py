@@ -1,13 +1,12 @@
-"""What lives and dies as one on a host, a rank or all of a replica: who of it lives, and when it lives again. Pure."""
+"""What lives and dies as one on a host, such as a rank or all of a replica, and when it lives again. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from evenkeel.trainer_sdk.launcher.processes.rank_process import EXIT_EVICTED
+from evenkeel.trainer_sdk.emit.farewell import EXIT_EVICTED
 
 _QUICK_FAILURE_SECONDS = 5.0
 _LEAST_BACK_OFF_SECONDS = 0.1
-_LONGEST_DELAY_SECONDS = 30.0
 
 
 @dataclass(slots=True)
@@ -23,6 +22,7 @@ class Unit:
         due_at: When its next life begins; None while it lives.
         is_asked_for: Somebody wants its next life at once.
         is_over: It has finished, or is not started again.
+        longest_delay_seconds: From its end to its next life, where it ends at once each time.
     """
 
     ranks: Sequence[int]
@@ -33,6 +33,7 @@ class Unit:
     due_at: float | None = 0.0
     is_asked_for: bool = False
     is_over: bool = False
+    longest_delay_seconds: float = 30.0
     _started_at: float = 0.0
     _num_quick: int = 0
 
@@ -69,11 +70,7 @@ class Unit:
         """It lives again after a delay, later each time that it ends at once by itself."""
         quick = now - self._started_at < _QUICK_FAILURE_SECONDS and EXIT_EVICTED not in self.statuses
         self._num_quick = self._num_quick + 1 if quick else 0
-        self.due_at = now + backed_off_seconds(delay_seconds, self._num_quick)
-
-
-def backed_off_seconds(delay_seconds: float, num_quick_failures: int) -> float:
-    """The delay of a restart: one that dies at once every time must not keep the machine busy."""
-    if num_quick_failures <= 1:
-        return delay_seconds
-    return min(max(delay_seconds, _LEAST_BACK_OFF_SECONDS) * 2.0 ** (num_quick_failures - 1), _LONGEST_DELAY_SECONDS)
+        if self._num_quick > 1:  # it must not keep the machine busy
+            delay_seconds = max(delay_seconds, _LEAST_BACK_OFF_SECONDS) * 2.0 ** (self._num_quick - 1)
+            delay_seconds = min(delay_seconds, self.longest_delay_seconds)
+        self.due_at = now + delay_seconds

@@ -44,6 +44,8 @@ class Zygote(Host):
         self._control = control
         self._spec = spec
         self._told_to_end = False
+        if self._store is not None:
+            self._tell("store", address=self._store.address)
 
     def _is_over(self) -> bool:
         return self._told_to_end
@@ -80,7 +82,6 @@ def _main() -> None:
     # The point of this process: what ranks would load each by itself.
     import torch.distributed  # noqa: F401, PLC0415
 
-    import evenkeel.trainer_sdk.control.controller  # noqa: PLC0415
     import evenkeel.trainer_sdk.emit.kafka_emitter  # noqa: F401, PLC0415
 
     try:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from evenkeel.trainer_sdk.emit.farewell import EXIT_EVICTED
 from evenkeel.trainer_sdk.groups.lifelines import Lifelines
 from evenkeel.trainer_sdk.groups.store.ledger import Ledger
 from evenkeel.trainer_sdk.groups.store.rendezvous import Rendezvous
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
 
 LOG = "replicas/log"
 """The ledger's name."""
-
-EXIT_EVICTED = 75
 
 _BROKEN_SECONDS = 1.0
 """How long after a broken connection to wait for word of a death, before the same ranks build new groups."""

@@ -25,7 +25,6 @@ class Plans:
         self._mailbox = mailbox
         self._num_micro_batches = num_micro_batches
         self._switch = ExitStack()
-        self._is_switching = False
         mailbox.require(self.check)
 
     @property
@@ -50,13 +49,12 @@ class Plans:
     def committed(self) -> Quotas | None:
         """What was committed here since the last call, to be told to all replicas."""
         state = self._mailbox.state
-        if self._is_switching or self._mailbox.committed_epoch() <= state.epoch:
+        if state.phase is RankPhase.RESHAPING or self._mailbox.committed_epoch() <= state.epoch:
             return None
         commit = self._switch.enter_context(self._mailbox.switching())
         if commit is None:
             self._switch.close()
             return None
-        self._is_switching = True
         plan = commit.reshape
         weights = tuple((each.ranks[0], each.num_micro_batches) for each in plan.to_layout.replicas)
         return Quotas(plan=plan.epoch, weights=weights)
@@ -68,4 +66,3 @@ class Plans:
             said = replace(state, phase=RankPhase.TRAINING, epoch=plan, iteration=step, steps_applied=step)
             self._mailbox.publish(said)
             self._switch.close()
-            self._is_switching = False

@@ -11,7 +11,7 @@ from evenkeel.trainer_sdk.replicas.epochs import Epochs
 from evenkeel.trainer_sdk.replicas.shares import Standing
 from evenkeel.trainer_sdk.replicas.state.donor import Donor
 from evenkeel.trainer_sdk.replicas.state.newcomer import Newcomer
-from evenkeel.trainer_sdk.replicas.state.training_state import Received, TrainingState
+from evenkeel.trainer_sdk.replicas.state.training_state import TrainingState
 
 
 class CatchUp:
@@ -27,12 +27,6 @@ class CatchUp:
         self._epochs = epochs
         self._donors: dict[int, Donor] = {}  # by the newcomer's replica
         self._newcomer: Newcomer | None = None
-        self._received: list[Received] = []
-
-    @property
-    def num_units(self) -> int:
-        """Units that this rank holds, or has received whole."""
-        return self._state.num_held + len(self._received)
 
     def connect(self, standings: Sequence[Standing], complete: Sequence[int]) -> None:
         """A new epoch: each newcomer gets a donor, who sends it what it does not have yet."""
@@ -47,8 +41,7 @@ class CatchUp:
                 first = newcomers[replica].num_units if newcomers[replica].synced else 0
                 self._donors[replica] = Donor(side, rank, self._state, first, self._epochs.check)
             else:
-                self._newcomer = Newcomer(side, rank, self._state, self._received)
-                self._received = []
+                self._newcomer = Newcomer(side, rank, self._state)
 
     def begin(self, step: int) -> None:
         """Parameters stay as they are until :meth:`pause`."""
@@ -65,17 +58,15 @@ class CatchUp:
 
     def install(self, step: int, num_sent: int | None) -> bool:
         """In a newcomer, see :meth:`Newcomer.install`; whether its replica holds the whole state now."""
-        if self._newcomer is not None:
-            self._newcomer.install(step, num_sent)
-        else:
-            self._received = self._state.install(self._received, step)
+        assert self._newcomer is not None, "whoever does not hold the whole state has a donor"
+        self._newcomer.install(step, num_sent)
         return self._epochs.all_mates(self._state.num_held == self._state.num_units)
 
     def give_up(self) -> None:
-        """The epoch is over. Returns at once."""
+        """The epoch is over; what has arrived and is not installed is sent again. Returns at once."""
         for donor in self._donors.values():
             donor.give_up()
         self._donors = {}
         if self._newcomer is not None:
-            self._received = self._newcomer.give_up()
+            self._newcomer.give_up()
             self._newcomer = None

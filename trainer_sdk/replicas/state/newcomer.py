@@ -1,7 +1,6 @@
 """A newcomer receives the state from a donor, and installs what a step may use."""
 
 import threading
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -24,16 +23,15 @@ class Newcomer:
         side: The group of both.
         donor: The donor's rank.
         state: What to receive into.
-        received: What an earlier donor has sent and is not installed.
     """
 
-    def __init__(self, side: Building, donor: int, state: TrainingState, received: Sequence[Received]) -> None:
+    def __init__(self, side: Building, donor: int, state: TrainingState) -> None:
         self._side = side
         self._donor = donor
         self._state = state
         self._changed = threading.Condition()
-        self._received = list(received)
-        self._num_received = state.num_held + len(self._received)
+        self._received: list[Received] = []
+        self._num_received = state.num_held
         self._is_over = False
         self._error: Exception | None = None
         threading.Thread(target=self._run, name="evenkeel-newcomer", daemon=True).start()
@@ -59,14 +57,12 @@ class Newcomer:
                 ) from self._error
             self._received = self._state.install(self._received, step)
 
-    def give_up(self) -> list[Received]:
-        """The epoch is over; returns at once, with what has arrived whole."""
+    def give_up(self) -> None:
+        """The epoch is over; returns at once."""
         with self._changed:
             self._is_over = True
             self._changed.notify_all()
-            received, self._received = self._received, []
         self._side.give_up()
-        return received
 
     def _run(self) -> None:
         group = self._side.wait()
