@@ -6,6 +6,7 @@ from typing import TypeVar
 
 from google.protobuf.message import DecodeError
 
+from evenkeel.contracts.suspicion import SuspectedLink, Suspicion
 from evenkeel.contracts.topics import PROFILES, SUSPICIONS, VERDICTS
 from evenkeel.detector.v1 import detector_pb2
 from evenkeel.history.records import VerdictRecord
@@ -16,7 +17,6 @@ from evenkeel.services.common.kafka import ConsumedRecord, RejectedRecordError
 from evenkeel.services.common.kafka.ports import Decoder
 from evenkeel.services.scheduler.adapters.api.codec import verdict_from_proto
 from evenkeel.services.scheduler.domain.profiles import JobEnded, JobProfile
-from evenkeel.services.scheduler.domain.suspicion import SuspectedLink, Suspicion
 
 Finding = VerdictRecord | JobProfile | JobEnded | Suspicion
 

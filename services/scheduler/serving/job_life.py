@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
+from evenkeel.contracts.suspicion import Suspicion
 from evenkeel.history.records import JobStateRecord, PlanStatus, VerdictRecord
 from evenkeel.history.vocabulary import JobState
 from evenkeel.layouts.rank_state import RankPhase, RankState
@@ -21,7 +22,6 @@ from evenkeel.services.scheduler.domain.parts import PlanInFlight
 from evenkeel.services.scheduler.domain.profiles import JobEnded
 from evenkeel.services.scheduler.domain.replacements import hanging
 from evenkeel.services.scheduler.domain.standing import Standing, standing
-from evenkeel.services.scheduler.domain.suspicion import Suspicion
 from evenkeel.services.scheduler.jobs import events, steps
 from evenkeel.services.scheduler.jobs.job import Job, Process, Question, Timer, counted
 from evenkeel.services.scheduler.jobs.machine import on
@@ -80,7 +80,7 @@ class JobLife:
         self.processes = Processes(
             job.known.job_id, token, self._broken, self._tasks.spawn, parts.rank_tls, leadership=parts.leadership
         )
-        self._prober = Prober(reports.probed, parts.metrics)
+        self._prober = Prober(parts.metrics)
         self._timers: dict[Timer, asyncio.Task[None]] = {}
         self._reporting: dict[Process, asyncio.Task[None]] = {}
         self._flying: tuple[str, asyncio.Task[None]] | None = None
@@ -143,8 +143,7 @@ class JobLife:
             case steps.Evict(info, epoch):
                 self.processes.evict(info, epoch, lambda: info.process in hanging(self.job.known))
             case Suspicion():
-                asked = [info for info in known.ranks.values() if info.alive and info.process in effect.processes]
-                spawn(self._prober.answer(effect, self.processes.calls(asked)))
+                spawn(self._probe(effect))
             case VerdictRecord() | PlanStatus():
                 self._tell(effect)
             case steps.Weighed(choice, solve_seconds, reason):
@@ -163,6 +162,12 @@ class JobLife:
 
     async def _ask(self, ask: steps.Ask) -> None:
         self._put(events.Answered(ask.why, await self.processes.ask(ask.seconds, ask.processes)))
+
+    async def _probe(self, suspicion: Suspicion) -> None:
+        asked = [one for one in self.job.known.ranks.values() if one.alive and one.process in suspicion.processes]
+        found = await self._prober.answer(suspicion, self.processes.calls(asked))
+        if found is not None:
+            await self._reports.probed(suspicion, *found)
 
     def _tell(self, news: VerdictRecord | PlanStatus) -> None:
         if isinstance(news, VerdictRecord):

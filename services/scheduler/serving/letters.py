@@ -5,8 +5,8 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from evenkeel.contracts.suspicion import Suspicion
 from evenkeel.services.scheduler.domain.profiles import JobEnded, JobProfile
-from evenkeel.services.scheduler.domain.suspicion import Suspicion
 from evenkeel.services.scheduler.jobs import events
 
 _NEWEST_COUNTS = ((JobProfile, JobEnded), (Suspicion,))
