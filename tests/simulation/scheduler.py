@@ -49,11 +49,12 @@ class Scheduler:
             metrics=SchedulerMetrics(create_registry()),
             planner=PlannerInThread(),
             spawn=self.spawn,
+            reports=lambda job_id, token: _Reports(),
             second_look_seconds=2.0,
             clock=lambda: world.now().timestamp(),
             leadership=lease,
         )
-        coordinator = Coordinator(parts, lambda job_id, token: _Reports())
+        coordinator = Coordinator(parts)
         await coordinator.load()
         world.note(f"scheduler {self.name} is in charge")
         self.coordinator = coordinator

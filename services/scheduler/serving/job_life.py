@@ -5,12 +5,13 @@ of it fails; then the job begins another one (:mod:`evenkeel.services.scheduler.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import uuid
+from collections.abc import Callable
 
 import structlog
 
 from evenkeel.contracts.suspicion import Suspicion
-from evenkeel.history.records import JobStateRecord, PlanStatus, VerdictRecord
+from evenkeel.history.records import JobStateRecord, PlanStatus, StoredJob, VerdictRecord
 from evenkeel.history.vocabulary import JobState
 from evenkeel.layouts.rank_state import RankPhase, RankState
 from evenkeel.services.scheduler.adapters.job_events import JobEvents
@@ -23,10 +24,11 @@ from evenkeel.services.scheduler.domain.profiles import JobEnded
 from evenkeel.services.scheduler.domain.replacements import hanging
 from evenkeel.services.scheduler.domain.standing import Standing, standing
 from evenkeel.services.scheduler.jobs import events, steps
-from evenkeel.services.scheduler.jobs.job import Job, Process, Question, Timer, counted
+from evenkeel.services.scheduler.jobs.job import Process, Question, Timer, counted
 from evenkeel.services.scheduler.jobs.machine import on
 from evenkeel.services.scheduler.serving.faults import is_fault
 from evenkeel.services.scheduler.serving.job_tasks import JobTasks
+from evenkeel.services.scheduler.serving.letters import Letter, Letters
 from evenkeel.services.scheduler.serving.news import JobView, Newsroom
 from evenkeel.services.scheduler.serving.parts import Parts
 from evenkeel.services.scheduler.serving.probing import Prober
@@ -49,36 +51,37 @@ class JobLife:
 
     def __init__(
         self,
-        job: Job,
-        version: int,
-        token: str,
+        stored: StoredJob,
         parts: Parts,
+        letters: Letters,
         news: Newsroom,
         reports: JobEvents,
-        *,
-        put: Callable[[events.Event], None],
-        take: Callable[[events.Event], Awaitable[None]],
-        failed: Callable[[str, Exception], None],
+        failed: Callable[[Exception], None],
     ) -> None:
         """Follows the job's processes; does no other I/O.
 
         Args:
-            job: The job.
-            version: Of it in the history; 0 = as it was registered.
-            token: The job's token.
+            stored: The job as the history has it.
             parts: What all jobs share.
+            letters: Of the job; what its tasks and its processes tell goes there.
             news: Its watchers.
             reports: Told of its broken streams and probes.
-            put: Takes in what its tasks and its processes tell.
-            take: Likewise; what it leads to is durable on return.
-            failed: Told what one of its tasks was doing, and what it raised.
+            failed: Told what one of its tasks raised.
+
+        Raises:
+            KeyError, ValueError: See :func:`~evenkeel.services.scheduler.adapters.store.job_document.restored_job`.
         """
-        self.job = self._saved = job
-        self._version, self._parts, self._news, self._reports = version, parts, news, reports
-        self._put, self._take = put, take
+        self.job = self._saved = job = restored_job(stored, uuid.uuid4().hex[:8])
+        self._version = 0 if stored.state is None else stored.state.version
+        self._parts, self._letters, self._news, self._reports = parts, letters, news, reports
         self._tasks = JobTasks(parts.spawn, failed)
         self.processes = Processes(
-            job.known.job_id, token, self._broken, self._tasks.spawn, parts.rank_tls, leadership=parts.leadership
+            job.known.job_id,
+            stored.record.job_token,
+            self._broken,
+            self._tasks.spawn,
+            parts.rank_tls,
+            leadership=parts.leadership,
         )
         self._prober = Prober(parts.metrics)
         self._timers: dict[Timer, asyncio.Task[None]] = {}
@@ -127,6 +130,9 @@ class JobLife:
         """On return nothing of it is under way."""
         await self._tasks.end()
         self.processes.close()
+
+    def _put(self, event: events.Event) -> Letter:
+        return self._letters.add(Letter(event))
 
     # ---- what its steps ask for
 
@@ -215,7 +221,7 @@ class JobLife:
         plan_id = plan.record.plan_id
 
         async def decided(decision: Decision) -> None:
-            await self._take(events.Agreed(plan_id, decision))
+            await self._put(events.Agreed(plan_id, decision)).done
 
         try:
             going = flight.run(decided) if plan.decision is None else flight.finish(plan.decision)

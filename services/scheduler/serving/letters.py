@@ -19,7 +19,7 @@ class Letter:
     Attributes:
         event: The event.
         waits: For a job that begins anew; if that failed at it, it is offered once more, alone.
-        is_asked: Somebody waits who is told what it made the job raise.
+        is_asked: Somebody else waits, who is told what it made the job raise.
         is_second: The job has failed at it.
         done: Once what it leads to is durable.
     """

@@ -19,7 +19,6 @@ from evenkeel.history import reads
 from evenkeel.history.records import CulpritRecord, JobRecord, PlanStatus, RankRecord, StoredJob, VerdictRecord
 from evenkeel.history.vocabulary import VerdictKind
 from evenkeel.layouts.layout import Layout, uniform_layout
-from evenkeel.services.common.completion import TASK_NAME
 from evenkeel.services.common.metrics import create_registry
 from evenkeel.services.common.postgres.database import create_engine
 from evenkeel.services.scheduler.adapters.store.store import Store
@@ -68,7 +67,7 @@ class Scheduler:
         return job is None or job.is_ready
 
     async def crash(self) -> None:
-        tasks = [*self.tasks, *(task for task in asyncio.all_tasks() if task.get_name() == TASK_NAME)]
+        tasks = list(self.tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -238,11 +237,12 @@ def new_scheduler(engine: AsyncEngine, *, store: Store | None = None, **settings
 
     settings = {"times": PATIENT, "planner": PlannerInThread(), **settings}
     registry = create_registry()
-    parts = Parts(store=store, metrics=SchedulerMetrics(registry), spawn=spawn, **settings)
+    metrics = SchedulerMetrics(registry)
+    parts = Parts(store=store, metrics=metrics, spawn=spawn, reports=lambda *_: Reports(), **settings)
     return Scheduler(
         store=store,
         registry=registry,
-        coordinator=Coordinator(parts, lambda *_: Reports()),
+        coordinator=Coordinator(parts),
         tasks=tasks,
         kafka=kafka,
         broken=broken,
