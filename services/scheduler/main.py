@@ -89,7 +89,6 @@ async def serve(settings: SchedulerSettings) -> None:
                     address=settings.fleet_address,
                     credentials=settings.credentials(),
                     rank_tls=rank_tls,
-                    term=lambda: plumbing.lease.term,
                 ) as fleet,
                 ready_file(settings.ready_file, metrics_port=metrics_port, grpc_port=fleet.port),
             ):

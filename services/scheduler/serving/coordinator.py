@@ -92,8 +92,11 @@ class Coordinator:
             raise JobAwayError(job.job_id)
         return view
 
-    async def register_ranks(self, job_id: str, ranks: Sequence[RankRecord]) -> None:
+    async def register_ranks(self, job_id: str, ranks: Sequence[RankRecord]) -> int:
         """Make processes of a job's ranks known, durably, all or none; idempotent by (job, rank, incarnation).
+
+        Returns:
+            The scheduler's term.
 
         Raises:
             FinishedJobError: The job has ended.
@@ -103,6 +106,7 @@ class Coordinator:
         if job is None:
             raise FinishedJobError(job_id)
         await job.take(events.RanksRegistered(tuple(ranks)))
+        return self._parts.leadership.term
 
     async def report_exits(self, job_id: str, exits: Sequence[RankExitRecord]) -> None:
         """Processes of a job's ranks have ended; durable on return, and the second report of a process is dropped.
