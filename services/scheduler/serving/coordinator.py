@@ -10,7 +10,7 @@ from functools import partial
 import structlog
 
 from evenkeel.history import reads
-from evenkeel.history.errors import FinishedJobError, JobConflictError, JobIdUsedError, UnknownJobError
+from evenkeel.history.errors import FinishedJobError, JobIdUsedError, UnknownJobError
 from evenkeel.history.records import JobRecord, RankExitRecord, RankRecord, StoredJob
 from evenkeel.history.vocabulary import JobState
 from evenkeel.services.scheduler.jobs import events
@@ -74,18 +74,13 @@ class Coordinator:
         Raises:
             JobConflictError: The id is taken by another job.
         """
-        try:
-            await self._parts.store.save([job])
-        except JobConflictError:
-            if await self._has_finished(job.job_id):
-                raise JobIdUsedError(job.job_id) from None
-            raise
+        if job.job_id not in self._jobs and await self._has_finished(job.job_id):
+            raise JobIdUsedError(job.job_id)
+        await self._parts.store.save([job])
         served = self._jobs.get(job.job_id)
         if served is None:
-            if await self._has_finished(job.job_id):
-                raise JobIdUsedError(job.job_id)
             _log.info("job registered", job_id=job.job_id, ranks=len(job.layout.ranks))
-            served = self._jobs.get(job.job_id) or self._begin(job.job_id)
+            served = self._begin(job.job_id)
         await served.begun()
         view = served.view()
         if view is None:
