@@ -20,6 +20,8 @@ from evenkeel.services.scheduler.domain.profiles import JobEnded, JobProfile
 
 Finding = VerdictRecord | JobProfile | JobEnded | Suspicion
 
+# The last that a calendar knows are of the year 9999.
+_MOST_SECONDS = 2.5e11
 # What an index of the history takes is some ten times this.
 _MOST_CHARACTERS = 256
 
@@ -51,7 +53,7 @@ def decode_verdict(record: ConsumedRecord) -> VerdictRecord:
     if not message.verdict_id:
         raise RejectedRecordError("value", "the verdict has no verdict_id")
     for name in ("throughput", "throughput_margin", "confidence", "decided_at_unix_seconds"):
-        if not 0.0 <= getattr(message, name) < 1e12:
+        if not 0.0 <= getattr(message, name) < _MOST_SECONDS:
             raise RejectedRecordError("value", f"{name} is {getattr(message, name)}")
     if any(culprit.rank < 0 or culprit.incarnation < 0 for culprit in message.culprits):
         raise RejectedRecordError("value", "a culprit has a negative rank or incarnation")
@@ -123,7 +125,7 @@ def decode_suspicion(record: ConsumedRecord) -> Suspicion:
     if min(min(process) for process in suspicion.processes) < 0 or len(set(ranks)) < len(ranks):
         raise RejectedRecordError("value", f"a suspicion about ranks {ranks}")
     size = message.matrix_size if suspicion.link is None else suspicion.link.num_bytes
-    if size < 1 or not 0.0 <= message.at_unix_seconds < 1e12:
+    if size < 1 or not 0.0 <= message.at_unix_seconds < _MOST_SECONDS:
         raise RejectedRecordError("value", f"the size of the probe is {size}, at {message.at_unix_seconds}")
     return suspicion
 

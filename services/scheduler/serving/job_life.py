@@ -7,6 +7,7 @@ of it fails; then the job begins another one (:mod:`evenkeel.services.scheduler.
 import asyncio
 import uuid
 from collections.abc import Callable
+from functools import partial
 
 import structlog
 
@@ -15,6 +16,7 @@ from evenkeel.history.records import JobStateRecord, PlanStatus, StoredJob, Verd
 from evenkeel.history.vocabulary import JobState
 from evenkeel.layouts.rank_state import RankPhase, RankState
 from evenkeel.services.scheduler.adapters.job_events import JobEvents
+from evenkeel.services.scheduler.adapters.ranks.client import RankClient
 from evenkeel.services.scheduler.adapters.store.job_document import restored_job, saved_state
 from evenkeel.services.scheduler.dispatch.agreement import NoAgreementError
 from evenkeel.services.scheduler.dispatch.flight import Flight
@@ -75,14 +77,14 @@ class JobLife:
         self._version = 0 if stored.state is None else stored.state.version
         self._parts, self._letters, self._news, self._reports = parts, letters, news, reports
         self._tasks = JobTasks(parts.spawn, failed)
-        self.processes = Processes(
-            job.known.job_id,
-            stored.record.job_token,
-            self._broken,
-            self._tasks.spawn,
-            parts.rank_tls,
+        connect = partial(
+            RankClient,
+            job_id=job.known.job_id,
+            job_token=stored.record.job_token,
             leadership=parts.leadership,
+            tls=parts.rank_tls,
         )
+        self.processes = Processes(connect, self._broken, self._tasks.spawn)
         self._prober = Prober(parts.metrics)
         self._timers: dict[Timer, asyncio.Task[None]] = {}
         self._reporting: dict[Process, asyncio.Task[None]] = {}
