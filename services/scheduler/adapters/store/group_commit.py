@@ -56,8 +56,8 @@ class GroupCommit:
             await self._write([change for save in together for change in save.changes])
         except Exception as error:
             problem = error
-        is_somebodys = problem is not None and len(together) > 1 and not is_database_away(problem)
+        is_mistake_of_one = problem is not None and len(together) > 1 and not is_database_away(problem)
         for save in together:
-            save.is_alone, save.error = is_somebodys, problem
-        if not is_somebodys:
+            save.is_alone, save.error = is_mistake_of_one, problem
+        if not is_mistake_of_one:
             self._waiting = [save for save in self._waiting if save not in together]
