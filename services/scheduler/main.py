@@ -89,7 +89,6 @@ async def serve(settings: SchedulerSettings) -> None:
                     address=settings.fleet_address,
                     credentials=settings.credentials(),
                     rank_tls=rank_tls,
-                    term=lambda: plumbing.lease.term,
                 ) as fleet,
                 ready_file(settings.ready_file, metrics_port=metrics_port, grpc_port=fleet.port),
             ):
@@ -108,21 +107,23 @@ def _coordinator(
     group: asyncio.TaskGroup,
     rank_tls: RankTls | None,
 ) -> Coordinator:
-    parts = Parts(
-        store=plumbing.store,
-        metrics=SchedulerMetrics(plumbing.registry),
-        planner=planner,
-        spawn=group.create_task,
-        rule=DecisionRule(horizon_seconds=settings.plan_horizon_seconds, min_gain=settings.plan_min_gain),
-        transition=TransitionCosts(
-            group_seconds=settings.plan_group_seconds, bytes_per_second=settings.plan_bytes_per_second
-        ),
-        start_deadline_seconds=settings.start_deadline_seconds,
-        leadership=plumbing.lease,
-        rank_tls=rank_tls,
-        clock=plumbing.clock,
+    return Coordinator(
+        Parts(
+            store=plumbing.store,
+            metrics=SchedulerMetrics(plumbing.registry),
+            planner=planner,
+            spawn=group.create_task,
+            rule=DecisionRule(horizon_seconds=settings.plan_horizon_seconds, min_gain=settings.plan_min_gain),
+            transition=TransitionCosts(
+                group_seconds=settings.plan_group_seconds, bytes_per_second=settings.plan_bytes_per_second
+            ),
+            start_deadline_seconds=settings.start_deadline_seconds,
+            leadership=plumbing.lease,
+            rank_tls=rank_tls,
+            reports=lambda job_id, token: JobEvents(plumbing.producer, job_id, token, clock=plumbing.clock),
+            clock=plumbing.clock,
+        )
     )
-    return Coordinator(parts, lambda job_id, token: JobEvents(plumbing.producer, job_id, token, clock=plumbing.clock))
 
 
 async def _lead(plumbing: _Plumbing, coordinator: Coordinator, group: asyncio.TaskGroup, fleet: FleetServer) -> None:

@@ -12,7 +12,7 @@ class SchedulerMetrics:
         self.failures = Counter(
             "evenkeel_scheduler_failures",
             "Failures on one job's state, which begins anew from its history: in a verdict, profile, end or suspicion, "
-            "a registration, the finish of the job, one of its tasks, a view of it, or where it began (begin)",
+            "a registration, the finish of the job, one of its tasks, or where it began (begin)",
             ("where",),
             registry=registry,
         )

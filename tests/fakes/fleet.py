@@ -24,8 +24,9 @@ class FakeFleet:
         await self._store.save([job])
         return self._jobs.setdefault(job.job_id, JobView(new_job(job), Standing()))
 
-    async def register_ranks(self, job_id: str, ranks: Sequence[RankRecord]) -> None:
+    async def register_ranks(self, job_id: str, ranks: Sequence[RankRecord]) -> int:
         await self._store.save(ranks)
+        return 1
 
     async def report_exits(self, job_id: str, exits: Sequence[RankExitRecord]) -> None:
         await self._store.save(exits)

@@ -8,7 +8,7 @@ from typing import Any
 from unittest import mock
 
 from evenkeel.services.scheduler.adapters.store import lease
-from evenkeel.services.scheduler.serving import processes
+from evenkeel.services.scheduler.serving import job_life
 from evenkeel.services.scheduler.serving.served_job import ServedJob
 from tests.simulation.calls import SimulatedClient
 from tests.simulation.faults import Fault, Outcome, Scenario
@@ -32,7 +32,7 @@ def run(scenario: Scenario, faults: Iterable[Fault]) -> Outcome:
     loop.set_exception_handler(failed)
     with ExitStack() as stack:
         # The network and the database end here: what calls ranks over gRPC, and the statements of the lease.
-        stack.enter_context(mock.patch.object(processes, "RankClient", SimulatedClient))
+        stack.enter_context(mock.patch.object(job_life, "RankClient", SimulatedClient))
         stack.enter_context(mock.patch.object(lease, "writes", world.leases))
         stack.enter_context(mock.patch.object(ServedJob, "_failed", job_failed))
         try:

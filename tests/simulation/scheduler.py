@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
+from evenkeel.contracts.suspicion import Suspicion
 from evenkeel.history.errors import DeposedError
 from evenkeel.services.common.backoff import Reachability
 from evenkeel.services.common.metrics import create_registry
 from evenkeel.services.scheduler.adapters.store.lease import Lease
-from evenkeel.services.scheduler.domain.suspicion import ProbeOutcome
 from evenkeel.services.scheduler.metrics import SchedulerMetrics
 from evenkeel.services.scheduler.serving.coordinator import Coordinator
 from evenkeel.services.scheduler.serving.parts import Parts
@@ -49,11 +49,12 @@ class Scheduler:
             metrics=SchedulerMetrics(create_registry()),
             planner=PlannerInThread(),
             spawn=self.spawn,
+            reports=lambda job_id, token: _Reports(),
             second_look_seconds=2.0,
             clock=lambda: world.now().timestamp(),
             leadership=lease,
         )
-        coordinator = Coordinator(parts, lambda job_id, token: _Reports())
+        coordinator = Coordinator(parts)
         await coordinator.load()
         world.note(f"scheduler {self.name} is in charge")
         self.coordinator = coordinator
@@ -80,5 +81,5 @@ class _Reports:
     async def stream_broken(self, rank: int, incarnation: int, detail: str) -> None:
         pass
 
-    async def probed(self, outcome: ProbeOutcome) -> None:
+    async def probed(self, asked: Suspicion, seconds: float, peer_seconds: float) -> None:
         pass

@@ -27,13 +27,15 @@ from statistics import median
 import numpy as np
 
 from benchmarks.detection.aspects.probed_rank import CONTROLLER_TOKEN
+from evenkeel.contracts.suspicion import SuspectedLink, Suspicion
 from evenkeel.demo.script.job import ITERATION_SECONDS, MainJob, main_job
+from evenkeel.services.common.metrics import create_registry
 from evenkeel.services.detector.domain.links.watch import PROBE_SECONDS
 from evenkeel.services.detector.domain.probes.suspicion import matrix_size_for
 from evenkeel.services.scheduler.adapters.ranks.client import RankClient
 from evenkeel.services.scheduler.dispatch.protocol import LinkProbe
-from evenkeel.services.scheduler.domain.suspicion import ProbeOutcome, SuspectedLink, Suspicion
 from evenkeel.services.scheduler.leadership import Alone
+from evenkeel.services.scheduler.metrics import SchedulerMetrics
 from evenkeel.services.scheduler.serving.probing import REPETITIONS, Prober
 from evenkeel.trainer_sdk.elastic.config import config_to_json
 from evenkeel.trainer_sdk.elastic.program.topology import borders_of
@@ -172,13 +174,8 @@ async def _suspect(
         )
         for rank in run.ranks
     }
-    outcomes: list[ProbeOutcome] = []
-
-    async def take(outcome: ProbeOutcome) -> None:
-        outcomes.append(outcome)
-
-    prober = Prober(take)
-    found = []
+    prober = Prober(SchedulerMetrics(create_registry()))
+    found, num_answered = [], 0
     for iteration in range(_WARM_UP_ITERATIONS, num_iterations - _CYCLE, _CYCLE):
         while len(run.ended(run.ranks[0])) < iteration:  # noqa: ASYNC110 - it is another process's file
             await asyncio.sleep(_LOOK_SECONDS)
@@ -188,13 +185,13 @@ async def _suspect(
         else:
             suspicion = _link_suspicion(job, iteration, rng, inner=of is Suspects.INNER_LINKS)
         answered = len(run.ended(run.ranks[0]))
-        await prober.answer(suspicion, clients)
+        num_answered += await prober.answer(suspicion, clients) is not None
         suspect, peer = suspicion.rank, suspicion.peer_rank
         found.append((answered, clients[suspect].total_seconds, clients[peer].total_seconds))
     for client in clients.values():
         await client.close()
-    if len(outcomes) != len(found):
-        raise RuntimeError(f"{len(found) - len(outcomes)} of {len(found)} suspicions had no answer")
+    if num_answered != len(found):
+        raise RuntimeError(f"{len(found) - num_answered} of {len(found)} suspicions had no answer")
     return found
 
 

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from dataclasses import asdict, fields
 
 from evenkeel.contracts.headers import record_headers
+from evenkeel.contracts.suspicion import Suspicion
 from evenkeel.contracts.topics import PROFILES, SUSPICIONS, VERDICTS, Topic
 from evenkeel.detector.v1 import detector_pb2 as pb
 from evenkeel.services.common.kafka import OutgoingRecord
 from evenkeel.services.detector.domain.expectation.profile.profile import Profile
 from evenkeel.services.detector.domain.findings.verdict import Verdict
 from evenkeel.services.detector.domain.job.job import Finding
-from evenkeel.services.detector.domain.probes.suspicion import Suspicion
 
 SOURCE = "evenkeel/detector"
 

@@ -6,6 +6,7 @@ from typing import TypeVar
 
 from google.protobuf.message import DecodeError
 
+from evenkeel.contracts.suspicion import SuspectedLink, Suspicion
 from evenkeel.contracts.topics import PROFILES, SUSPICIONS, VERDICTS
 from evenkeel.detector.v1 import detector_pb2
 from evenkeel.history.records import VerdictRecord
@@ -16,10 +17,11 @@ from evenkeel.services.common.kafka import ConsumedRecord, RejectedRecordError
 from evenkeel.services.common.kafka.ports import Decoder
 from evenkeel.services.scheduler.adapters.api.codec import verdict_from_proto
 from evenkeel.services.scheduler.domain.profiles import JobEnded, JobProfile
-from evenkeel.services.scheduler.domain.suspicion import SuspectedLink, Suspicion
 
 Finding = VerdictRecord | JobProfile | JobEnded | Suspicion
 
+# The last that a calendar knows are of the year 9999.
+_MOST_SECONDS = 2.5e11
 # What an index of the history takes is some ten times this.
 _MOST_CHARACTERS = 256
 
@@ -51,7 +53,7 @@ def decode_verdict(record: ConsumedRecord) -> VerdictRecord:
     if not message.verdict_id:
         raise RejectedRecordError("value", "the verdict has no verdict_id")
     for name in ("throughput", "throughput_margin", "confidence", "decided_at_unix_seconds"):
-        if not 0.0 <= getattr(message, name) < 1e12:
+        if not 0.0 <= getattr(message, name) < _MOST_SECONDS:
             raise RejectedRecordError("value", f"{name} is {getattr(message, name)}")
     if any(culprit.rank < 0 or culprit.incarnation < 0 for culprit in message.culprits):
         raise RejectedRecordError("value", "a culprit has a negative rank or incarnation")
@@ -123,7 +125,7 @@ def decode_suspicion(record: ConsumedRecord) -> Suspicion:
     if min(min(process) for process in suspicion.processes) < 0 or len(set(ranks)) < len(ranks):
         raise RejectedRecordError("value", f"a suspicion about ranks {ranks}")
     size = message.matrix_size if suspicion.link is None else suspicion.link.num_bytes
-    if size < 1 or not 0.0 <= message.at_unix_seconds < 1e12:
+    if size < 1 or not 0.0 <= message.at_unix_seconds < _MOST_SECONDS:
         raise RejectedRecordError("value", f"the size of the probe is {size}, at {message.at_unix_seconds}")
     return suspicion
 

@@ -7,11 +7,11 @@ from evenkeel.contracts.columns import tell_process
 from evenkeel.contracts.headers import record_headers
 from evenkeel.contracts.mac import job_key, signed
 from evenkeel.contracts.speakers import NO_RANK, SCHEDULER_INCARNATION
+from evenkeel.contracts.suspicion import Suspicion
 from evenkeel.contracts.topics import BATCHES
 from evenkeel.layouts.codec import to_proto
 from evenkeel.services.common.kafka.ports import Producer
 from evenkeel.services.common.kafka.records import OutgoingRecord
-from evenkeel.services.scheduler.domain.suspicion import ProbeOutcome
 from evenkeel.telemetry.v2 import process_pb2 as pb
 from evenkeel.telemetry.v2.batch_pb2 import Batch
 
@@ -43,11 +43,10 @@ class JobEvents:
         event.detail = detail[:_LONGEST_DETAIL]
         await self._report(event)
 
-    async def probed(self, outcome: ProbeOutcome) -> None:
-        """A suspect was probed beside a peer."""
-        asked = outcome.suspicion
+    async def probed(self, asked: Suspicion, seconds: float, peer_seconds: float) -> None:
+        """A suspect was probed beside a peer; the shortest repetition took so long on each."""
         event = pb.ProcessEvent(kind=pb.PROCESS_EVENT_KIND_PROBED, rank=asked.rank, incarnation=asked.incarnation)
-        event.probe.CopyFrom(to_proto(pb.ProbeReport, outcome, asked))
+        event.probe.CopyFrom(to_proto(pb.ProbeReport, asked, seconds=seconds, peer_seconds=peer_seconds))
         await self._report(event)
 
     async def _report(self, event: pb.ProcessEvent) -> None:

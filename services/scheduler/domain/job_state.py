@@ -48,8 +48,6 @@ class JobKnowledge:
         name: For a person.
         model: The model's costs.
         registered_at: When it was registered.
-        home: Its full shape: the layout of epoch 0.
-        layout: Layout in force.
         epoch: Epoch in force.
         top_epoch: Highest epoch that any plan was ever made for.
         layouts: Layout of every decided epoch.
@@ -80,8 +78,6 @@ class JobKnowledge:
     name: str
     model: ModelSpec
     registered_at: datetime
-    home: Layout
-    layout: Layout
     epoch: int = 0
     top_epoch: int = 0
     layouts: Mapping[int, Layout]
@@ -107,6 +103,16 @@ class JobKnowledge:
     running_since_unix_seconds: float = 0.0
 
     @property
+    def home(self) -> Layout:
+        """Its full shape."""
+        return self.layouts[0]
+
+    @property
+    def layout(self) -> Layout:
+        """The layout in force."""
+        return self.layouts[self.epoch]
+
+    @property
     def can_reshape(self) -> bool:
         """False when the training loop of some rank cannot apply plans: then nobody takes any to this job."""
         return all(info.can_reshape for info in self.ranks.values())
@@ -116,9 +122,9 @@ class JobKnowledge:
         """Throughput of every rank that a plan may use: alive, with a known controller where it is needed."""
         can_reshape = self.can_reshape
         return {
-            rank: max(0.01, info.throughput)
+            rank: info.throughput
             for rank, info in sorted(self.ranks.items())
-            if info.alive and (info.address or not can_reshape) and info.throughput > 0.0
+            if info.alive and (info.address or not can_reshape)
         }
 
     @property
@@ -227,8 +233,6 @@ def new_job(record: JobRecord) -> JobKnowledge:
         name=record.name,
         model=record.model,
         registered_at=record.registered_at,
-        home=record.layout,
-        layout=record.layout,
         layouts={0: record.layout},
         ranks={rank: RankInfo(rank=rank) for rank in ranks},
     )

@@ -19,8 +19,7 @@ class RankInfo:
         node: Node it runs on; empty until it registers.
         device: Device it computes on.
         address: host:port of its controller; empty until it registers.
-        alive: As far as known.
-        throughput: Estimate, 1.0 = healthy, 0 = dead.
+        throughput: Estimate, 1.0 = healthy, 0 = gone as far as known.
         can_reshape: Its training loop can apply plans.
         announced: The detector said of it, a later process of its rank, that it is up.
     """
@@ -30,7 +29,6 @@ class RankInfo:
     node: str = ""
     device: str = ""
     address: str = ""
-    alive: bool = True
     throughput: float = 1.0
     can_reshape: bool = True
     announced: bool = False
@@ -39,6 +37,11 @@ class RankInfo:
     def process(self) -> tuple[int, int]:
         """Rank and incarnation."""
         return self.rank, self.incarnation
+
+    @property
+    def alive(self) -> bool:
+        """As far as known."""
+        return self.throughput > 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

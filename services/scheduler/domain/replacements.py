@@ -36,7 +36,7 @@ def on_rank_registered(job: JobKnowledge, record: RankRecord) -> JobKnowledge:
     if job.stuck and job.stuck.reason is StuckReason.NOT_STARTED:
         job = replace(job, stuck=None)
     if record.incarnation == info.incarnation:
-        known = replace(process, alive=info.alive, throughput=info.throughput)
+        known = replace(process, throughput=info.throughput)
         news = not info.address and (job.epoch > 0 or not record.can_reshape)
         return replace(job.with_rank(known), changed=job.changed or news)
     if not info.address and info.alive and job.epoch == 0:
@@ -70,7 +70,7 @@ def promoted(job: JobKnowledge) -> JobKnowledge:
             )
         elif job.ranks[rank].alive and rank in counted:
             # The earlier process cannot be alive beside a later one: its death was not seen.
-            job = replace(job.with_rank(replace(job.ranks[rank], alive=False, throughput=0.0)), changed=True)
+            job = replace(job.with_rank(replace(job.ranks[rank], throughput=0.0)), changed=True)
     return job
 
 

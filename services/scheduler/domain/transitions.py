@@ -151,7 +151,7 @@ def _gone(story: _Story, culprits: Sequence[CulpritRecord]) -> None:
         if info.alive:
             story.job = replace(story.job, outlook=story.job.outlook.after_death(culprit.rank))
         gone = info if culprit.incarnation == info.incarnation else story.process_of(culprit)
-        story.job = story.job.with_rank(replace(gone, alive=False, throughput=0.0))
+        story.job = story.job.with_rank(replace(gone, throughput=0.0))
     if fresh:
         story.open(fresh)
     story.job = promoted(story.job)
@@ -198,7 +198,7 @@ def _moves_again(story: _Story, culprit: CulpritRecord) -> None:
     if story.job.can_reshape or not hangs:
         return
     job = with_standstill(story.job, story.at)
-    story.job = job.with_rank(replace(job.ranks[culprit.rank], alive=True, throughput=1.0))
+    story.job = job.with_rank(replace(job.ranks[culprit.rank], throughput=1.0))
     over = [incident for incident in job.incidents if incident.incident_id == hangs[-1].incident_id]
     story.note(hangs[-1].incident_id, 1.0)
     story.resolve(over, "it goes on by itself")
@@ -261,7 +261,6 @@ def on_applied(job: JobKnowledge, *, first_iteration: int, at: datetime) -> Tran
     job = replace(
         job,
         epoch=plan.epoch,
-        layout=plan.layout,
         layouts={**job.layouts, plan.epoch: plan.layout},
         top_epoch=max(job.top_epoch, plan.epoch),
         flight=None,

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+from evenkeel.contracts.suspicion import Suspicion
 from evenkeel.history.records import RankExitRecord, RankRecord, VerdictRecord
 from evenkeel.layouts.rank_state import RankState
 from evenkeel.planning.solution import NoPlanError, Solution
 from evenkeel.services.scheduler.dispatch.agreement import NoAgreementError
 from evenkeel.services.scheduler.dispatch.protocol import Decision, RankAwayError, RankRefusedError
 from evenkeel.services.scheduler.domain.profiles import JobEnded, JobProfile
-from evenkeel.services.scheduler.domain.suspicion import Suspicion
 from evenkeel.services.scheduler.jobs.job import Process, Question, Timer
 
 

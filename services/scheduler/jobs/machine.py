@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import reduce
 
+from evenkeel.contracts.suspicion import Suspicion
 from evenkeel.history.errors import FinishedJobError, UnknownRankError
 from evenkeel.history.records import JobRecord, JobStateRecord, PlanRecord, RankExitRecord, RankRecord, VerdictRecord
 from evenkeel.history.vocabulary import JobState, PlanState, VerdictKind
@@ -16,7 +17,6 @@ from evenkeel.services.scheduler.domain.job_state import JobKnowledge, PlanNeed,
 from evenkeel.services.scheduler.domain.losses import due_accounts, with_standstill
 from evenkeel.services.scheduler.domain.profiles import JobEnded, JobProfile, on_profile
 from evenkeel.services.scheduler.domain.replacements import hanging, in_their_places, on_rank_registered
-from evenkeel.services.scheduler.domain.suspicion import Suspicion
 from evenkeel.services.scheduler.domain.transitions import on_verdict
 from evenkeel.services.scheduler.jobs import events, evidence, flights, planning
 from evenkeel.services.scheduler.jobs.job import Job, Timer, counted

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from typing import Any
 
+from evenkeel.contracts.suspicion import Suspicion
 from evenkeel.history.records import (
     IncidentEventRecord,
     IncidentRecord,
@@ -22,7 +23,6 @@ from evenkeel.history.vocabulary import IncidentEventKind, PlanState
 from evenkeel.layouts.rank_state import RankState
 from evenkeel.services.scheduler.domain.job_state import JobKnowledge
 from evenkeel.services.scheduler.domain.parts import RankInfo
-from evenkeel.services.scheduler.domain.suspicion import Suspicion
 from evenkeel.services.scheduler.jobs.job import Job, Process, Question, Timer
 from evenkeel.services.scheduler.jobs.rules import Rules
 

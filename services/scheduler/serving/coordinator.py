@@ -4,17 +4,15 @@ Not covered: jobs dealt out to several schedulers. One at a time is in charge (`
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from functools import partial
 
 import structlog
 
 from evenkeel.history import reads
-from evenkeel.history.errors import FinishedJobError, JobConflictError, JobIdUsedError, UnknownJobError
+from evenkeel.history.errors import FinishedJobError, JobIdUsedError, UnknownJobError
 from evenkeel.history.records import JobRecord, RankExitRecord, RankRecord, StoredJob
 from evenkeel.history.vocabulary import JobState
-from evenkeel.services.common.completion import completed
-from evenkeel.services.scheduler.adapters.job_events import JobEvents
 from evenkeel.services.scheduler.jobs import events
 from evenkeel.services.scheduler.serving.faults import JobAwayError, is_fault
 from evenkeel.services.scheduler.serving.news import JobNews, JobView
@@ -34,15 +32,13 @@ class Coordinator:
     :class:`JobAwayError` from what changes a job that begins anew just now.
     """
 
-    def __init__(self, parts: Parts, reports: Callable[[str, str], JobEvents]) -> None:
+    def __init__(self, parts: Parts) -> None:
         """Keeps what it is given; does no I/O.
 
         Args:
             parts: What all jobs share.
-            reports: Makes, for a job's id and token, what is told of that job's broken streams and probes.
         """
         self._parts = parts
-        self._reports = reports
         self._jobs: dict[str, ServedJob] = {}
         parts.metrics.jobs.set_function(lambda: len(self._jobs))
         for state in JobState:
@@ -69,13 +65,8 @@ class Coordinator:
             if not is_fault(error):
                 raise
             stored = {}  # one of them cannot be read: each alone finds out whether it is the one
-
-        async def take_up(job_id: str) -> None:
-            await self._begin(job_id, stored.get(job_id)).begun()
-
-        for failure in await asyncio.gather(*map(take_up, job_ids), return_exceptions=True):
-            if failure is not None:
-                raise failure
+        for job in [self._begin(job_id, stored.get(job_id)) for job_id in job_ids]:
+            await job.begun()
 
     async def register_job(self, job: JobRecord) -> JobView:
         """Make a job known, durably, before returning.
@@ -83,34 +74,34 @@ class Coordinator:
         Raises:
             JobConflictError: The id is taken by another job.
         """
-        try:
-            await self._parts.store.save([job])
-        except JobConflictError:
-            if await self._has_finished(job.job_id):
-                raise JobIdUsedError(job.job_id) from None
-            raise
+        if job.job_id not in self._jobs and await self._has_finished(job.job_id):
+            raise JobIdUsedError(job.job_id)
+        await self._parts.store.save([job])
         served = self._jobs.get(job.job_id)
         if served is None:
-            if await self._has_finished(job.job_id):
-                raise JobIdUsedError(job.job_id)
             _log.info("job registered", job_id=job.job_id, ranks=len(job.layout.ranks))
-            served = self._jobs.get(job.job_id) or self._begin(job.job_id)
+            served = self._begin(job.job_id)
         await served.begun()
         view = served.view()
         if view is None:
             raise JobAwayError(job.job_id)
         return view
 
-    async def register_ranks(self, job_id: str, ranks: Sequence[RankRecord]) -> None:
+    async def register_ranks(self, job_id: str, ranks: Sequence[RankRecord]) -> int:
         """Make processes of a job's ranks known, durably, all or none; idempotent by (job, rank, incarnation).
+
+        Returns:
+            The scheduler's term.
 
         Raises:
             FinishedJobError: The job has ended.
             UnknownRankError: The job's layout has no such rank.
         """
-        if job_id not in self._jobs and await self._has_finished(job_id):
+        job = await self._served(job_id)
+        if job is None:
             raise FinishedJobError(job_id)
-        await self._known(job_id).take(events.RanksRegistered(tuple(ranks)))
+        await job.take(events.RanksRegistered(tuple(ranks)))
+        return self._parts.leadership.term
 
     async def report_exits(self, job_id: str, exits: Sequence[RankExitRecord]) -> None:
         """Processes of a job's ranks have ended; durable on return, and the second report of a process is dropped.
@@ -118,18 +109,13 @@ class Coordinator:
         Raises:
             UnknownRankError: The job's layout has no such rank.
         """
-        if job_id not in self._jobs and await self._has_finished(job_id):
-            return
-        await self._known(job_id).take(events.ExitsReported(tuple(exits)))
+        if (job := await self._served(job_id)) is not None:
+            await job.take(events.ExitsReported(tuple(exits)))
 
     async def finish_job(self, job_id: str, failure: str = "") -> None:
         """End a job; idempotent. Its watchers' iterators end. ``failure`` says why it failed; empty: it did not."""
-        job = self._jobs.get(job_id)
-        if job is None:
-            if await self._parts.store.read(reads.get_job, job_id) is None:
-                raise UnknownJobError(job_id)
-            return
-        await completed(job.finish(failure))
+        if (job := await self._served(job_id)) is not None:
+            await job.finish(failure)
 
     def job(self, job_id: str) -> JobView | None:
         """A job that is served here, or None for one that is unknown or finished. Never blocks."""
@@ -138,7 +124,10 @@ class Coordinator:
 
     def watch(self, job_id: str) -> AsyncIterator[JobNews]:
         """The job as it is, then its news until it is finished; a watcher that falls too far behind is ended."""
-        return self._known(job_id).watch()
+        job = self._jobs.get(job_id)
+        if job is None:
+            raise UnknownJobError(job_id)
+        return job.watch()
 
     def tell(self, job_id: str, event: events.Event) -> "asyncio.Future[None]":
         """The detector says something of a job: done when what it leads to is durable, or nobody serves the job here.
@@ -161,16 +150,14 @@ class Coordinator:
         known = await self._parts.store.read(reads.get_job, job_id)
         return known is not None and known.state is JobState.FINISHED
 
-    def _known(self, job_id: str) -> ServedJob:
+    async def _served(self, job_id: str) -> ServedJob | None:
+        """The job; None for one that has finished."""
         job = self._jobs.get(job_id)
-        if job is None:
+        if job is None and not await self._has_finished(job_id):
             raise UnknownJobError(job_id)
         return job
 
     def _begin(self, job_id: str, stored: StoredJob | None = None) -> ServedJob:
-        job = self._jobs[job_id] = ServedJob(job_id, self._parts, partial(self._reports, job_id), self._over)
+        job = self._jobs[job_id] = ServedJob(job_id, self._parts, self._jobs.pop)
         job.begin(stored)
         return job
-
-    def _over(self, job_id: str) -> None:
-        del self._jobs[job_id]

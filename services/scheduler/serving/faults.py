@@ -1,10 +1,10 @@
 """What ends one job's work only, what ends the service, and what a caller is told meanwhile."""
 
+from evenkeel.contracts.suspicion import Suspicion
 from evenkeel.history.errors import DeposedError
 from evenkeel.services.common.kafka.client import KafkaError
 from evenkeel.services.common.postgres.database import is_told_by_database
 from evenkeel.services.scheduler.domain.profiles import JobEnded, JobProfile
-from evenkeel.services.scheduler.domain.suspicion import Suspicion
 from evenkeel.services.scheduler.jobs import events
 
 _WHERE: dict[type, str] = {

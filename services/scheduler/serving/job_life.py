@@ -5,14 +5,18 @@ of it fails; then the job begins another one (:mod:`evenkeel.services.scheduler.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import uuid
+from collections.abc import Callable
+from functools import partial
 
 import structlog
 
-from evenkeel.history.records import JobStateRecord, PlanStatus, VerdictRecord
+from evenkeel.contracts.suspicion import Suspicion
+from evenkeel.history.records import JobStateRecord, PlanStatus, StoredJob, VerdictRecord
 from evenkeel.history.vocabulary import JobState
 from evenkeel.layouts.rank_state import RankPhase, RankState
 from evenkeel.services.scheduler.adapters.job_events import JobEvents
+from evenkeel.services.scheduler.adapters.ranks.client import RankClient
 from evenkeel.services.scheduler.adapters.store.job_document import restored_job, saved_state
 from evenkeel.services.scheduler.dispatch.agreement import NoAgreementError
 from evenkeel.services.scheduler.dispatch.flight import Flight
@@ -21,12 +25,12 @@ from evenkeel.services.scheduler.domain.parts import PlanInFlight
 from evenkeel.services.scheduler.domain.profiles import JobEnded
 from evenkeel.services.scheduler.domain.replacements import hanging
 from evenkeel.services.scheduler.domain.standing import Standing, standing
-from evenkeel.services.scheduler.domain.suspicion import Suspicion
 from evenkeel.services.scheduler.jobs import events, steps
-from evenkeel.services.scheduler.jobs.job import Job, Process, Question, Timer, counted
+from evenkeel.services.scheduler.jobs.job import Process, Question, Timer, counted
 from evenkeel.services.scheduler.jobs.machine import on
 from evenkeel.services.scheduler.serving.faults import is_fault
 from evenkeel.services.scheduler.serving.job_tasks import JobTasks
+from evenkeel.services.scheduler.serving.letters import Letter, Letters
 from evenkeel.services.scheduler.serving.news import JobView, Newsroom
 from evenkeel.services.scheduler.serving.parts import Parts
 from evenkeel.services.scheduler.serving.probing import Prober
@@ -49,38 +53,39 @@ class JobLife:
 
     def __init__(
         self,
-        job: Job,
-        version: int,
-        token: str,
+        stored: StoredJob,
         parts: Parts,
+        letters: Letters,
         news: Newsroom,
         reports: JobEvents,
-        *,
-        put: Callable[[events.Event], None],
-        take: Callable[[events.Event], Awaitable[None]],
-        failed: Callable[[str, Exception], None],
+        failed: Callable[[Exception], None],
     ) -> None:
         """Follows the job's processes; does no other I/O.
 
         Args:
-            job: The job.
-            version: Of it in the history; 0 = as it was registered.
-            token: The job's token.
+            stored: The job as the history has it.
             parts: What all jobs share.
+            letters: Of the job; what its tasks and its processes tell goes there.
             news: Its watchers.
             reports: Told of its broken streams and probes.
-            put: Takes in what its tasks and its processes tell.
-            take: Likewise; what it leads to is durable on return.
-            failed: Told what one of its tasks was doing, and what it raised.
+            failed: Told what one of its tasks raised.
+
+        Raises:
+            KeyError, ValueError: See :func:`~evenkeel.services.scheduler.adapters.store.job_document.restored_job`.
         """
-        self.job = self._saved = job
-        self._version, self._parts, self._news, self._reports = version, parts, news, reports
-        self._put, self._take = put, take
+        self.job = self._saved = job = restored_job(stored, uuid.uuid4().hex[:8])
+        self._version = 0 if stored.state is None else stored.state.version
+        self._parts, self._letters, self._news, self._reports = parts, letters, news, reports
         self._tasks = JobTasks(parts.spawn, failed)
-        self.processes = Processes(
-            job.known.job_id, token, self._broken, self._tasks.spawn, parts.rank_tls, leadership=parts.leadership
+        connect = partial(
+            RankClient,
+            job_id=job.known.job_id,
+            job_token=stored.record.job_token,
+            leadership=parts.leadership,
+            tls=parts.rank_tls,
         )
-        self._prober = Prober(reports.probed, parts.metrics)
+        self.processes = Processes(connect, self._broken, self._tasks.spawn)
+        self._prober = Prober(parts.metrics)
         self._timers: dict[Timer, asyncio.Task[None]] = {}
         self._reporting: dict[Process, asyncio.Task[None]] = {}
         self._flying: tuple[str, asyncio.Task[None]] | None = None
@@ -128,6 +133,9 @@ class JobLife:
         await self._tasks.end()
         self.processes.close()
 
+    def _put(self, event: events.Event) -> Letter:
+        return self._letters.add(Letter(event))
+
     # ---- what its steps ask for
 
     def _do(self, effect: steps.Effect) -> None:
@@ -143,8 +151,7 @@ class JobLife:
             case steps.Evict(info, epoch):
                 self.processes.evict(info, epoch, lambda: info.process in hanging(self.job.known))
             case Suspicion():
-                asked = [info for info in known.ranks.values() if info.alive and info.process in effect.processes]
-                spawn(self._prober.answer(effect, self.processes.calls(asked)))
+                spawn(self._probe(effect))
             case VerdictRecord() | PlanStatus():
                 self._tell(effect)
             case steps.Weighed(choice, solve_seconds, reason):
@@ -163,6 +170,12 @@ class JobLife:
 
     async def _ask(self, ask: steps.Ask) -> None:
         self._put(events.Answered(ask.why, await self.processes.ask(ask.seconds, ask.processes)))
+
+    async def _probe(self, suspicion: Suspicion) -> None:
+        asked = [one for one in self.job.known.ranks.values() if one.alive and one.process in suspicion.processes]
+        found = await self._prober.answer(suspicion, self.processes.calls(asked))
+        if found is not None:
+            await self._reports.probed(suspicion, *found)
 
     def _tell(self, news: VerdictRecord | PlanStatus) -> None:
         if isinstance(news, VerdictRecord):
@@ -210,7 +223,7 @@ class JobLife:
         plan_id = plan.record.plan_id
 
         async def decided(decision: Decision) -> None:
-            await self._take(events.Agreed(plan_id, decision))
+            await self._put(events.Agreed(plan_id, decision)).done
 
         try:
             going = flight.run(decided) if plan.decision is None else flight.finish(plan.decision)

@@ -4,19 +4,19 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from evenkeel.services.scheduler.serving.faults import JobAwayError, is_fault
+from evenkeel.services.scheduler.serving.faults import is_fault
 from evenkeel.services.scheduler.serving.processes import Spawn
 
 
 class JobTasks:
     """Starts the tasks of one job, and ends them all. Belongs to the event loop's thread."""
 
-    def __init__(self, spawn: Spawn, failed: Callable[[str, Exception], None]) -> None:
+    def __init__(self, spawn: Spawn, failed: Callable[[Exception], None]) -> None:
         """Keeps what it is given; does no I/O.
 
         Args:
             spawn: Starts tasks that the service owns.
-            failed: Told what a task was doing, and what it raised; never waits.
+            failed: Told what a task raised; never waits.
         """
         self._spawn = spawn
         self._failed = failed
@@ -44,11 +44,9 @@ class JobTasks:
     async def _guarded(self, work: Coroutine[Any, Any, Any]) -> None:
         try:
             await work
-        except JobAwayError as error:  # told already, by whoever failed first
-            raise asyncio.CancelledError from error
         except Exception as error:
             if not is_fault(error):
                 raise
             if not self._is_over:
-                self._failed(getattr(work, "__qualname__", "a task"), error)
+                self._failed(error)
             raise asyncio.CancelledError from error

@@ -5,8 +5,8 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from evenkeel.contracts.suspicion import Suspicion
 from evenkeel.services.scheduler.domain.profiles import JobEnded, JobProfile
-from evenkeel.services.scheduler.domain.suspicion import Suspicion
 from evenkeel.services.scheduler.jobs import events
 
 _NEWEST_COUNTS = ((JobProfile, JobEnded), (Suspicion,))
@@ -19,7 +19,7 @@ class Letter:
     Attributes:
         event: The event.
         waits: For a job that begins anew; if that failed at it, it is offered once more, alone.
-        is_asked: Somebody waits who is told what it made the job raise.
+        is_asked: Somebody else waits, who is told what it made the job raise.
         is_second: The job has failed at it.
         done: Once what it leads to is durable.
     """

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from evenkeel.services.scheduler.adapters.job_events import JobEvents
 from evenkeel.services.scheduler.adapters.planner_process import PlannerProcess
 from evenkeel.services.scheduler.adapters.ranks.tls import RankTls
 from evenkeel.services.scheduler.adapters.store.store import Store
@@ -25,6 +26,7 @@ class Parts(Rules):
         planner: Is asked for plans.
         spawn: Starts tasks that the service owns.
         times: Deadlines of flights.
+        reports: Makes, for a job's id and token, what is told of that job's broken streams and probes.
         clock: Unix seconds.
         rank_tls: How ranks are talked to; None = plain.
         leadership: Whether this scheduler is in charge, and in which term.
@@ -34,6 +36,7 @@ class Parts(Rules):
     metrics: SchedulerMetrics
     planner: PlannerProcess
     spawn: Spawn
+    reports: Callable[[str, str], JobEvents]
     times: FlightTimes = field(default_factory=FlightTimes)
     clock: Callable[[], float] = time.time
     rank_tls: RankTls | None = None

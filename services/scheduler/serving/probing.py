@@ -2,18 +2,18 @@
 
 Of a suspected link, the same few transfers over it and over a healthy link of its kind, at a border that all four ranks
 agree on. Both run at the same time, so a suspicion costs the job one probe, not two; one at a time per job. A probe
-decides nothing: its report goes to the detector as evidence (design, "Detection", layer 5).
+decides nothing: what it took goes to the detector as evidence (design, "Detection", layer 5).
 """
 
 import asyncio
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from enum import StrEnum
 
 import structlog
-from prometheus_client import CollectorRegistry
 
+from evenkeel.contracts.suspicion import Suspicion
 from evenkeel.services.scheduler.dispatch.protocol import (
     LinkProbe,
     RankAwayError,
@@ -21,7 +21,6 @@ from evenkeel.services.scheduler.dispatch.protocol import (
     RankRefusedError,
     RankTimeoutError,
 )
-from evenkeel.services.scheduler.domain.suspicion import ProbeOutcome, Suspicion
 from evenkeel.services.scheduler.metrics import SchedulerMetrics
 
 REPETITIONS = 3
@@ -53,23 +52,22 @@ class Prober:
     """Answers the suspicions about one job. Belongs to the event loop's thread.
 
     Args:
-        report: Told of each outcome.
-        metrics: Counts; None = nobody reads them.
+        metrics: Counts.
     """
 
-    def __init__(
-        self, report: Callable[[ProbeOutcome], Awaitable[None]], metrics: SchedulerMetrics | None = None
-    ) -> None:
-        self._report = report
-        self._metrics = metrics or SchedulerMetrics(CollectorRegistry())
+    def __init__(self, metrics: SchedulerMetrics) -> None:
+        self._metrics = metrics
         self._busy = False
 
-    async def answer(self, suspicion: Suspicion, calls: Mapping[int, RankCalls]) -> ProbeOutcome | None:
-        """Probe and report; None when a probe is under way already, or somebody who was asked did not answer.
+    async def answer(self, suspicion: Suspicion, calls: Mapping[int, RankCalls]) -> tuple[float, float] | None:
+        """Seconds of the shortest repetition on the suspect and on its peer.
 
         Args:
             suspicion: Whom.
             calls: Clients of everybody to ask, by rank.
+
+        Returns:
+            None when a probe is under way already, or somebody who was asked did not answer.
         """
         what = "device" if suspicion.link is None else "link"
         if self._busy or any(rank not in calls for rank, _ in suspicion.processes):
@@ -89,18 +87,16 @@ class Prober:
             self._busy = False
             self._metrics.probes.labels(what, end).inc()
         self._metrics.probe_seconds.labels(what).observe(time.perf_counter() - started)
-        outcome = ProbeOutcome(suspicion=suspicion, seconds=seconds, peer_seconds=peer_seconds)
         _log.info(
             "probed",
             job_id=suspicion.job_id,
             rank=suspicion.rank,
             partner_rank=None if suspicion.link is None else suspicion.link.partner_rank,
             peer_rank=suspicion.peer_rank,
-            seconds=round(outcome.seconds, 6),
-            peer_seconds=round(outcome.peer_seconds, 6),
+            seconds=round(seconds, 6),
+            peer_seconds=round(peer_seconds, 6),
         )
-        await self._report(outcome)
-        return outcome
+        return seconds, peer_seconds
 
 
 def _end_of(error: Exception) -> ProbeEnd:

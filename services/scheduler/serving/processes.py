@@ -10,14 +10,12 @@ import structlog
 from evenkeel.layouts.rank_state import RankState
 from evenkeel.services.common.backoff import Backoff
 from evenkeel.services.scheduler.adapters.ranks.client import RankClient
-from evenkeel.services.scheduler.adapters.ranks.tls import RankTls
 from evenkeel.services.scheduler.adapters.ranks.watch import StreamBroken, watch_rank
 from evenkeel.services.scheduler.dispatch.board import StateBoard
 from evenkeel.services.scheduler.dispatch.protocol import RankAwayError, RankRefusedError
 from evenkeel.services.scheduler.domain.parts import RankInfo
 from evenkeel.services.scheduler.jobs.events import Silence
 from evenkeel.services.scheduler.jobs.job import Process
-from evenkeel.services.scheduler.leadership import Leadership
 
 _log = structlog.get_logger(__name__)
 
@@ -35,33 +33,16 @@ class Processes:
         board: What each rank said last of itself.
     """
 
-    def __init__(
-        self,
-        job_id: str,
-        job_token: str,
-        broken: StreamBroken,
-        spawn: Spawn,
-        tls: RankTls | None = None,
-        *,
-        leadership: Leadership,
-    ) -> None:
+    def __init__(self, connect: Callable[..., RankClient], broken: StreamBroken, spawn: Spawn) -> None:
         """Keeps what it is given; does no I/O.
 
         Args:
-            job_id: The job.
-            job_token: Its token.
+            connect: Makes a client of a process, by its rank, incarnation and address.
             broken: Told of broken streams.
             spawn: Starts tasks.
-            tls: How ranks are talked to; None = plain.
-            leadership: Of this scheduler.
         """
         self.board = StateBoard()
-        self._leadership = leadership
-        self._job_id = job_id
-        self._job_token = job_token
-        self._broken = broken
-        self._spawn = spawn
-        self._tls = tls
+        self._connect, self._broken, self._spawn = connect, broken, spawn
         self._clients: dict[Process, RankClient] = {}
         self._watches: dict[Process, asyncio.Task[None]] = {}
 
@@ -107,15 +88,7 @@ class Processes:
         self.follow(())
 
     def _client(self, info: RankInfo) -> RankClient:
-        return RankClient(
-            job_id=self._job_id,
-            job_token=self._job_token,
-            rank=info.rank,
-            incarnation=info.incarnation,
-            address=info.address,
-            leadership=self._leadership,
-            tls=self._tls,
-        )
+        return self._connect(rank=info.rank, incarnation=info.incarnation, address=info.address)
 
     def _forget(self, key: Process) -> None:
         self._watches.pop(key).cancel()

@@ -9,8 +9,8 @@ What the detector says waits for that. That at which the job failed is offered o
 
 import asyncio
 import contextlib
-import uuid
 from collections.abc import AsyncIterator, Callable
+from typing import TypeVar
 
 import structlog
 
@@ -19,7 +19,6 @@ from evenkeel.history.records import StoredJob
 from evenkeel.history.vocabulary import JobState
 from evenkeel.services.common.backoff import Backoff
 from evenkeel.services.scheduler.adapters.job_events import JobEvents
-from evenkeel.services.scheduler.adapters.store.job_document import restored_job
 from evenkeel.services.scheduler.jobs import events
 from evenkeel.services.scheduler.serving.faults import JobAwayError, JobFailedError, is_fault, where_of
 from evenkeel.services.scheduler.serving.job_life import JobLife, end_on_record
@@ -28,6 +27,8 @@ from evenkeel.services.scheduler.serving.news import JobNews, JobView, Newsroom
 from evenkeel.services.scheduler.serving.parts import Parts
 
 _log = structlog.get_logger(__name__)
+
+Seen = TypeVar("Seen")
 
 FIRST_SECONDS = 0.2
 LONGEST_SECONDS = 300.0
@@ -42,25 +43,22 @@ class ServedJob:
         is_ready: Whether it takes everything in; False while it begins anew.
     """
 
-    def __init__(
-        self, job_id: str, parts: Parts, reports: Callable[[str], JobEvents], over: Callable[[str], None]
-    ) -> None:
+    def __init__(self, job_id: str, parts: Parts, over: Callable[[str], object]) -> None:
         """Keeps what it is given; does no I/O.
 
         Args:
             job_id: The job.
             parts: What all jobs share.
-            reports: Makes, for its token, what is told of the job's broken streams and probes.
             over: Told its id once it has ended.
         """
         self.is_ready = False
-        self._job_id, self._parts, self._new_reports, self._over = job_id, parts, reports, over
+        self._job_id, self._parts, self._over = job_id, parts, over
         # One for all that begins anew: it numbers what it tells.
         self._reports: JobEvents | None = None
         self._news = Newsroom()
         self._life: JobLife | None = None
         self._letters, self._begun = Letters(), asyncio.Event()
-        self._has_failed = self._is_over = False
+        self._is_over = False
         self._failed_at_seconds = float("-inf")
         self._pauses = Backoff(first_seconds=FIRST_SECONDS, longest_seconds=LONGEST_SECONDS)
         self._writer: asyncio.Task[None] | None = None
@@ -68,18 +66,16 @@ class ServedJob:
     @property
     def state(self) -> JobState | None:
         """Its state; None while that cannot be told."""
-        try:
-            return None if self._life is None else self._life.job.known.state
-        except Exception:  # whoever works with this state next says what is wrong with it
-            return None
+        return self._seen(lambda life: life.job.known.state)
 
     def view(self) -> JobView | None:
         """The job as it is, or was before it failed; None while that cannot be told."""
+        return self._seen(JobLife.view)
+
+    def _seen(self, look: Callable[[JobLife], Seen]) -> Seen | None:
         try:
-            return None if self._life is None else self._life.view()
-        except Exception as error:
-            if self.is_ready:
-                self._failed("view", error, "view")
+            return None if self._life is None else look(self._life)
+        except Exception:  # the job's next step, or next word of a rank, fails at it too and says what is wrong
             return None
 
     def watch(self) -> AsyncIterator[JobNews]:
@@ -100,11 +96,6 @@ class ServedJob:
     async def begun(self) -> None:
         """Returns once it has begun, or failed at that."""
         await self._begun.wait()
-
-    def put(self, event: events.Event) -> None:
-        """Something of the job's own has happened; while it begins anew, it comes again by itself."""
-        if self.is_ready:
-            self._letters.add(Letter(event))
 
     def tell(self, event: events.Event) -> "asyncio.Future[None]":
         """The detector says something: done when what it leads to is durable; :class:`JobFailedError` = set it aside.
@@ -138,13 +129,11 @@ class ServedJob:
     async def _work(self, stored: StoredJob | None) -> None:
         try:
             while not self._is_over:
-                if self._has_failed:
-                    self._begun.set()
-                    await self._pause()
-                else:
-                    await self._live(stored)
-                    await self._end_life()
+                await self._live(stored)
                 stored = None
+                self._begun.set()
+                if not self._is_over:
+                    await self._pause()
         finally:
             late = None if self._is_over else self._away()
             if self._is_over:
@@ -161,22 +150,25 @@ class ServedJob:
             if stored is None:
                 self._is_over = True
                 return
-            life = self._take_up(stored)
+            self._reports = self._reports or self._parts.reports(self._job_id, stored.record.job_token)
+            life = JobLife(stored, self._parts, self._letters, self._news, self._reports, self._failed)
         except Exception as error:
             if not is_fault(error):
                 raise
-            self._failed("going on from the history", error, "begin")
+            self._tell_failure(error, "begin")
             return
+        self._life, self.is_ready = life, True
         await self._step(life, [Letter(events.Began())])
-        if not self._has_failed and self._begun.is_set():
+        if self.is_ready and self._begun.is_set():
             _log.info("the job began anew", job_id=self._job_id)
         self._begun.set()
-        while not self._has_failed and not self._is_over:
+        while self.is_ready and not life.job.known.finished:
             if batch := self._letters.next():
                 await self._step(life, batch)
-                self._is_over = life.job.known.finished
             else:
                 await self._letters.changed()
+        self.is_ready, self._is_over = False, life.job.known.finished
+        await life.end()
 
     async def _step(self, life: JobLife, batch: list[Letter]) -> None:
         event = joined(batch)
@@ -196,7 +188,7 @@ class ServedJob:
                 if not batch[0].is_asked:
                     raise
                 return
-            self._failed(type(event).__name__, error, where_of(event))
+            self._failed(error, where_of(event))
             failure = JobFailedError(self._job_id)
         for letter in reversed(batch):
             if failure is not None and letter.waits and not letter.is_second:
@@ -204,24 +196,26 @@ class ServedJob:
             else:
                 letter.settle(failure)
 
-    def _failed(self, doing: str, error: Exception, where: str = "task") -> None:
-        if self._has_failed or self._is_over:
-            return
+    def _failed(self, error: Exception, where: str = "task") -> None:
+        """Something of the life fails; what fails of it later comes of that."""
+        if self.is_ready:
+            self.is_ready = False
+            self._tell_failure(error, where)
+            self._letters.wake()
+
+    def _tell_failure(self, error: Exception, where: str) -> None:
         now_seconds = self._parts.clock()
         if now_seconds - self._failed_at_seconds > QUIET_SECONDS:
             self._pauses.reset()
         self._failed_at_seconds = now_seconds
-        self.is_ready, self._has_failed = False, True
         self._parts.metrics.failures.labels(where).inc()
         _log.error(
             "the scheduler failed on a job, which begins anew from its history; it trains on, others are not concerned",
             job_id=self._job_id,
             where=where,
-            doing=doing,
             what_to_do="report it with this traceback; records that fail again are in the dead letters",
             exc_info=error,
         )
-        self._letters.wake()
 
     async def _pause(self) -> None:
         """Wait before the job begins anew; one that is to finish does not."""
@@ -239,31 +233,6 @@ class ServedJob:
             except Exception as error:
                 problem = error
             self._letters.settle(lambda one: isinstance(one.event, events.Finish), problem)
-        self._has_failed = False
-
-    # ---- a life
-
-    def _take_up(self, stored: StoredJob) -> JobLife:
-        token = stored.record.job_token
-        self._reports = self._reports or self._new_reports(token)
-        self._life = JobLife(
-            restored_job(stored, uuid.uuid4().hex[:8]),
-            0 if stored.state is None else stored.state.version,
-            token,
-            self._parts,
-            self._news,
-            self._reports,
-            put=self.put,
-            take=self.take,
-            failed=self._failed,
-        )
-        self.is_ready = True
-        return self._life
-
-    async def _end_life(self) -> None:
-        self.is_ready = False
-        if self._life is not None:
-            await self._life.end()
 
     def _away(self) -> Exception:
         finished = self._life is not None and self._life.job.known.finished

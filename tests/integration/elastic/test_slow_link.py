@@ -12,18 +12,20 @@ import pytest
 
 from evenkeel.contracts.batches import read_batches
 from evenkeel.contracts.frames import Frames
+from evenkeel.contracts.suspicion import Suspicion
 from evenkeel.contracts.topics import BATCHES, SUSPICIONS
 from evenkeel.layouts.layout import uniform_layout
+from evenkeel.services.common.metrics import create_registry
 from evenkeel.services.detector.adapters.finding_codec import record_of
 from evenkeel.services.detector.adapters.frame_reader import observations_of
 from evenkeel.services.detector.adapters.observation_codec import liveness_from_proto
 from evenkeel.services.detector.domain.findings.verdict import Evidence, Verdict, VerdictKind
 from evenkeel.services.detector.domain.frames.observation import FrameObservation
 from evenkeel.services.detector.domain.job.job import Finding, JobDetector
-from evenkeel.services.detector.domain.probes.suspicion import Suspicion
 from evenkeel.services.scheduler.adapters.findings import decode_suspicion
 from evenkeel.services.scheduler.adapters.job_events import JobEvents
 from evenkeel.services.scheduler.dispatch import protocol
+from evenkeel.services.scheduler.metrics import SchedulerMetrics
 from evenkeel.services.scheduler.serving.probing import Prober
 from evenkeel.services.telemetry.domain.job_stream import JobStream
 from evenkeel.services.telemetry.domain.observed import Arrived
@@ -179,8 +181,9 @@ async def answered(suspicion: Suspicion, fleet: Fleet) -> process_pb2.ProcessEve
     await producer.send_all([record_of(suspicion)])
     (asked,) = broker.records(SUSPICIONS.name)
     calls = {rank: cast(protocol.RankCalls, PipedRank(process)) for rank, process in fleet.ranks.items()}
-    outcome = await Prober(JobEvents(producer, CONFIG.job_id, "").probed).answer(decode_suspicion(asked), calls)
-    assert outcome is not None, "the probe had no answer"
+    found = await Prober(SchedulerMetrics(create_registry())).answer(decode_suspicion(asked), calls)
+    assert found is not None, "the probe had no answer"
+    await JobEvents(producer, CONFIG.job_id, "").probed(decode_suspicion(asked), *found)
     (told,) = broker.records(BATCHES.name)
     return Batch.FromString(told.value or b"").events[0]
 

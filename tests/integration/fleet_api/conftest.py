@@ -28,7 +28,9 @@ def bearer(token: str) -> Metadata:
 
 def admission(store: Store) -> Admission:
     """Of a scheduler in charge."""
-    return Admission(FLEET_TOKEN, store, is_open=True)
+    admission = Admission(FLEET_TOKEN, store)
+    admission.open()
+    return admission
 
 
 @dataclass(frozen=True, kw_only=True)

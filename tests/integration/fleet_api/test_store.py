@@ -52,9 +52,11 @@ async def count(engine: AsyncEngine, table: str) -> int:
 async def test_a_story_is_saved_once_however_often_it_is_told(engine: AsyncEngine) -> None:
     store = Store(engine, timeout_seconds=60.0)
 
-    assert await store.save(STORY) == (True,) * len(STORY)
-    assert await store.save(STORY[:-1]) == (False,) * (len(STORY) - 1)
+    await store.save(STORY)
+    before = [await count(engine, table) for table in ("ranks", "verdicts", "incidents", "incident_events")]
+    await store.save(STORY[:-1])
 
+    assert [await count(engine, table) for table in ("ranks", "verdicts", "incidents", "incident_events")] == before
     assert await count(engine, "plan_events") == 4
     assert await count(engine, "outbox") == 4
 
@@ -195,7 +197,7 @@ async def test_an_outage_of_the_database_delays_a_patient_save_and_loses_nothing
     open_again()
 
     async with asyncio.timeout(60):
-        assert await saving == (True,) * len(STORY[4:])
+        await saving
     (job_id,) = await store.read(reads.unfinished_jobs)
     loaded = await store.load_job(job_id)
     assert loaded is not None

@@ -14,18 +14,17 @@ from prometheus_client import CollectorRegistry
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from benchmarks.planning.solver.small_jobs import WORKLOAD, gpt
+from evenkeel.contracts.suspicion import Suspicion
 from evenkeel.history import reads
 from evenkeel.history.records import CulpritRecord, JobRecord, PlanStatus, RankRecord, StoredJob, VerdictRecord
 from evenkeel.history.vocabulary import VerdictKind
 from evenkeel.layouts.layout import Layout, uniform_layout
-from evenkeel.services.common.completion import TASK_NAME
 from evenkeel.services.common.metrics import create_registry
 from evenkeel.services.common.postgres.database import create_engine
 from evenkeel.services.scheduler.adapters.store.store import Store
 from evenkeel.services.scheduler.dispatch.flight import FlightTimes
 from evenkeel.services.scheduler.domain.job_state import JobKnowledge
 from evenkeel.services.scheduler.domain.profiles import JobProfile
-from evenkeel.services.scheduler.domain.suspicion import ProbeOutcome
 from evenkeel.services.scheduler.jobs import events
 from evenkeel.services.scheduler.metrics import SchedulerMetrics
 from evenkeel.services.scheduler.serving.coordinator import Coordinator
@@ -56,7 +55,7 @@ class Scheduler:
     tasks: set[asyncio.Task[None]]
     kafka: asyncio.Event
     broken: list[tuple[int, int]] = field(default_factory=list)
-    probes: list[ProbeOutcome] = field(default_factory=list)
+    probes: list[tuple[Suspicion, float, float]] = field(default_factory=list)
 
     def num_failures(self, where: str) -> float:
         """How often the scheduler failed on a job."""
@@ -68,7 +67,7 @@ class Scheduler:
         return job is None or job.is_ready
 
     async def crash(self) -> None:
-        tasks = [*self.tasks, *(task for task in asyncio.all_tasks() if task.get_name() == TASK_NAME)]
+        tasks = list(self.tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -226,23 +225,24 @@ def new_scheduler(engine: AsyncEngine, *, store: Store | None = None, **settings
     kafka = asyncio.Event()
     kafka.set()
     broken: list[tuple[int, int]] = []
-    probes: list[ProbeOutcome] = []
+    probes: list[tuple[Suspicion, float, float]] = []
 
     class Reports:
         async def stream_broken(self, rank: int, incarnation: int, detail: str) -> None:
             broken.append((rank, incarnation))
             await kafka.wait()
 
-        async def probed(self, outcome: ProbeOutcome) -> None:
-            probes.append(outcome)
+        async def probed(self, asked: Suspicion, seconds: float, peer_seconds: float) -> None:
+            probes.append((asked, seconds, peer_seconds))
 
     settings = {"times": PATIENT, "planner": PlannerInThread(), **settings}
     registry = create_registry()
-    parts = Parts(store=store, metrics=SchedulerMetrics(registry), spawn=spawn, **settings)
+    metrics = SchedulerMetrics(registry)
+    parts = Parts(store=store, metrics=metrics, spawn=spawn, reports=lambda *_: Reports(), **settings)
     return Scheduler(
         store=store,
         registry=registry,
-        coordinator=Coordinator(parts, lambda *_: Reports()),
+        coordinator=Coordinator(parts),
         tasks=tasks,
         kafka=kafka,
         broken=broken,

@@ -7,6 +7,7 @@ from typing import cast
 
 import numpy as np
 
+from evenkeel.contracts.suspicion import Suspicion
 from evenkeel.services.detector.domain.findings.verdict import Culprit, Verdict, VerdictKind
 from evenkeel.services.detector.domain.frames.observation import (
     FrameObservation,
@@ -17,7 +18,6 @@ from evenkeel.services.detector.domain.frames.observation import (
 )
 from evenkeel.services.detector.domain.frames.probe_reports import ProbeReport
 from evenkeel.services.detector.domain.job.job import Finding, JobDetector
-from evenkeel.services.detector.domain.probes.suspicion import Suspicion
 
 
 def frame_at(iteration: int, *, ranks: Sequence[int] = (), work_keys: Sequence[float] = ()) -> FrameObservation:

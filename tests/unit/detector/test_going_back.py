@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from evenkeel.contracts.suspicion import Suspicion
 from evenkeel.services.detector.adapters.finding_codec import record_of
 from evenkeel.services.detector.adapters.snapshot import dump, load
 from evenkeel.services.detector.domain.findings.verdict import Verdict, VerdictKind
 from evenkeel.services.detector.domain.frames.observation import FrameObservation
 from evenkeel.services.detector.domain.job.job import Finding, JobDetector
-from evenkeel.services.detector.domain.probes.suspicion import Suspicion
 from tests.unit.detector.synthetic import SyntheticJob, Throughput, cube, slow_from, student
 
 PERIOD = 9

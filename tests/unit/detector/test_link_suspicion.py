@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks.detection.traces.link_traces import Victim, make_link_trace
+from evenkeel.contracts.suspicion import Suspicion
 from evenkeel.detector.v1 import detector_pb2
 from evenkeel.services.detector.adapters.finding_codec import record_of
 from evenkeel.services.detector.adapters.observation_codec import liveness_from_proto
@@ -20,7 +21,6 @@ from evenkeel.services.detector.domain.frames.ties import Tie, Ties
 from evenkeel.services.detector.domain.job.job import Finding, JobDetector
 from evenkeel.services.detector.domain.probes.desk import ITERATIONS_BETWEEN_PROBES, ProbeDesk
 from evenkeel.services.detector.domain.probes.standing import TieStanding
-from evenkeel.services.detector.domain.probes.suspicion import Suspicion
 from evenkeel.telemetry.v2 import frames_pb2, process_pb2
 from tests.unit.detector.probed_run import frame_at, probed_run
 

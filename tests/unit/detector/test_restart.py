@@ -5,6 +5,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from evenkeel.contracts.suspicion import Suspicion
 from evenkeel.services.detector.adapters.snapshot import dump, load
 from evenkeel.services.detector.domain.expectation.profile.profile import Profile
 from evenkeel.services.detector.domain.findings.verdict import Verdict
@@ -16,7 +17,6 @@ from evenkeel.services.detector.domain.frames.observation import (
 )
 from evenkeel.services.detector.domain.frames.probe_reports import ProbeReport
 from evenkeel.services.detector.domain.job.job import Finding, JobDetector
-from evenkeel.services.detector.domain.probes.suspicion import Suspicion
 from tests.unit.detector.synthetic import SyntheticJob, cube
 
 

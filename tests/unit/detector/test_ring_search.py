@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.detection.traces.link_traces import Victim, make_link_trace
+from evenkeel.contracts.suspicion import Suspicion
 from evenkeel.services.detector.adapters.snapshot import dump, load
 from evenkeel.services.detector.domain.findings.verdict import Verdict, VerdictKind
 from evenkeel.services.detector.domain.frames.observation import (
@@ -20,7 +21,6 @@ from evenkeel.services.detector.domain.job.job import Finding, JobDetector
 from evenkeel.services.detector.domain.probes.desk import ProbeDesk
 from evenkeel.services.detector.domain.probes.ring import LONG_RING, STANDS_OUT, LinkPair, RingSearch, ring_of
 from evenkeel.services.detector.domain.probes.standing import TieStanding
-from evenkeel.services.detector.domain.probes.suspicion import Suspicion
 from tests.unit.detector.probed_run import frame_at, probed_run, verdict_on
 
 Ends = tuple[int, int]

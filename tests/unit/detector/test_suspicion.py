@@ -5,10 +5,11 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+from evenkeel.contracts.suspicion import Suspicion
 from evenkeel.services.detector.domain.findings.verdict import Verdict, VerdictKind
 from evenkeel.services.detector.domain.frames.probe_reports import ProbeReport
 from evenkeel.services.detector.domain.probes.desk import ITERATIONS_BETWEEN_PROBES, ProbeDesk
-from evenkeel.services.detector.domain.probes.suspicion import LARGEST_MATRIX, USUAL_MATRIX, Suspicion
+from evenkeel.services.detector.domain.probes.suspicion import LARGEST_MATRIX, USUAL_MATRIX
 from tests.unit.detector.probed_run import frame_at, verdict_on
 
 

@@ -7,7 +7,6 @@ from sqlalchemy.exc import OperationalError
 
 from evenkeel.history.errors import DeposedError
 from evenkeel.services.common.postgres.database import DatabaseAwayError
-from evenkeel.services.scheduler.serving.faults import JobFailedError
 from evenkeel.services.scheduler.serving.job_tasks import JobTasks
 
 pytestmark = pytest.mark.asyncio
@@ -23,17 +22,17 @@ async def wait() -> None:
 
 
 async def test_a_task_that_fails_is_told_and_ends_as_cancelled_while_the_others_go_on() -> None:
-    told: list[tuple[str, Exception]] = []
+    told: list[Exception] = []
     error, go_on = KeyError(3), asyncio.Event()
     async with asyncio.TaskGroup() as group:
-        tasks = JobTasks(group.create_task, lambda doing, error: told.append((doing, error)))
+        tasks = JobTasks(group.create_task, told.append)
         other = group.create_task(asyncio.wait_for(go_on.wait(), 60))
         failed = tasks.spawn(trip(error))
         await asyncio.wait([failed])
         assert failed.cancelled()
         assert not other.done()
         go_on.set()
-    assert told == [("trip", error)]
+    assert told == [error]
 
 
 @pytest.mark.parametrize(
@@ -45,10 +44,10 @@ async def test_a_task_that_fails_is_told_and_ends_as_cancelled_while_the_others_
     ],
 )
 async def test_a_database_that_is_away_and_a_lost_place_end_the_service_as_before(error: Exception) -> None:
-    told: list[str] = []
+    told: list[Exception] = []
     with pytest.raises(ExceptionGroup) as raised:
         async with asyncio.TaskGroup() as group:
-            JobTasks(group.create_task, lambda doing, _: told.append(doing)).spawn(trip(error))
+            JobTasks(group.create_task, told.append).spawn(trip(error))
     assert raised.value.exceptions == (error,)
     assert not told
 
@@ -57,19 +56,12 @@ async def test_a_database_that_is_away_and_a_lost_place_end_the_service_as_befor
 async def test_a_time_limit_or_a_socket_of_one_job_is_not_the_database_s(error: Exception) -> None:
     told: list[Exception] = []
     async with asyncio.TaskGroup() as group:
-        JobTasks(group.create_task, lambda _, error: told.append(error)).spawn(trip(error))
+        JobTasks(group.create_task, told.append).spawn(trip(error))
     assert told == [error]
 
 
-async def test_what_was_told_already_is_not_told_again() -> None:
-    told: list[str] = []
-    async with asyncio.TaskGroup() as group:
-        JobTasks(group.create_task, lambda doing, _: told.append(doing)).spawn(trip(JobFailedError("job")))
-    assert not told
-
-
 async def test_the_end_of_all_tasks_waits_for_them_and_tells_nobody_what_they_raise_on_the_way() -> None:
-    told: list[str] = []
+    told: list[Exception] = []
     ended = []
 
     async def stumbles() -> None:
@@ -80,7 +72,7 @@ async def test_the_end_of_all_tasks_waits_for_them_and_tells_nobody_what_they_ra
             raise KeyError(3)
 
     async with asyncio.TaskGroup() as group:
-        tasks = JobTasks(group.create_task, lambda doing, _: told.append(doing))
+        tasks = JobTasks(group.create_task, told.append)
         spawned = [tasks.spawn(stumbles()), tasks.spawn(wait())]
         await asyncio.sleep(0)
         never_began = tasks.spawn(wait())
@@ -91,9 +83,9 @@ async def test_the_end_of_all_tasks_waits_for_them_and_tells_nobody_what_they_ra
 
 
 async def test_a_cancelled_task_is_no_failure() -> None:
-    told: list[str] = []
+    told: list[Exception] = []
     async with asyncio.TaskGroup() as group:
-        task = JobTasks(group.create_task, lambda doing, _: told.append(doing)).spawn(wait())
+        task = JobTasks(group.create_task, told.append).spawn(wait())
         await asyncio.sleep(0)
         task.cancel()
     assert task.cancelled()

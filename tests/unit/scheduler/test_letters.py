@@ -5,9 +5,9 @@ from datetime import UTC, datetime
 import pytest
 
 from benchmarks.planning.solver.small_jobs import WORKLOAD
+from evenkeel.contracts.suspicion import Suspicion
 from evenkeel.history.records import VerdictRecord
 from evenkeel.services.scheduler.domain.profiles import JobEnded, JobProfile
-from evenkeel.services.scheduler.domain.suspicion import Suspicion
 from evenkeel.services.scheduler.jobs import events
 from evenkeel.services.scheduler.serving.letters import Letter, Letters, joined
 

@@ -74,7 +74,7 @@ def test_a_standstill_is_charged_from_the_death_until_the_plan_runs_and_told_und
 
 def test_whole_replicas_stand_still_for_nobody() -> None:
     dead = on_verdict(fresh_job(), verdict(VerdictKind.FAIL_STOP, 2, after=10.0)).job
-    whole = replace(dead, home=replace(dead.home, whole=True))
+    whole = replace(dead, layouts={0: replace(dead.home, whole=True)})
     assert with_standstill(whole, at(60.0)) == whole
     assert with_standstill(dead, at(60.0)) != dead
 

@@ -10,6 +10,7 @@ from evenkeel.layouts.programs.interleaved import interleaved_orders
 from evenkeel.planning.costs.cost_model import CostModel
 from evenkeel.planning.costs.measured.recent import RecentIteration
 from evenkeel.planning.costs.measured.replay import usual_seconds
+from evenkeel.services.scheduler.domain.job_state import JobKnowledge
 from evenkeel.services.scheduler.domain.parts import AppliedPlan
 from evenkeel.services.scheduler.domain.profiles import JobProfile, on_profile
 from evenkeel.services.scheduler.domain.transitions import on_applied, on_verdict
@@ -26,6 +27,11 @@ def plan_of_epoch_1(first_iteration: int) -> AppliedPlan:
     return AppliedPlan(record=in_flight(1, HOME).record, first_iteration=first_iteration)
 
 
+def in_epoch_1(job: JobKnowledge, first_iteration: int) -> JobKnowledge:
+    layouts = {**job.layouts, 1: job.layout}
+    return replace(job, epoch=1, layouts=layouts, unmeasured=plan_of_epoch_1(first_iteration))
+
+
 def test_the_newest_profile_says_what_the_work_is_and_corrects_predictions() -> None:
     job, measured = on_profile(fresh_job(), profile(10))
     assert measured is None
@@ -40,7 +46,7 @@ def test_an_older_profile_changes_nothing() -> None:
 
 
 def test_a_plan_is_measured_once_its_epoch_has_settled() -> None:
-    job = replace(fresh_job(), epoch=1, unmeasured=plan_of_epoch_1(20))
+    job = in_epoch_1(fresh_job(), 20)
     job, measured = on_profile(job, profile(21, epoch=1))
     assert measured is None
     job, measured = on_profile(job, profile(25, epoch=1, seconds=2.5))
@@ -49,7 +55,7 @@ def test_a_plan_is_measured_once_its_epoch_has_settled() -> None:
 
 
 def test_a_profile_of_another_epoch_measures_nothing() -> None:
-    job = replace(fresh_job(), epoch=1, unmeasured=plan_of_epoch_1(20))
+    job = in_epoch_1(fresh_job(), 20)
     _, measured = on_profile(job, profile(40, epoch=0))
     assert measured is None
 
@@ -79,14 +85,14 @@ def test_what_a_pair_exchanges_follows_from_the_layout_in_force_and_stays_known_
     (first, *_) = job.layout.replicas
     stages = [replace(stage, ranks=stage.ranks[:1], shares=(1,)) for stage in first.stages]
     alone = Replica(stages=tuple(stages), num_micro_batches=job.layout.num_micro_batches)
-    without, _ = on_profile(replace(job, layout=replace(job.layout, replicas=(alone,))), profile(20))
+    without, _ = on_profile(replace(job, layouts={0: replace(job.layout, replicas=(alone,))}), profile(20))
     assert without.workload is not None
     assert without.workload.gradient_seconds == job.workload.gradient_seconds > 0.03
 
 
 def test_until_a_plan_has_settled_what_was_known_before_it_stays_known() -> None:
     job, _ = on_profile(fresh_job(), profile(10))
-    job = replace(job, epoch=1, unmeasured=plan_of_epoch_1(20))
+    job = in_epoch_1(job, 20)
     unsettled = replace(profile(21, epoch=1), workload=replace(WORKLOAD, transfer_seconds=9.0))
     assert on_profile(job, unsettled)[0].workload == job.workload
     assert on_profile(job, replace(unsettled, iteration=30))[0].workload == unsettled.workload
@@ -124,7 +130,7 @@ def test_without_iterations_to_replay_ranks_with_several_stages_say_nothing_of_t
     orders = interleaved_orders(2, 2, quota)
     alone = Replica(stages=stages, num_micro_batches=quota, orders=orders)
     told = replace(profile(20), workload=replace(WORKLOAD, transfer_seconds=0.0, fixed_seconds=0.02))
-    there, _ = on_profile(replace(job, layout=replace(job.layout, replicas=(alone,))), told)
+    there, _ = on_profile(replace(job, layouts={0: replace(job.layout, replicas=(alone,))}), told)
     assert there.workload == replace(WORKLOAD, fixed_seconds=0.02)
     assert on_profile(job, told)[0].workload == told.workload
 
@@ -150,7 +156,7 @@ def test_several_stages_a_rank_teach_what_transfers_take_and_the_way_home_is_pre
     orders = interleaved_orders(2, len(stages) // 2, num)
     several = replace(job.layout, replicas=(Replica(stages=stages, num_micro_batches=num, orders=orders),))
     knowing = replace(job, workload=replace(truth, transfer_seconds=0.004, transfers_in_line=2.0))
-    there = replace(knowing, layout=several, epoch=1)
+    there = replace(knowing, layouts={**knowing.layouts, 1: several}, epoch=1)
     for iteration in (10, 15):
         there, _ = on_profile(there, told(several, iteration, epoch=1))
     assert there.workload is not None
@@ -208,6 +214,6 @@ def test_a_recovery_from_a_checkpoint_is_measured_though_its_iterations_were_the
 
 
 def test_a_plan_is_measured_in_a_job_that_went_back_to_before_its_first_iteration() -> None:
-    job = replace(fresh_job(), epoch=1, unmeasured=plan_of_epoch_1(500))
+    job = in_epoch_1(fresh_job(), 500)
     _, measured = on_profile(job, profile(100, epoch=1, seconds=2.5))
     assert measured is not None

@@ -20,15 +20,15 @@ class Failing:
         self.now_seconds = 1000.0
         self.registry = CollectorRegistry()
         parts: Any = SimpleNamespace(metrics=SchedulerMetrics(self.registry), clock=lambda: self.now_seconds)
-        self.job = ServedJob("job", parts, lambda _: None, lambda _: None)  # type: ignore[arg-type, return-value]
+        self.job = ServedJob("job", parts, lambda _: None)
         self.job._pauses = Backoff(
             first_seconds=FIRST_SECONDS, longest_seconds=LONGEST_SECONDS, uniform=lambda _, most: most
         )
 
-    def pause(self, *, after_seconds: float = 1.0, where: str = "task") -> float:
+    def pause(self, *, after_seconds: float = 1.0) -> float:
         self.now_seconds += after_seconds
-        self.job._failed("work", KeyError(3), where)
-        self.job._has_failed = False
+        self.job.is_ready = True
+        self.job._failed(KeyError(3))
         return self.job._pauses.next_seconds()
 
 
@@ -48,8 +48,9 @@ async def test_pauses_are_forgotten_after_a_quiet_time_that_is_longer_than_any_o
 
 async def test_what_fails_while_the_job_ends_already_is_one_failure() -> None:
     failing = Failing()
-    failing.job._failed("work", KeyError(3), "verdict")
-    failing.job._failed("other work", KeyError(3))
+    failing.job.is_ready = True
+    failing.job._failed(KeyError(3), "verdict")
+    failing.job._failed(KeyError(3))
     counted = [
         failing.registry.get_sample_value("evenkeel_scheduler_failures_total", {"where": where})
         for where in ("verdict", "task")
@@ -59,7 +60,7 @@ async def test_what_fails_while_the_job_ends_already_is_one_failure() -> None:
 
 async def test_the_pauses_of_the_service_are_at_most_the_longest_and_never_none() -> None:
     parts: Any = SimpleNamespace(clock=lambda: 0.0)
-    job = ServedJob("job", parts, lambda _: None, lambda _: None)  # type: ignore[arg-type, return-value]
+    job = ServedJob("job", parts, lambda _: None)
     pauses = [job._pauses.next_seconds() for _ in range(20)]
     assert min(pauses) >= FIRST_SECONDS / 2
     assert max(pauses) <= LONGEST_SECONDS

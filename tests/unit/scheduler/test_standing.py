@@ -57,7 +57,7 @@ ALL_TRAIN = dict.fromkeys(range(4), RankPhase.TRAINING)
 
 
 def without(known: JobKnowledge, *ranks: int) -> JobKnowledge:
-    dead = {rank: replace(known.ranks[rank], alive=False, throughput=0.0) for rank in ranks}
+    dead = {rank: replace(known.ranks[rank], throughput=0.0) for rank in ranks}
     return replace(known, ranks={**known.ranks, **dead})
 
 
@@ -130,7 +130,7 @@ def test_a_job_is_told_as_it_is(known: JobKnowledge, said: dict[int, RankState],
 def test_a_rank_that_the_layout_left_out_says_why() -> None:
     home = job()
     smaller = uniform_layout(num_blocks=2, tensor=1, pipeline=2, data=1, num_micro_batches=4)
-    known = replace(home, layout=smaller, epoch=1)
+    known = replace(home, layouts={**home.layouts, 1: smaller}, epoch=1)
     known = known.with_rank(replace(known.ranks[2], throughput=0.4))
     said = {
         **states(dict.fromkeys(smaller.ranks, RankPhase.TRAINING), epoch=1),

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from evenkeel.contracts.suspicion import Suspicion
 from evenkeel.numeric.arrays import Bools, Floats, Ints
 from evenkeel.services.detector.domain.expectation.profile.job_profile import JobProfile
 from evenkeel.services.detector.domain.expectation.profile.profile import Profile, RankThroughput
@@ -28,7 +29,6 @@ from evenkeel.services.detector.domain.kinds.loss import LossWatch
 from evenkeel.services.detector.domain.links.watch import LinkWatch
 from evenkeel.services.detector.domain.memory.state import DERIVED, GIVEN
 from evenkeel.services.detector.domain.probes.desk import ProbeDesk
-from evenkeel.services.detector.domain.probes.suspicion import Suspicion
 from evenkeel.services.detector.domain.processes.hang_watch import HangWatch
 from evenkeel.services.detector.domain.processes.life import ProcessFinding, ProcessWatch
 

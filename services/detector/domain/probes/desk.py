@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from evenkeel.contracts.suspicion import SuspectedLink, Suspicion
 from evenkeel.numeric.arrays import Bools, Floats, Ints
 from evenkeel.services.detector.domain.findings.verdict import Verdict, VerdictKind
 from evenkeel.services.detector.domain.frames.observation import FrameObservation
@@ -18,13 +19,7 @@ from evenkeel.services.detector.domain.frames.probe_reports import ProbeReport, 
 from evenkeel.services.detector.domain.memory.state import GIVEN
 from evenkeel.services.detector.domain.probes.ring import LinkPair, RingSearch
 from evenkeel.services.detector.domain.probes.standing import TieStanding
-from evenkeel.services.detector.domain.probes.suspicion import (
-    SUSPECT_AT,
-    SuspectedLink,
-    Suspicion,
-    choose,
-    matrix_size_for,
-)
+from evenkeel.services.detector.domain.probes.suspicion import SUSPECT_AT, choose, matrix_size_for
 
 ITERATIONS_BETWEEN_PROBES = 20
 """A job pays for at most one probe in so many iterations, however noisy it is."""

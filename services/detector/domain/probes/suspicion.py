@@ -1,7 +1,6 @@
 """What a probe is asked for: whose device or link, beside whose, and how much of it. Pure."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,32 +16,6 @@ PROBE_SECONDS = 0.002
 """One product on a healthy device; a suspicion costs three, or the time of six on a device at half speed."""
 
 SMALLEST_MATRIX, LARGEST_MATRIX = 64, 4096
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SuspectedLink:
-    """The other ends of two links; fields as in ``evenkeel.detector.v1.SuspectedLink``."""
-
-    partner_rank: int
-    partner_incarnation: int
-    peer_partner_rank: int
-    peer_partner_incarnation: int
-    num_bytes: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Suspicion:
-    """A question for the scheduler; fields as in ``evenkeel.detector.v1.Suspicion``."""
-
-    job_id: str
-    rank: int
-    incarnation: int
-    peer_rank: int
-    peer_incarnation: int
-    iteration: int
-    at_unix_seconds: float
-    matrix_size: int = 0
-    link: SuspectedLink | None = None
 
 
 def matrix_size_for(seconds_per_flop: float) -> int:

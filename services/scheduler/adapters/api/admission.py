@@ -21,19 +21,18 @@ _OF_ONE_JOB |= {"ListIncidents", "ListVerdicts", "ListPlans", "ExplainPlan"}
 
 
 class Admission:
-    """Belongs to the event loop's thread."""
+    """Closed until the scheduler is in charge. Belongs to the event loop's thread."""
 
-    def __init__(self, fleet_token: str, history: Store, *, is_open: bool = False) -> None:
+    def __init__(self, fleet_token: str, history: Store) -> None:
         """Keeps what it is given; does no I/O.
 
         Args:
             fleet_token: Opens everything.
             history: Knows the jobs' tokens and the plans' jobs.
-            is_open: Whether this scheduler is in charge.
         """
         self._fleet_token = fleet_token.encode()
         self._history = history
-        self._is_open = is_open
+        self._is_open = False
         self._leader = ""
         self._remembered: dict[str, bytes] = {}
 

@@ -31,15 +31,8 @@ def verdict_to_proto(verdict: VerdictRecord) -> detector_pb2.Verdict:
 
 
 def verdict_from_proto(message: detector_pb2.Verdict) -> VerdictRecord:
-    """A verdict as it is recorded.
-
-    Raises:
-        ValueError: Its time is none that a calendar knows.
-    """
-    try:
-        decided_at = datetime.fromtimestamp(message.decided_at_unix_seconds, tz=UTC)
-    except (ValueError, OverflowError, OSError) as error:
-        raise ValueError(f"decided_at_unix_seconds {message.decided_at_unix_seconds}: {error}") from error
+    """A verdict as it is recorded; its time must be one that a calendar knows."""
+    decided_at = datetime.fromtimestamp(message.decided_at_unix_seconds, tz=UTC)
     return from_proto(VerdictRecord, message, kind=verdict_kind_from_proto(message.kind), decided_at=decided_at)
 
 

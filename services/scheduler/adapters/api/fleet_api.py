@@ -32,23 +32,14 @@ def _now() -> datetime:
 class FleetApi(pb_grpc.FleetServiceServicer):
     """Servicer of ``evenkeel.scheduler.v1.FleetService``. Methods raise; the interceptor makes statuses of it."""
 
-    def __init__(
-        self,
-        fleet: Coordinator,
-        history: Store,
-        *,
-        rank_tls: RankTls | None = None,
-        term: Callable[[], int] = lambda: 0,
-    ) -> None:
+    def __init__(self, fleet: Coordinator, history: Store, rank_tls: RankTls | None = None) -> None:
         """Keeps what it is given; does no I/O.
 
         Args:
             fleet: The coordinator: what is.
             history: What was.
             rank_tls: How the scheduler talks to ranks; others are refused.
-            term: Of the scheduler.
         """
-        self._term = term
         self._fleet = fleet
         self._history = history
         self._rank_tls = rank_tls
@@ -64,8 +55,8 @@ class FleetApi(pb_grpc.FleetServiceServicer):
         requests.check_register_ranks(request)
         for process in request.processes:
             check_security(process.controller_security, self._rank_tls)
-        await self._fleet.register_ranks(request.job_id, codec.ranks_from_request(request, _now()))
-        return pb.RegisterRanksResponse(term=self._term())
+        term = await self._fleet.register_ranks(request.job_id, codec.ranks_from_request(request, _now()))
+        return pb.RegisterRanksResponse(term=term)
 
     async def ReportExits(self, request: pb.ReportExitsRequest, context: object) -> pb.ReportExitsResponse:
         """See the contract."""

@@ -1,7 +1,7 @@
 """The gRPC server of the scheduler: fleet API, health, reflection, and TLS where a certificate is given."""
 
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 
 import grpc
 import structlog
@@ -60,7 +60,6 @@ async def fleet_server(
     address: str,
     credentials: grpc.ServerCredentials | None = None,
     rank_tls: RankTls | None = None,
-    term: Callable[[], int] = lambda: 0,
 ) -> AsyncIterator[FleetServer]:
     """Serves inside the ``async with``; NOT_SERVING until :meth:`FleetServer.set_serving` says otherwise.
 
@@ -72,14 +71,13 @@ async def fleet_server(
         address: ``host:port`` to bind; port 0 = any free one.
         credentials: Of the server; None = no TLS.
         rank_tls: How the scheduler talks to ranks: those that want it otherwise cannot register.
-        term: Of the scheduler, told to ranks that register.
 
     Raises:
         BindError: The address is taken or not ours.
     """
     interceptors = [FleetApiInterceptor(admission, FleetApiMetrics(registry))]
     server = grpc.aio.server(interceptors=interceptors, options=list(_OPTIONS))
-    pb_grpc.add_FleetServiceServicer_to_server(FleetApi(fleet, history, rank_tls=rank_tls, term=term), server)
+    pb_grpc.add_FleetServiceServicer_to_server(FleetApi(fleet, history, rank_tls), server)
     status = HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(status, server)
     names = (pb.DESCRIPTOR.services_by_name["FleetService"].full_name, health.SERVICE_NAME, reflection.SERVICE_NAME)

@@ -20,8 +20,8 @@ from evenkeel.services.scheduler.jobs.job import Job
 from evenkeel.services.scheduler.jobs.machine import registered_job
 from evenkeel.services.scheduler.plans.records import decision_from_document
 
-_AS_REGISTERED = ("job_id", "tenant", "name", "model", "registered_at", "home", "finished")
-_IN_OWN_ROWS = ("layout", "layouts", "ranks", "newcomers", "exits", "seen", "flight", "unmeasured")
+_AS_REGISTERED = ("job_id", "tenant", "name", "model", "registered_at", "finished")
+_IN_OWN_ROWS = ("layouts", "ranks", "newcomers", "exits", "seen", "flight", "unmeasured")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +101,6 @@ def restored_job(stored: StoredJob, salt: str) -> Job:
         job.known,
         **kept,
         **_from_seats({rank: _SEAT.validate_python(seat) for rank, seat in stored.state.seats.items()}, job.known),
-        layout=layouts[kept["epoch"]],
         layouts=layouts,
         seen=stored.seen,
     )

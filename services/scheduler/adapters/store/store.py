@@ -27,7 +27,7 @@ from evenkeel.history.records import (
     VerdictRecord,
 )
 from evenkeel.history.stream_records import OutboxRecord, WorkingStateRecord
-from evenkeel.history.vocabulary import JobState, PlanState
+from evenkeel.history.vocabulary import PlanState
 from evenkeel.services.common.backoff import Reachability, persist
 from evenkeel.services.common.kafka.records import Partition
 from evenkeel.services.common.postgres.database import DATABASE_AWAY, DatabaseAwayError
@@ -71,11 +71,8 @@ class Store:
         self.outbox_filled = asyncio.Event()
         """Set whenever records for Kafka have been committed."""
 
-    async def save(self, changes: Sequence[JobChange]) -> tuple[bool, ...]:
+    async def save(self, changes: Sequence[JobChange]) -> None:
         """Add records in the order given, all or none; durable on return. The same call twice adds nothing.
-
-        Returns:
-            For each change whether it was new.
 
         Raises:
             history.errors.HistoryError: A change contradicts the history, or what it refers to is missing; or this
@@ -83,18 +80,17 @@ class Store:
             OperationalError, InterfaceError, DatabaseAwayError: The database is away: nothing or everything
                 was saved; try again.
         """
-        outcome = await self._group.save(changes)
+        await self._group.save(changes)
         if any(isinstance(change, PlanRecord | PlanEventRecord) for change in changes):
             self.outbox_filled.set()
-        return outcome
 
-    async def save_patiently(self, changes: Sequence[JobChange]) -> tuple[bool, ...]:
+    async def save_patiently(self, changes: Sequence[JobChange]) -> None:
         """As :meth:`save`, but waits for as long as the database is away.
 
         Raises:
             history.errors.HistoryError: As for :meth:`save`.
         """
-        return await self.patiently(lambda: self.save(changes))
+        await self.patiently(lambda: self.save(changes))
 
     async def patiently(self, work: Callable[[], Awaitable[Answer]]) -> Answer:
         """What some work answers that asks the database; begun anew for as long as that is away."""
@@ -148,27 +144,21 @@ class Store:
         async with self._begin(self._timeout_seconds) as connection:
             return await query(connection, *args, **kwargs)
 
-    async def _write(self, changes: Sequence[JobChange]) -> tuple[bool, ...]:
-        """Changes in the order given, but that ranks are added together after jobs, and how jobs stand after the rest.
-
-        They may be those of several jobs.
-        """
-        outcome = dict.fromkeys(range(len(changes)), True)
-        ranks = {number: change for number, change in enumerate(changes) if isinstance(change, RankRecord)}
-        over = {one.job_id for one in changes if isinstance(one, JobStateRecord) and one.state is JobState.FINISHED}
-        states = [one for one in changes if isinstance(one, WorkingStateRecord) and one.job_id not in over]
+    async def _write(self, changes: Sequence[JobChange]) -> None:
+        """Those of any jobs, in the order given; but ranks come together after jobs, and how jobs stand at the end."""
+        ranks = [change for change in changes if isinstance(change, RankRecord)]
+        states = [change for change in changes if isinstance(change, WorkingStateRecord)]
         async with self.begin() as connection:
-            for number, change in enumerate(changes):
+            for change in changes:
                 if isinstance(change, JobRecord):
-                    outcome[number] = await writes.register_job(connection, change)
+                    await writes.register_job(connection, change)
             if ranks:
-                outcome.update(zip(ranks, await writes.register_ranks(connection, list(ranks.values())), strict=True))
-            for number, change in enumerate(changes):
+                await writes.register_ranks(connection, ranks)
+            for change in changes:
                 if not isinstance(change, JobRecord | RankRecord | WorkingStateRecord):
-                    outcome[number] = await _apply(connection, change)
+                    await _add(connection, change)
             if states:
                 await writes.save_working_states(connection, states)
-        return tuple(outcome.values())
 
     @asynccontextmanager
     async def begin(self, *, idle_seconds: float = 0.0) -> AsyncIterator[AsyncConnection]:
@@ -199,20 +189,23 @@ class Store:
         self._reachability.up()
 
 
-async def _apply(connection: AsyncConnection, change: JobChange) -> bool:
+async def _add(connection: AsyncConnection, change: JobChange) -> None:
     match change:
         case JobStateRecord():
-            return await writes.set_job_state(connection, change.job_id, change.state, change.at, change.detail)
+            await writes.set_job_state(connection, change.job_id, change.state, change.at, change.detail)
         case PlanRecord():
-            return await writes.record_plan(connection, change) and await _announce(
-                connection, PlanStatus(plan=change, state=PlanState.PROPOSED, at=change.proposed_at)
-            )
+            if await writes.record_plan(connection, change):
+                await _announce(connection, PlanStatus(plan=change, state=PlanState.PROPOSED, at=change.proposed_at))
         case PlanEventRecord():
-            return await writes.append_plan_event(connection, change) and await _announce_plan(connection, change)
-    return await _ADD[type(change)](connection, change)
+            if await writes.append_plan_event(connection, change):
+                status = await reads.get_plan(connection, change.plan_id)
+                assert status is not None, f"plan {change.plan_id} was written in this transaction"
+                await _announce(connection, status)
+        case _:
+            await _ADD[type(change)](connection, change)
 
 
-_ADD: Mapping[type, Callable[[AsyncConnection, Any], Awaitable[bool]]] = {
+_ADD: Mapping[type, Callable[[AsyncConnection, Any], Awaitable[object]]] = {
     RankExitRecord: writes.record_exit,
     VerdictRecord: writes.record_verdict,
     IncidentRecord: writes.open_incident,
@@ -220,13 +213,7 @@ _ADD: Mapping[type, Callable[[AsyncConnection, Any], Awaitable[bool]]] = {
 }
 
 
-async def _announce_plan(connection: AsyncConnection, change: PlanEventRecord) -> bool:
-    status = await reads.get_plan(connection, change.plan_id)
-    assert status is not None, f"plan {change.plan_id} was written in this transaction"
-    return await _announce(connection, status)
-
-
-async def _announce(connection: AsyncConnection, status: PlanStatus) -> bool:
+async def _announce(connection: AsyncConnection, status: PlanStatus) -> None:
     record = OutboxRecord(
         event_id=f"{status.plan.plan_id}:{status.state}",
         topic=PLANS.name,
@@ -234,4 +221,3 @@ async def _announce(connection: AsyncConnection, status: PlanStatus) -> bool:
         value=plan_to_proto(status).SerializeToString(),
     )
     await writes.enqueue_outbox(connection, record)
-    return True

@@ -30,13 +30,12 @@ class TrippingStore(Store):
         self.trips_after: Callable[[JobChange], bool] = lambda _: False
         self.forgets_layouts_of = ""
 
-    async def save(self, changes: Sequence[JobChange]) -> tuple[bool, ...]:
+    async def save(self, changes: Sequence[JobChange]) -> None:
         if any(map(self.trips_before, changes)):
             raise ArithmeticError("before it was written")
-        saved = await super().save(changes)
+        await super().save(changes)
         if any(map(self.trips_after, changes)):
             raise ArithmeticError("after it was written")
-        return saved
 
     async def load_jobs(self, job_ids: Sequence[str]) -> Mapping[str, StoredJob]:
         records = await super().load_jobs(job_ids)

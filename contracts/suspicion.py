@@ -1,4 +1,4 @@
-"""A device or a link that the detector suspects, and what a probe of it found beside a healthy peer. Pure."""
+"""What the detector asks the scheduler: a probe of a device or a link that it suspects, beside a healthy one's."""
 
 from dataclasses import dataclass
 
@@ -16,7 +16,7 @@ class SuspectedLink:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspicion:
-    """The detector's question.
+    """The question; fields as in ``evenkeel.detector.v1.Suspicion``.
 
     Attributes:
         job_id: Job.
@@ -49,12 +49,3 @@ class Suspicion:
         partner = self.link.partner_rank, self.link.partner_incarnation
         peer_partner = self.link.peer_partner_rank, self.link.peer_partner_incarnation
         return (*devices, partner, peer_partner)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProbeOutcome:
-    """What the probe took: the shortest repetition on each device or link, in seconds."""
-
-    suspicion: Suspicion
-    seconds: float
-    peer_seconds: float
