@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from evenkeel.pipelines.case import Case, RoleCost
+from evenkeel.pipelines.case import Case
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +43,7 @@ def stage_costs(case: Case, partition: Sequence[int], placement: Sequence[int]) 
     for stage, (size, device) in enumerate(zip(partition, placement, strict=True)):
         layers = case.layers[start : start + size]
         start += size
-        bias = _bias(case, stage, num_stages)
+        bias = case.role_cost(stage, num_stages)
         speed = case.speeds[device]
         times = (
             sum(layer.forward for layer in layers) + bias.forward,
@@ -63,14 +63,3 @@ def stage_costs(case: Case, partition: Sequence[int], placement: Sequence[int]) 
         backward_weight=tuple(backward_weight),
         activation=tuple(activation),
     )
-
-
-_NO_BIAS = RoleCost()
-
-
-def _bias(case: Case, stage: int, num_stages: int) -> RoleCost:
-    if case.stage_bias is None:
-        return _NO_BIAS
-    if stage == 0:
-        return case.stage_bias.first
-    return case.stage_bias.last if stage == num_stages - 1 else case.stage_bias.middle

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 
+from evenkeel.layouts.cut import even_parts
 from evenkeel.pipelines.case import Case
 from evenkeel.pipelines.plan import Plan
-from evenkeel.pipelines.schedules.cuts import equal_partition
 from evenkeel.pipelines.schedules.gpipe import gpipe
 from evenkeel.pipelines.schedules.interleaved import interleaved
 from evenkeel.pipelines.schedules.one_stage import one_stage_each
@@ -35,7 +35,7 @@ def published_plans(case: Case, may_help: Callable[[Assignment], bool]) -> Itera
     for schedule, placement in forms:
         if len(placement) > num_layers:
             continue
-        for cuts in dict.fromkeys((equal_partition(num_layers, len(placement)), even_cuts(case, placement))):
+        for cuts in dict.fromkeys((even_parts(num_layers, len(placement)), even_cuts(case, placement))):
             if may_help(Assignment(cuts, placement)):
                 with suppress(ValueError):  # needs a split backward, or other chunks
                     yield schedule(case, cuts)

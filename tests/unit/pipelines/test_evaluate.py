@@ -83,8 +83,8 @@ def test_a_document_is_the_case_that_it_says() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"devices": None}, "'devices' must be a number, not None"),
-        ({"layers": [{"forward": 1}]}, "layer 0: 'backward_input' is missing"),
+        ({"devices": None}, "devices: expected a whole number .*, found None"),
+        ({"layers": [{"forward": 1}]}, r"layers\[0\]: missing backward_input"),
         ({"backward": "sideways"}, "sideways"),
         ({"device_speeds": [1, 0]}, "leave a dead device out"),
         ({"memory": {"limit": 1}}, "raise the limit"),
