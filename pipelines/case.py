@@ -137,6 +137,17 @@ class Case:
                 f" (largest {largest:g}) on {self.devices} devices; raise the limit or add devices"
             )
 
+    @property
+    def num_kinds(self) -> int:
+        """Kinds of passes: F and B, and W where it may be scheduled apart."""
+        return 3 if self.backward is Backward.SPLIT else 2
+
+    def passes(self, layer: Layer) -> tuple[float, float, float]:
+        """F, B and W of a layer, as they may be scheduled: a fused backward is all B."""
+        if self.backward is Backward.SPLIT:
+            return layer.forward, layer.backward_input, layer.backward_weight
+        return layer.forward, layer.backward_input + layer.backward_weight, 0.0
+
     def role_cost(self, stage: int, num_stages: int) -> RoleCost:
         """What one of so many stages costs on top of its layers."""
         if self.stage_bias is None:

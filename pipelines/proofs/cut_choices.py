@@ -37,12 +37,8 @@ class _Cuts:
         layers = case.layers
         is_fused = case.backward is Backward.FUSED
         self._work = [0.0, *accumulate(layer.work for layer in layers)]
-        self._way = [
-            0.0,
-            *accumulate(
-                layer.forward + (layer.backward_input + layer.backward_weight if is_fused else 0.0) for layer in layers
-            ),
-        ]
+        ways = [case.passes(layer)[: 1 + is_fused] for layer in layers]
+        self._way = [0.0, *accumulate(map(sum, ways))]
         roles = [case.role_cost(stage, num_stages) for stage in range(num_stages)]
         self._role_work = [role.forward + role.backward_input for role in roles]
         self._role_way = [role.forward + (role.backward_input if is_fused else 0.0) for role in roles]

@@ -103,7 +103,7 @@ def prove_cuts(case: Case, scale: int, below: float, seconds: float) -> Answer:
     forward = _stage_times(
         model, case, cuts, [round(layer.forward / speed * scale) for layer in case.layers], "f", scale
     )
-    back = [round((layer.backward_input + layer.backward_weight) / speed * scale) for layer in case.layers]
+    back = [round(case.passes(layer)[1] / speed * scale) for layer in case.layers]
     backward = _stage_times(model, case, cuts, back, "b", scale)
     makespan = model.new_int_var(0, horizon, "makespan")
     starts = _cut_schedule(model, case, forward, backward, makespan, horizon)
