@@ -73,8 +73,7 @@ def look_at_all(situation: Situation, judged_seconds: float, crowding: float, sc
         or home.num_micro_batches > _MOST_QUOTA
     ):
         return Looked(base=None, layout=None, is_all=False)
-    looked = _Everything(situation, kinds, crowding, schedule).fastest(judged_seconds)
-    return replace(looked, is_all=looked.is_all and home.mix is None)
+    return _Everything(situation, kinds, crowding, schedule).fastest(judged_seconds)
 
 
 def _kinds(situation: Situation) -> list[list[int]]:
@@ -160,10 +159,11 @@ class _Everything:
         within: Floats = limit / margins - fixed[1:].min()
         found, budget = fastest_replicas(self._devices, within, self._quotas(float(within[0])), total, self._budget)
         _, deal = best_deal(found.seconds, self._contains, total, len(home.replicas), margin, fixed, limit)
+        is_all = budget >= 0 and home.mix is None
         if not len(deal):
-            return Looked(base=None, layout=None, is_all=budget >= 0)
+            return Looked(base=None, layout=None, is_all=is_all)
         base, layout = self._layouts(found, deal)
-        return Looked(base=base, layout=layout, is_all=budget >= 0 and not cost.gradients.pair_seconds)
+        return Looked(base=base, layout=layout, is_all=is_all and not cost.gradients.pair_seconds)
 
     def _quotas(self, within: float) -> Integers:
         """[2, groups] micro-batches of replicas of a job that is done in time: at least, at most."""

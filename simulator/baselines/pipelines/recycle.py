@@ -15,7 +15,7 @@ from evenkeel.simulator.fleet.operation.network import Discipline, Routes
 from evenkeel.simulator.fleet.operation.operation import Grid, Operation, operation_of
 from evenkeel.simulator.fleet.strategy import Answer, Question
 
-DECOUPLED = Discipline(split_backward=True, staggered_step=True, extra_activations=1)
+DECOUPLED = Discipline(decoupled=True)
 
 
 def normalised_grid(home: Layout, whole: list[tuple[int, int]]) -> Grid | None:
