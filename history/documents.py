@@ -1,9 +1,9 @@
 """Layouts, models and evidence as JSON documents, readable in SQL and independent of the wire format."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields, is_dataclass
 from functools import cache
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from evenkeel.history.records import EvidenceRecord
 from evenkeel.layouts.layout import Layout
@@ -11,6 +11,7 @@ from evenkeel.layouts.model import ModelSpec
 from evenkeel.layouts.programs.orders import orders_from_lists, orders_to_lists
 
 Document = dict[str, Any]
+T = TypeVar("T")
 
 # Only where there are some: documents from before there were any look the same.
 _ONLY_IF_ANY = frozenset(("mix", "schedules", "routes", "routable", "interleavable", "whole", "orders"))
@@ -27,8 +28,7 @@ def layout_from_document(document: Mapping[str, Any]) -> Layout:
     Raises:
         layouts.layout.LayoutError: The document does not describe a valid layout.
     """
-    layout: Layout = _from_document(Layout, document)
-    return layout
+    return record_from_document(Layout, document, "layout")
 
 
 def model_to_document(model: ModelSpec) -> Document:
@@ -38,8 +38,29 @@ def model_to_document(model: ModelSpec) -> Document:
 
 def model_from_document(document: Mapping[str, Any]) -> ModelSpec:
     """The model in a document."""
-    model: ModelSpec = _from_document(ModelSpec, document)
-    return model
+    return record_from_document(ModelSpec, document, "model")
+
+
+def record_from_document(kind: Callable[..., T], document: Mapping[str, Any], path: str) -> T:
+    """The record in a document that has its fields; what else the document has is passed over.
+
+    Args:
+        kind: A dataclass of numbers, texts, such records, and tuples of these.
+        document: What :func:`layout_to_document` makes of a layout, and the like.
+        path: Where the document is, for the words.
+
+    Raises:
+        ValueError: The numbers do not go together; of a layout it is a ``LayoutError``. The message begins with where.
+    """
+    given = {
+        name: _from_json(name, hint, document[name], f"{path}.{name}")
+        for name, hint in _hints(kind).items()
+        if name in document
+    }
+    try:
+        return kind(**given)
+    except ValueError as error:
+        raise type(error)(f"{path}: {error}") from error
 
 
 def evidence_to_documents(evidence: tuple[EvidenceRecord, ...]) -> list[Document]:
@@ -79,19 +100,19 @@ def _to_json(name: str, value: Any) -> Any:
     return _to_document(value) if is_dataclass(value) else value
 
 
-def _from_document(kind: Any, document: Mapping[str, Any]) -> Any:
-    hints = _hints(kind)
-    return kind(**{name: _from_json(name, hint, document[name]) for name, hint in hints.items() if name in document})
-
-
-def _from_json(name: str, hint: Any, value: Any) -> Any:
+def _from_json(name: str, hint: Any, value: Any, path: str) -> Any:
     if name == "orders":
         return orders_from_lists(value)
     kind, *_ = get_args(hint) or (hint,)
+    is_record: bool = is_dataclass(kind)
     if isinstance(value, Sequence) and get_origin(hint) is tuple:
-        return tuple([_from_document(kind, each) for each in value] if is_dataclass(kind) else value)
+        if not is_record:
+            return tuple(value)
+        return tuple([record_from_document(kind, each, f"{path}[{index}]") for index, each in enumerate(value)])
+    if is_record:
+        return value and record_from_document(kind, value, path)
     # JSON does not tell 1e30 from an integer, and the two compare as different.
-    return float(value) if kind is float else _from_document(kind, value) if is_dataclass(kind) and value else value
+    return float(value) if kind is float else value
 
 
 @cache

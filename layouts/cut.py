@@ -1,4 +1,4 @@
-"""How a tensor axis is cut over unequal shards: the one rounding rule that engine and planner share."""
+"""How a tensor axis is cut over unequal shards: the one rounding rule that engine and planner share; and even parts."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -39,6 +39,15 @@ def cut(size: int, granule: int, shares: Sequence[int]) -> tuple[int, ...]:
         running += share
         borders.append((2 * running * num_granules + total) // (2 * total) * granule)
     return tuple(borders)
+
+
+def even_parts(total: int, count: int) -> tuple[int, ...]:
+    """Whole parts of a number that are as even as they can be; the first ones get what is left over.
+
+    >>> even_parts(7, 3)
+    (3, 2, 2)
+    """
+    return tuple([total // count + (place < total % count) for place in range(count)])
 
 
 @lru_cache(maxsize=65536)

@@ -8,7 +8,8 @@ Knows the part of the standard that our own schemas use: ``type``, ``enum``, ``c
 import math
 import reprlib
 from collections.abc import Callable, Mapping
-from typing import Any
+from dataclasses import MISSING, fields, is_dataclass
+from typing import Any, get_args, get_type_hints
 
 Schema = Mapping[str, Any]
 
@@ -165,3 +166,23 @@ def object_of(properties: dict[str, Any], *required: str) -> dict[str, Any]:
 def list_of(items: dict[str, Any], least: int = 0) -> dict[str, Any]:
     """The schema of a list."""
     return {"type": "array", "items": items, "minItems": least}
+
+
+def record_of(kind: Any, **given: dict[str, Any]) -> dict[str, Any]:
+    """The schema of an object with what a dataclass is made of; what has a default there may be left out.
+
+    Args:
+        kind: The dataclass.
+        given: Schemas of fields that are not just a number, true or false, another record, or a list of these.
+    """
+    hints, own = get_type_hints(kind), [each for each in fields(kind) if each.init]
+    needed = [each.name for each in own if each.default is MISSING and each.default_factory is MISSING]
+    return object_of({each.name: given.get(each.name) or _of_type(hints[each.name]) for each in own}, *needed)
+
+
+def _of_type(hint: Any) -> dict[str, Any]:
+    if is_dataclass(hint):
+        return record_of(hint)
+    if items := get_args(hint):
+        return list_of(_of_type(items[0]))
+    return {float: number(), int: whole(), bool: {"type": "boolean"}}[hint]

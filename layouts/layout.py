@@ -7,8 +7,9 @@ leads from one layout to another, and everything else (ownership, groups, instru
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import accumulate, chain
 
+from evenkeel.layouts.cut import even_parts
 from evenkeel.layouts.programs.orders import Order, cells_of, flaw_in
 from evenkeel.layouts.programs.routes import Route
 from evenkeel.layouts.sizes.mix import Mix
@@ -254,11 +255,9 @@ def uniform_layout(
         raise LayoutError(f"degrees TP {tensor} x PP {pipeline} x DP {data}: each must be at least 1")
     if num_blocks < pipeline:
         raise LayoutError(f"{num_blocks} blocks cannot fill {pipeline} stages")
-    borders = [0]
-    for s in range(pipeline):
-        borders.append(borders[-1] + num_blocks // pipeline + (s < num_blocks % pipeline))
+    borders = list(accumulate(even_parts(num_blocks, pipeline), initial=0))
     replicas = []
-    for d in range(data):
+    for d, quota in enumerate(even_parts(num_micro_batches, data)):
         stages = []
         for s in range(pipeline):
             first_rank = (d * pipeline + s) * tensor
@@ -270,6 +269,5 @@ def uniform_layout(
                     shares=(1,) * tensor,
                 )
             )
-        quota = num_micro_batches // data + (d < num_micro_batches % data)
         replicas.append(Replica(stages=tuple(stages), num_micro_batches=quota))
     return Layout(num_blocks=num_blocks, replicas=tuple(replicas), schedule=schedule)

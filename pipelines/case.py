@@ -32,8 +32,8 @@ class Layer:
 
     forward: float
     backward_input: float
-    backward_weight: float
-    activation: float = 1.0
+    backward_weight: float = 0
+    activation: float = 1
 
     @property
     def work(self) -> float:
@@ -136,6 +136,25 @@ class Case:
                 f"memory.limit {self.memory_limit:g} cannot hold one micro-batch: the layers hold {total:g} together"
                 f" (largest {largest:g}) on {self.devices} devices; raise the limit or add devices"
             )
+
+    @property
+    def num_kinds(self) -> int:
+        """Kinds of passes: F and B, and W where it may be scheduled apart."""
+        return 3 if self.backward is Backward.SPLIT else 2
+
+    def passes(self, layer: Layer) -> tuple[float, float, float]:
+        """F, B and W of a layer, as they may be scheduled: a fused backward is all B."""
+        if self.backward is Backward.SPLIT:
+            return layer.forward, layer.backward_input, layer.backward_weight
+        return layer.forward, layer.backward_input + layer.backward_weight, 0.0
+
+    def role_cost(self, stage: int, num_stages: int) -> RoleCost:
+        """What one of so many stages costs on top of its layers."""
+        if self.stage_bias is None:
+            return RoleCost()
+        if stage == 0:
+            return self.stage_bias.first
+        return self.stage_bias.last if stage == num_stages - 1 else self.stage_bias.middle
 
     @property
     def has_equal_devices(self) -> bool:

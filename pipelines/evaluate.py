@@ -6,13 +6,14 @@ its own F); W follows B. An edge between two devices takes ``communication`` and
 An activation is held from the start of F to the end of both B and W. Links have no bandwidth limit.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from evenkeel.layouts.programs.execution import ARRIVES_AS, COMPUTES, RECEIVES, StuckError, cell_receiver, walk
+from evenkeel.layouts.programs.execution import ARRIVES_AS, COMPUTES, RECEIVES, cell_receiver, walk
 from evenkeel.layouts.programs.instructions import Op
-from evenkeel.layouts.programs.orders import Order, Turn, checked_programs
-from evenkeel.pipelines.case import Backward, Case, PlacementRule, allowed
-from evenkeel.pipelines.costs import StageCosts, stage_costs
+from evenkeel.layouts.programs.orders import Order, checked_programs, gap_in
+from evenkeel.pipelines.case import Backward, Case, Layer, PlacementRule, allowed
+from evenkeel.pipelines.costs import stage_costs
 from evenkeel.pipelines.plan import Plan
 
 
@@ -47,24 +48,24 @@ def evaluate(case: Case, plan: Plan) -> Evaluation:
         ValueError: The plan leaves work out, does it twice, waits for ever, or breaks a rule of the case.
     """
     costs = stage_costs(case, plan.partition, plan.placement)
-    _check(case, plan, costs)
-    starts, ends = _times(case, plan, costs)
-    durations = [[_duration(costs, op, stage) for op, _, stage in order] for order in plan.orders]
-    spans = [end[-1] - start[0] for start, end in zip(starts, ends, strict=True) if start]
+    _check(case, plan)
+    starts = _starts(case, plan, costs)
+    durations = [[_duration(op, costs[stage]) for op, _, stage in order] for order in plan.orders]
+    spans = [(own[0], own[-1] + lasts[-1]) for own, lasts in zip(starts, durations, strict=True) if own]
     peaks = tuple(_peak(order, costs) for order in plan.orders)
     if case.memory_limit is not None and max(peaks) > allowed(case.memory_limit):
         device = peaks.index(max(peaks))
         raise ValueError(f"device {device} holds {peaks[device]:g}, more than the limit {case.memory_limit:g}")
     return Evaluation(
-        makespan=max(end[-1] for end in ends if end),
+        makespan=max(end for _, end in spans),
         busy=tuple(sum(times) for times in durations),
         peak_activation=peaks,
-        device_span=max(spans),
-        starts=tuple(tuple(start) for start in starts),
+        device_span=max(end - start for start, end in spans),
+        starts=tuple(map(tuple, starts)),
     )
 
 
-def _check(case: Case, plan: Plan, costs: StageCosts) -> None:
+def _check(case: Case, plan: Plan) -> None:
     if len(plan.orders) != case.devices:
         raise ValueError(f"the plan orders {len(plan.orders)} devices, the case has {case.devices}")
     num_stages = len(plan.partition)
@@ -72,29 +73,18 @@ def _check(case: Case, plan: Plan, costs: StageCosts) -> None:
         raise ValueError(f"the case asks for {case.stages} stages, the plan has {num_stages}")
     if case.placement is PlacementRule.CYCLIC and any(d != s % case.devices for s, d in enumerate(plan.placement)):
         raise ValueError(f"the case asks for cyclic placement, the plan has {list(plan.placement)}")
-    seen: set[Turn] = set()
+    if gap := gap_in(plan.orders, _cells(case, plan), case.micro_batches):
+        raise ValueError(f"the plan: {gap}")
     for device, order in enumerate(plan.orders):
-        for turn in order:
-            if not (0 <= turn.stage < num_stages and 0 <= turn.place < case.micro_batches):
-                raise ValueError(f"device {device} has {turn}, but there is no such stage or micro-batch")
-            if costs.device[turn.stage] != device:
-                raise ValueError(f"device {device} runs {turn}, which is placed on device {costs.device[turn.stage]}")
-            if turn in seen:
-                raise ValueError(f"{turn} is done twice")
-            seen.add(turn)
+        if case.backward is Backward.FUSED and any(turn.op is Op.BACKWARD_INPUT for turn in order):
+            raise ValueError(f"device {device} splits the backward, but the case has it fused")
         if case.fifo:
             _check_fifo(device, order)
-    for stage in range(num_stages):
-        for micro_batch in range(case.micro_batches):
-            _check_coverage(case, seen, micro_batch, stage)
 
 
-def _check_coverage(case: Case, seen: set[Turn], micro_batch: int, stage: int) -> None:
-    kinds = {op for op in COMPUTES if Turn(op, micro_batch, stage) in seen}
-    fused = {Op.FORWARD, Op.BACKWARD}
-    split = {Op.FORWARD, Op.BACKWARD_INPUT, Op.BACKWARD_WEIGHT}
-    if kinds != fused and (kinds != split or case.backward is Backward.FUSED):
-        raise ValueError(f"stage {stage}, micro-batch {micro_batch} has {sorted(kinds)}, not all of its passes")
+def _cells(case: Case, plan: Plan) -> list[tuple[int, ...]]:
+    """Stages of each device."""
+    return [tuple([s for s, at in enumerate(plan.placement) if at == device]) for device in range(case.devices)]
 
 
 def _check_fifo(device: int, order: Order) -> None:
@@ -105,51 +95,43 @@ def _check_fifo(device: int, order: Order) -> None:
         newest[turn.op, turn.stage] = turn.place
 
 
-def _duration(costs: StageCosts, op: Op, stage: int) -> float:
+def _duration(op: Op, stage: Layer) -> float:
     if op is Op.FORWARD:
-        return costs.forward[stage]
+        return stage.forward
     if op is Op.BACKWARD_INPUT:
-        return costs.backward_input[stage]
-    if op is Op.BACKWARD_WEIGHT:
-        return costs.backward_weight[stage]
-    return costs.backward_input[stage] + costs.backward_weight[stage]
+        return stage.backward_input
+    return stage.backward_weight if op is Op.BACKWARD_WEIGHT else stage.backward_input + stage.backward_weight
 
 
-def _times(case: Case, plan: Plan, costs: StageCosts) -> tuple[list[list[float]], list[list[float]]]:
-    """Starts and ends of all operations, each as early as it can be."""
-    cells = [[s for s, device in enumerate(costs.device) if device == each] for each in range(case.devices)]
+def _starts(case: Case, plan: Plan, costs: Sequence[Layer]) -> list[list[float]]:
+    """When the operations of each device start, each as early as it can."""
+    cells = _cells(case, plan)
     clocks: list[float] = [0] * case.devices  # whole numbers stay whole
     arrivals: dict[tuple[Op, int, int], float] = {}
     starts: list[list[float]] = [[] for _ in plan.orders]
-    ends: list[list[float]] = [[] for _ in plan.orders]
-    try:
-        programs = checked_programs(plan.orders, cells, range(case.micro_batches))
-        for device, one, _ in walk(programs, cell_receiver(cells)):
-            op, micro_batch, stage = one.op, one.micro_batch, one.stage
-            if op in COMPUTES:
-                starts[device].append(clocks[device])
-                clocks[device] += _duration(costs, op, stage)
-                ends[device].append(clocks[device])
-            elif op in RECEIVES:
-                clocks[device] = max(clocks[device], arrivals[op, micro_batch, stage])
-            elif op in ARRIVES_AS:
-                as_op, further = ARRIVES_AS[op]
-                arrivals[as_op, micro_batch, stage + further] = clocks[device] + case.communication
-    except StuckError as error:
-        at = f"{error.instruction.op} of micro-batch {error.instruction.micro_batch}, stage {error.instruction.stage}"
-        raise ValueError(f"the plan waits for ever: device {error.place} at {at}") from error
-    return starts, ends
+    programs = checked_programs(plan.orders, cells, range(case.micro_batches))
+    for device, one, _ in walk(programs, cell_receiver(cells)):
+        op, micro_batch, stage = one.op, one.micro_batch, one.stage
+        if op in COMPUTES:
+            starts[device].append(clocks[device])
+            clocks[device] += _duration(op, costs[stage])
+        elif op in RECEIVES:
+            clocks[device] = max(clocks[device], arrivals[op, micro_batch, stage])
+        elif op in ARRIVES_AS:
+            as_op, further = ARRIVES_AS[op]
+            arrivals[as_op, micro_batch, stage + further] = clocks[device] + case.communication
+    return starts
 
 
-def _peak(order: Order, costs: StageCosts) -> float:
+def _peak(order: Order, costs: Sequence[Layer]) -> float:
     held = peak = 0.0
     half_done: set[tuple[int, int]] = set()
     for op, place, stage in order:
         if op is Op.FORWARD:
-            held += costs.activation[stage]
+            held += costs[stage].activation
             peak = max(peak, held)
         elif op is Op.BACKWARD or (place, stage) in half_done:
-            held -= costs.activation[stage]
+            held -= costs[stage].activation
         else:
             half_done.add((place, stage))
     return peak

@@ -27,8 +27,8 @@ from evenkeel.pipelines.search.starts.assignments import Assignment, proposals
 from evenkeel.pipelines.search.starts.balance import Balance
 from evenkeel.pipelines.search.tables import Floats
 
-_BEAM = 32
-_ROUNDS = 40
+_BEAM = 32  # balanced partitions and placements of each number of stages that are run in full
+_ROUNDS = 40  # of tuning
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +38,11 @@ class _Candidate:
     schedule: Listed
 
 
-def octopipe(
-    case: Case, *, beam: int = _BEAM, rounds: int = _ROUNDS, is_over: Callable[[], bool] = lambda: False
-) -> Plan:
+def octopipe(case: Case, *, is_over: Callable[[], bool] = lambda: False) -> Plan:
     """The plan that the rules of OctoPipe lead to.
 
     Args:
         case: The case.
-        beam: How many balanced partitions of each number of stages are run in full.
-        rounds: Most rounds of tuning.
         is_over: Whether to end with what there is.
 
     Raises:
@@ -57,13 +53,13 @@ def octopipe(
     for start in proposals(case):
         if any(device != stage % case.devices for stage, device in enumerate(start.placement)):
             continue
-        for assignment in _bank(case, balance, start, beam):
+        for assignment in _bank(case, balance, start):
             if is_over():
                 break
             best = _better(case, balance, best, assignment)
     if best is None:
         raise ValueError(f"no balanced partition fits the memory limit {case.memory_limit}; raise it")
-    for _ in range(rounds):
+    for _ in range(_ROUNDS):
         tuned = best
         for assignment in _moves(case, best):
             if is_over():
@@ -75,19 +71,19 @@ def octopipe(
     return plan_of(best.network, best.schedule.starts.tolist())
 
 
-def _bank(case: Case, balance: Balance, start: Assignment, beam: int) -> Iterator[Assignment]:
+def _bank(case: Case, balance: Balance, start: Assignment) -> Iterator[Assignment]:
     """Partitions about as balanced as single moves of a layer can make them, and their placements by swaps."""
     seen, front = {start}, [start]
     for _ in range(6):
         wider = {move for each in front for move in _partition_moves(each)} - seen
         seen |= wider
-        front = sorted(wider, key=lambda each: (balance.score(each), each.partition))[: beam // 4]
-    best = sorted(seen, key=lambda each: (balance.score(each), each.partition))[: beam // 2]
+        front = sorted(wider, key=lambda each: (balance.score(each), each.partition))[: _BEAM // 4]
+    best = sorted(seen, key=lambda each: (balance.score(each), each.partition))[: _BEAM // 2]
     yield from best
     if case.placement is PlacementRule.CYCLIC:
         return
     swaps = {swap for each in best[:2] for swap in _placement_moves(each)}
-    yield from sorted(swaps, key=lambda each: (balance.score(each), each.placement))[: beam // 2]
+    yield from sorted(swaps, key=lambda each: (balance.score(each), each.placement))[: _BEAM // 2]
 
 
 def _better(case: Case, balance: Balance, best: _Candidate | None, assignment: Assignment) -> _Candidate | None:

@@ -23,6 +23,8 @@ class Plan:
     def __post_init__(self) -> None:
         if len(self.partition) != len(self.placement) or not self.partition:
             raise ValueError(f"{len(self.partition)} stages are cut but {len(self.placement)} are placed")
+        if min(self.partition) < 1:
+            raise ValueError(f"stages of {self.partition} layers: there are fewer layers than stages")
 
 
 def plan_to_json(plan: Plan) -> dict[str, Any]:

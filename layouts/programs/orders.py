@@ -77,6 +77,19 @@ def flaw_in(orders: tuple[Order, ...], cells: tuple[tuple[int, ...], ...], num_m
         cells: Stages of each cell.
         num_micro_batches: The replica's quota.
     """
+    if flaw := gap_in(orders, cells, num_micro_batches):
+        return flaw
+    try:
+        steps = walk(checked_programs(orders, cells, range(num_micro_batches)), cell_receiver(cells))
+        deque(steps, maxlen=0)
+    except StuckError as error:
+        one = error.instruction
+        return f"{one.op} of micro-batch {one.micro_batch} of stage {one.stage} waits for ever"
+    return ""
+
+
+def gap_in(orders: Sequence[Order], cells: Sequence[Sequence[int]], num_micro_batches: int) -> str:
+    """Which pass of a replica is not there once; empty when all are. Arguments as in :func:`flaw_in`."""
     if len(orders) != len(cells):
         return f"{len(orders)} orders for {len(cells)} cells {tuple(cells)}: each cell needs one"
     for cell, (order, stages) in enumerate(zip(orders, cells, strict=True)):
@@ -94,12 +107,6 @@ def flaw_in(orders: tuple[Order, ...], cells: tuple[tuple[int, ...], ...], num_m
                     f"the order of cell {cell} has {', '.join(ops)} for micro-batch {place} of stage {stage}: "
                     "a forward, and one backward whole or in its two parts"
                 )
-    try:
-        steps = walk(checked_programs(orders, cells, range(num_micro_batches)), cell_receiver(cells))
-        deque(steps, maxlen=0)
-    except StuckError as error:
-        one = error.instruction
-        return f"{one.op} of micro-batch {one.micro_batch} of stage {one.stage} waits for ever"
     return ""
 
 

@@ -6,8 +6,10 @@ in the peer's program is free of deadlock.
 
 import json
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
+from itertools import islice
 
 from evenkeel.layouts.layout import Layout
 from evenkeel.layouts.programs.instructions import Instruction, Op, Program
@@ -38,13 +40,7 @@ def one_f_one_b(stage: int, num_stages: int, micro_batches: Sequence[int]) -> Pr
 
     Stage s holds at most ``num_stages - s`` live activations.
     """
-    warm_up = min(num_stages - stage - 1, len(micro_batches))
-    passes = [(Op.FORWARD, micro_batch) for micro_batch in micro_batches[:warm_up]]
-    for index, micro_batch in enumerate(micro_batches):
-        if index + warm_up < len(micro_batches):
-            passes.append((Op.FORWARD, micro_batches[index + warm_up]))
-        passes.append((Op.BACKWARD, micro_batch))
-    return _program(passes, stage, num_stages)
+    return _program(_alternating(stage, num_stages, micro_batches, Op.BACKWARD), stage, num_stages)
 
 
 def zero_bubble_h1(stage: int, num_stages: int, micro_batches: Sequence[int]) -> Program:
@@ -53,17 +49,24 @@ def zero_bubble_h1(stage: int, num_stages: int, micro_batches: Sequence[int]) ->
     Stage s does the weights' part s micro-batches behind the input's, so that every stage holds at most ``num_stages``
     live activations, counted until the weights' part: what the first stage holds under 1F1B.
     """
-    warm_up = min(num_stages - stage - 1, len(micro_batches))
-    passes = [(Op.FORWARD, micro_batch) for micro_batch in micro_batches[:warm_up]]
-    for index, micro_batch in enumerate(micro_batches):
-        if index + warm_up < len(micro_batches):
-            passes.append((Op.FORWARD, micro_batches[index + warm_up]))
-        passes.append((Op.BACKWARD_INPUT, micro_batch))
-        if index >= stage:
-            passes.append((Op.BACKWARD_WEIGHT, micro_batches[index - stage]))
-    late = micro_batches[max(0, len(micro_batches) - stage) :]
+    passes, late = list[tuple[Op, int]](), deque[int]()
+    for op, micro_batch in _alternating(stage, num_stages, micro_batches, Op.BACKWARD_INPUT):
+        passes.append((op, micro_batch))
+        if op is Op.BACKWARD_INPUT:
+            late.append(micro_batch)
+            if len(late) > stage:
+                passes.append((Op.BACKWARD_WEIGHT, late.popleft()))
     passes += [(Op.BACKWARD_WEIGHT, micro_batch) for micro_batch in late]
     return _program(passes, stage, num_stages)
+
+
+def _alternating(stage: int, num_stages: int, micro_batches: Sequence[int], backward: Op) -> Iterator[tuple[Op, int]]:
+    """Forwards until the first gradient can be there, then one backward and one forward in turn, and what is left."""
+    ahead = iter(micro_batches)
+    yield from [(Op.FORWARD, micro_batch) for micro_batch in islice(ahead, num_stages - stage - 1)]
+    for micro_batch in micro_batches:
+        yield from [(Op.FORWARD, further) for further in islice(ahead, 1)]
+        yield backward, micro_batch
 
 
 SCHEDULES: dict[str, Callable[[int, int, Sequence[int]], Program]] = {"1f1b": one_f_one_b, "zb-h1": zero_bubble_h1}

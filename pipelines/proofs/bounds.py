@@ -70,9 +70,7 @@ def _numbers_of_devices(case: Case) -> range:
 
 
 def _back(case: Case, index: int) -> float:
-    layer = case.layers[index]
-    weight = layer.backward_weight if case.backward is Backward.FUSED else 0.0
-    return layer.backward_input + weight
+    return case.passes(case.layers[index])[1]
 
 
 def _used_bound(case: Case, used: int, queues: Sequence[tuple[float, float]] | None = None) -> float:
@@ -132,7 +130,7 @@ def _memory_bound(case: Case) -> float:
     for index in range(len(layers) - 1, -1, -1):
         layer = layers[index]
         rest += layer.forward + _back(case, index)
-        held = rest + (layer.backward_weight if case.backward is Backward.SPLIT else 0.0)
+        held = rest + case.passes(layer)[2]
         filled += count * layer.activation * held
         if layer.activation > 0:
             at_once = min(count, int(limit / layer.activation))

@@ -9,7 +9,7 @@ of cuts some thousands are looked at in full.
 from collections.abc import Iterator
 from itertools import accumulate
 
-from evenkeel.pipelines.case import Backward, Case, RoleCost
+from evenkeel.pipelines.case import Backward, Case
 from evenkeel.pipelines.search.starts.assignments import Assignment
 
 _LESS = 1.0 - 1e-9  # a plan that is better by less is no better
@@ -37,20 +37,13 @@ class _Cuts:
         layers = case.layers
         is_fused = case.backward is Backward.FUSED
         self._work = [0.0, *accumulate(layer.work for layer in layers)]
-        self._way = [
-            0.0,
-            *accumulate(
-                layer.forward + (layer.backward_input + layer.backward_weight if is_fused else 0.0) for layer in layers
-            ),
-        ]
-        bias = case.stage_bias
-        roles = [bias.middle if bias else RoleCost()] * num_stages
-        if bias is not None:
-            roles[-1], roles[0] = bias.last, bias.first
+        ways = [case.passes(layer)[: 1 + is_fused] for layer in layers]
+        self._way = [0.0, *accumulate(map(sum, ways))]
+        roles = [case.role_cost(stage, num_stages) for stage in range(num_stages)]
         self._role_work = [role.forward + role.backward_input for role in roles]
         self._role_way = [role.forward + (role.backward_input if is_fused else 0.0) for role in roles]
         works = {layer.work for layer in layers}
-        self._whole = works.pop() if len(works) == 1 and bias is None else 0.0
+        self._whole = works.pop() if len(works) == 1 and case.stage_bias is None else 0.0
         self._sizes: list[int] = []
 
     def run(self) -> Iterator[Assignment]:

@@ -25,7 +25,7 @@ from evenkeel.pipelines.proofs.cut_choices import cuts_below
 from evenkeel.pipelines.proofs.exact_model import prove_cuts, prove_fixed
 from evenkeel.pipelines.proofs.whole_numbers import common_scale, small_fraction
 from evenkeel.pipelines.search.climbing.improve import first_priorities, improve
-from evenkeel.pipelines.search.dispatching.network import network_of, plan_of
+from evenkeel.pipelines.search.dispatching.network import network_of
 from evenkeel.pipelines.search.starts.assignments import Assignment
 from evenkeel.pipelines.search.starts.balance import Balance
 
@@ -123,9 +123,8 @@ def _solved(
         network = network_of(case, choice.partition, choice.placement)
         answer = prove_fixed(network, case.memory_limit, scale, value, seconds_per_choice)
         is_optimal = is_optimal and answer.is_proven
-        if answer.starts is not None:
-            found = plan_of(network, answer.starts)
-            best, value = found, evaluate(case, found).makespan
+        if answer.plan is not None:
+            best, value = answer.plan, evaluate(case, answer.plan).makespan
     return Proof(plan=best, makespan=value, is_optimal=is_optimal, choices=len(choices), solved=solved)
 
 

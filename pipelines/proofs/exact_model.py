@@ -4,13 +4,13 @@ Micro-batches are alike, so those of one kind on one stage may be taken in turn:
 and there is far less to search. Times are whole numbers after scaling. One search thread: each run takes the same way.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
 from ortools.sat.python import cp_model
 
-from evenkeel.pipelines.case import Backward, Case, RoleCost, allowed
+from evenkeel.pipelines.case import Backward, Case, allowed
 from evenkeel.pipelines.plan import Plan
 from evenkeel.pipelines.proofs.whole_numbers import common_scale, small_fraction
 from evenkeel.pipelines.search.dispatching.network import Network, network_of, plan_of
@@ -22,13 +22,11 @@ class Answer:
 
     Attributes:
         is_proven: The found schedule is the best of the model, or none is below the value that was given.
-        starts: Start of each operation of a better schedule; None if there is none.
-        plan: The better plan of a model with free cuts.
+        plan: A better plan; None if there is none.
     """
 
     is_proven: bool
-    starts: list[float] | None = None
-    plan: Plan | None = None
+    plan: Plan | None
 
 
 def prove_fixed(network: Network, limit: float | None, scale: int, below: float, seconds: float) -> Answer:
@@ -56,12 +54,7 @@ def prove_fixed(network: Network, limit: float | None, scale: int, below: float,
         last = 2 * block if network.is_split else block
         _limit_memory(model, network, starts, durations, (last, block), limit, horizon)
     model.minimize(makespan)
-    solver, status = _solve(model, seconds)
-    if status == cp_model.INFEASIBLE:
-        return Answer(is_proven=True)
-    if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-        return Answer(is_proven=False)
-    return Answer(is_proven=status == cp_model.OPTIMAL, starts=[solver.value(start) / scale for start in starts])
+    return _asked(model, seconds, lambda solver: plan_of(network, [solver.value(start) / scale for start in starts]))
 
 
 def _limit_memory(
@@ -110,7 +103,7 @@ def prove_cuts(case: Case, scale: int, below: float, seconds: float) -> Answer:
     forward = _stage_times(
         model, case, cuts, [round(layer.forward / speed * scale) for layer in case.layers], "f", scale
     )
-    back = [round((layer.backward_input + layer.backward_weight) / speed * scale) for layer in case.layers]
+    back = [round(case.passes(layer)[1] / speed * scale) for layer in case.layers]
     backward = _stage_times(model, case, cuts, back, "b", scale)
     makespan = model.new_int_var(0, horizon, "makespan")
     starts = _cut_schedule(model, case, forward, backward, makespan, horizon)
@@ -119,15 +112,13 @@ def prove_cuts(case: Case, scale: int, below: float, seconds: float) -> Answer:
         work = sum(forward[s] + backward[s] for s in own) * case.micro_batches
         model.add(work + sum(forward[s] + backward[s] for s in range(min(device, num_stages))) <= makespan)
     model.minimize(makespan)
-    solver, status = _solve(model, seconds)
-    if status == cp_model.INFEASIBLE:
-        return Answer(is_proven=True)
-    if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-        return Answer(is_proven=False)
-    partition = [solver.value(b) - solver.value(a) for a, b in pairwise(cuts)]
-    network = network_of(case, partition, [s % case.devices for s in range(num_stages)])
-    plan = plan_of(network, [solver.value(start) / scale for start in starts])
-    return Answer(is_proven=status == cp_model.OPTIMAL, plan=plan)
+
+    def found(solver: cp_model.CpSolver) -> Plan:
+        partition = [solver.value(b) - solver.value(a) for a, b in pairwise(cuts)]
+        network = network_of(case, partition, [s % case.devices for s in range(num_stages)])
+        return plan_of(network, [solver.value(start) / scale for start in starts])
+
+    return _asked(model, seconds, found)
 
 
 def _stage_times(
@@ -138,10 +129,9 @@ def _stage_times(
     reached = [model.new_int_var(0, sums[-1], f"{name}sum{s}") for s in range(len(cuts))]
     for cut, total in zip(cuts, reached, strict=True):
         model.add_element(cut, sums, total)
-    last, bias = len(cuts) - 2, case.stage_bias
     stages = []
     for s, (a, b) in enumerate(pairwise(reached)):
-        role = RoleCost() if bias is None else bias.first if s == 0 else bias.last if s == last else bias.middle
+        role = case.role_cost(s, len(cuts) - 1)
         extra = role.forward if name == "f" else role.backward_input
         time = model.new_int_var(0, sums[-1] + round(extra * scale), f"{name}{s}")
         model.add(time == b - a + round(extra * scale))
@@ -190,9 +180,12 @@ def _ceil(value: float) -> int:
     return int(value) if value == int(value) else int(value) + 1
 
 
-def _solve(model: cp_model.CpModel, seconds: float) -> tuple[cp_model.CpSolver, cp_model.CpSolverStatus]:
+def _asked(model: cp_model.CpModel, seconds: float, plan_in: Callable[[cp_model.CpSolver], Plan]) -> Answer:
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1
     solver.parameters.catch_sigint_signal = False
     solver.parameters.max_time_in_seconds = seconds
-    return solver, solver.solve(model)
+    status = solver.solve(model)
+    has_plan = status in (cp_model.OPTIMAL, cp_model.FEASIBLE)
+    is_proven = status in (cp_model.OPTIMAL, cp_model.INFEASIBLE)
+    return Answer(is_proven=is_proven, plan=plan_in(solver) if has_plan else None)

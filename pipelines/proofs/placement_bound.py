@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from ortools.sat.python import cp_model
 
-from evenkeel.pipelines.case import Backward, Case, Layer
+from evenkeel.pipelines.case import Backward, Case
 from evenkeel.pipelines.proofs.bounds import lower_bound, waits
 
 _SCALE = 1000
@@ -52,7 +52,8 @@ class _Deal:
     """The layers dealt to the devices: device 0 has the last; the others begin in turn, and it somewhere among them."""
 
     def __init__(self, case: Case) -> None:
-        self._case, self._times = case, [_parts(case, layer) for layer in case.layers]
+        self._case, speed = case, case.speeds[0]
+        self._times = [(f / speed, b / speed, w / speed) for f, b, w in map(case.passes, case.layers)]
         self.model = model = cp_model.CpModel()
         # Whether device 0 begins before the others, one by one; if before the first of them it has the first layer.
         self._is_before = [model.new_bool_var(f"before{device}") for device in range(1, case.devices)]
@@ -67,7 +68,7 @@ class _Deal:
             model.add(sum(row) == count)
             for device, variable in enumerate(row):
                 self._counts[device].append(variable)
-        edges = [[f for f, _, _ in self._times]] + [[b for _, b, _ in self._times]] * _is_fused(case)
+        edges = [[f for f, _, _ in self._times]] + [[b for _, b, _ in self._times]] * (case.backward is Backward.FUSED)
         # The k-th device to begin has none of the first k layers, and cannot be at work while k are all that can.
         self._ways = [[sum(times[:device]) for device in range(case.devices + 1)] for times in edges]
         self._idle = [waits(times, case.micro_batches, case.devices) for times in edges]
@@ -118,18 +119,6 @@ class _Deal:
         time = self.model.new_int_var(0, self._horizon, f"time{device}.{parts}")
         self.model.add(time == dealt + fixed)
         return time
-
-
-def _is_fused(case: Case) -> bool:
-    return case.backward is Backward.FUSED
-
-
-def _parts(case: Case, layer: Layer) -> _Times:
-    """F, B and W of one micro-batch; a fused backward is all B."""
-    speed = case.speeds[0]
-    if _is_fused(case):
-        return layer.forward / speed, (layer.backward_input + layer.backward_weight) / speed, 0.0
-    return layer.forward / speed, layer.backward_input / speed, layer.backward_weight / speed
 
 
 def _down(time: float) -> int:

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
+from evenkeel.layouts.cut import even_parts
 from evenkeel.layouts.programs.instructions import Op
 from evenkeel.layouts.programs.orders import Turn
 from evenkeel.pipelines.case import Case
 from evenkeel.pipelines.plan import Plan
-from evenkeel.pipelines.schedules.cuts import equal_partition
 
 
 def gpipe(case: Case, partition: Sequence[int] | None = None) -> Plan:
@@ -15,7 +15,7 @@ def gpipe(case: Case, partition: Sequence[int] | None = None) -> Plan:
     Raises:
         ValueError: There are fewer layers than devices.
     """
-    sizes = tuple(partition or equal_partition(len(case.layers), case.devices))
+    sizes = tuple(partition or even_parts(len(case.layers), case.devices))
     batches = range(case.micro_batches)
     orders = tuple(
         tuple(Turn(op, m, stage) for op in (Op.FORWARD, Op.BACKWARD) for m in batches) for stage in range(case.devices)

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
+from evenkeel.layouts.cut import even_parts
 from evenkeel.layouts.programs.interleaved import interleaved_orders
 from evenkeel.pipelines.case import Case
 from evenkeel.pipelines.plan import Plan
-from evenkeel.pipelines.schedules.cuts import equal_partition
 
 
 def interleaved(case: Case, chunks: int, partition: Sequence[int] | None = None) -> Plan:
@@ -22,5 +22,5 @@ def interleaved(case: Case, chunks: int, partition: Sequence[int] | None = None)
     num_stages = case.devices * chunks
     orders = interleaved_orders(case.devices, chunks, case.micro_batches)
     placement = tuple([stage % case.devices for stage in range(num_stages)])
-    sizes = tuple(partition or equal_partition(len(case.layers), num_stages))
+    sizes = tuple(partition or even_parts(len(case.layers), num_stages))
     return Plan(partition=sizes, placement=placement, orders=orders)

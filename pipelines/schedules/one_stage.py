@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
+from evenkeel.layouts.cut import even_parts
 from evenkeel.layouts.programs.execution import COMPUTES
 from evenkeel.layouts.programs.orders import Turn
 from evenkeel.layouts.programs.schedules import SPLIT_BACKWARD, stage_programs
 from evenkeel.pipelines.case import Backward, Case
 from evenkeel.pipelines.plan import Plan
-from evenkeel.pipelines.schedules.cuts import equal_partition
 
 
 def one_stage_each(case: Case, schedule: str, partition: Sequence[int] | None = None) -> Plan:
@@ -18,7 +18,7 @@ def one_stage_each(case: Case, schedule: str, partition: Sequence[int] | None = 
     """
     if schedule in SPLIT_BACKWARD and case.backward is Backward.FUSED:
         raise ValueError(f"{schedule} needs a split backward")
-    sizes = tuple(partition or equal_partition(len(case.layers), case.devices))
+    sizes = tuple(partition or even_parts(len(case.layers), case.devices))
     orders = tuple(
         tuple([Turn(each.op, each.micro_batch, each.stage) for each in program if each.op in COMPUTES])
         for program in stage_programs(schedule, case.devices, case.micro_batches)

@@ -6,11 +6,11 @@ the forward also ends the backward. For equal costs the devices work without a g
 
 from collections.abc import Sequence
 
+from evenkeel.layouts.cut import even_parts
 from evenkeel.layouts.programs.instructions import Op
 from evenkeel.layouts.programs.orders import Turn
 from evenkeel.pipelines.case import Backward, Case
 from evenkeel.pipelines.plan import Plan
-from evenkeel.pipelines.schedules.cuts import equal_partition
 
 
 def zb_v(case: Case, partition: Sequence[int] | None = None) -> Plan:
@@ -24,7 +24,7 @@ def zb_v(case: Case, partition: Sequence[int] | None = None) -> Plan:
     if case.micro_batches < 2 * case.devices:
         raise ValueError(f"ZB-V needs {2 * case.devices} micro-batches or more, not {case.micro_batches}")
     devices = case.devices
-    sizes = tuple(partition or equal_partition(len(case.layers), 2 * devices))
+    sizes = tuple(partition or even_parts(len(case.layers), 2 * devices))
     placement = tuple(min(stage, 2 * devices - 1 - stage) for stage in range(2 * devices))
     orders = tuple(tuple(_Device(case, device).run()) for device in range(devices))
     return Plan(partition=sizes, placement=placement, orders=orders)

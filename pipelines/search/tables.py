@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evenkeel.numeric.compiled import compiled
-from evenkeel.pipelines.case import Backward, Case, PlacementRule, RoleCost, allowed
+from evenkeel.pipelines.case import Case, PlacementRule, RoleCost, allowed
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -66,16 +66,11 @@ class Stages(NamedTuple):
 
 def table_of(case: Case) -> Table:
     """The arrays of a case."""
-    kinds = [[layer.forward for layer in case.layers]]
-    if case.backward is Backward.FUSED:
-        kinds.append([layer.backward_input + layer.backward_weight for layer in case.layers])
-    else:
-        kinds.append([layer.backward_input for layer in case.layers])
-        kinds.append([layer.backward_weight for layer in case.layers])
+    kinds = list(zip(*map(case.passes, case.layers), strict=True))
     bias, no_cost = case.stage_bias, RoleCost()
     roles = (no_cost,) * 3 if bias is None else (bias.first, bias.middle, bias.last)
     return Table(
-        sums=np.array([_running(times) for times in kinds]),
+        sums=np.array([_running(times) for times in kinds[: case.num_kinds]]),
         held=np.array(_running([layer.activation for layer in case.layers])),
         bias=np.array([(role.forward, role.backward_input) for role in roles], dtype=np.float64),
         speeds=np.array(case.speeds, dtype=np.float64),

@@ -67,15 +67,10 @@ class Workload:
     measured: bool = True
 
     def __post_init__(self) -> None:
-        for name in ("seconds_per_flop", "tokens"):
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value > 0.0):
-                raise ValueError(f"{name} is {value}: a workload needs a positive finite number")
-        numbers = [each.name for each in fields(self) if each.type is float]
-        for name in numbers:
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value >= 0.0):
-                raise ValueError(f"{name} is {value}: a workload needs a finite number of at least 0")
+        for name in [each.name for each in fields(self) if each.type is float]:
+            value, is_positive = getattr(self, name), name in ("seconds_per_flop", "tokens")
+            if not (math.isfinite(value) and value >= 0.0 and (value or not is_positive)):
+                raise ValueError(f"{name} is {value}: finite, and {'above' if is_positive else 'at least'} 0")
         sizes = {len(one.tokens) for one in self.recent}
         if len(sizes) > 1:
             raise ValueError(f"recent iterations of {sorted(sizes)} micro-batches: a job's have equally many")

@@ -1,7 +1,6 @@
 """The exchange of gradients between replicas: by how many there are, and how much of the model a device holds."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from evenkeel.layouts.cut import shard_parts
 from evenkeel.layouts.layout import Stage
@@ -9,31 +8,25 @@ from evenkeel.layouts.model import ModelSpec
 from evenkeel.layouts.ranks.traffic import ring_part
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class GradientExchange:
     """What the exchange takes under any layout: ring all-reduces among all that hold a part, which hide behind nothing.
 
     One shard of each replica holds a part of a block; of a block that is not sharded all shards hold everything, and
     take part.
 
-    Attributes:
+    Args:
         model: Gradients are as large as its parameters; blocks are taken to be alike where no size is known.
         pair_seconds: Between two devices that each hold the whole model; 0 = not known.
     """
 
-    model: ModelSpec
-    pair_seconds: float
-    _sizes: list[float] = field(init=False, repr=False)
-    _whole: tuple[int, ...] = field(init=False, repr=False)
-    _held: dict[tuple[int, int, tuple[int, ...]], float] = field(default_factory=dict, init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        sizes = [block.parameter_bytes for block in self.model.blocks]
+    def __init__(self, model: ModelSpec, pair_seconds: float) -> None:
+        self.pair_seconds, self._blocks = pair_seconds, model.blocks
+        sizes = [block.parameter_bytes for block in model.blocks]
         if not any(sizes):
             sizes = [1] * len(sizes)
-        object.__setattr__(self, "_sizes", [size / sum(sizes) for size in sizes])
-        whole = tuple([b for b, block in enumerate(self.model.blocks) if block.max_width <= 1])
-        object.__setattr__(self, "_whole", whole)
+        self._sizes = [size / sum(sizes) for size in sizes]
+        self._whole = [b for b, block in enumerate(model.blocks) if block.max_width <= 1]
+        self._held: dict[tuple[int, int, tuple[int, ...]], float] = {}
 
     def seconds(self, replicas: Sequence[Sequence[Stage | None]]) -> float:
         """Seconds among these replicas: those of the device that has most to exchange.
@@ -63,7 +56,7 @@ class GradientExchange:
         key = stage.first_block, stage.stop_block, stage.shares
         found = self._held.get(key)
         if found is None:
-            blocks = self.model.blocks
+            blocks = self._blocks
             widths = {block.max_width for block in blocks}
             parts = {width: max(shard_parts(width, stage.shares)) if width > 1 else 0.0 for width in widths}
             here = range(stage.first_block, stage.stop_block)

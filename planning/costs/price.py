@@ -6,7 +6,7 @@ from functools import lru_cache
 from itertools import accumulate
 
 from evenkeel.layouts.cut import cut
-from evenkeel.layouts.layout import Layout, Replica, Stage
+from evenkeel.layouts.layout import Layout, Stage
 from evenkeel.layouts.model import ModelSpec
 from evenkeel.layouts.programs.paths import Paths
 from evenkeel.layouts.programs.routes import Route
@@ -45,16 +45,10 @@ Holding = tuple[tuple[tuple[int, int, tuple[int, ...]], ...], int]
 """(First block, one past the last, shares) of the stages of which a rank holds a shard, and which one."""
 
 
-def _cells(replica: Replica) -> Iterable[tuple[Stage, ...]]:
-    """Stages that the same ranks hold."""
-    if not replica.orders:
-        return [(stage,) for stage in replica.stages]
-    return [tuple([replica.stages[s] for s in cell]) for cell in replica.cells]
-
-
 def _held(layout: Layout, without: Collection[int]) -> dict[tuple[Stage, ...], None]:
-    """What ranks hold together in replicas but some."""
-    return {held: None for r in layout.replicas if id(r.stages) not in without for held in _cells(r)}
+    """What ranks hold together in replicas but some: stages of a cell."""
+    replicas = [replica for replica in layout.replicas if id(replica.stages) not in without]
+    return {tuple([replica.stages[s] for s in cell]): None for replica in replicas for cell in replica.cells}
 
 
 def holdings_of(together: Iterable[tuple[Stage, ...]]) -> dict[int, Holding]:

@@ -4,15 +4,14 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from evenkeel.history.documents import layout_from_document, layout_to_document
-from evenkeel.planning.costs.price import Price
-from evenkeel.planning.solution import Action, Alternative, Solution
+from evenkeel.history.documents import layout_to_document, record_from_document
+from evenkeel.planning.solution import Solution
 
 _NUMBERS = ("changes", "predicted_seconds", "idle_seconds", "bound_seconds", "proportional_bound", "judged_gain")
 
 
 def answer_to_document(solution: Solution) -> dict[str, Any]:
-    """All of a solution; numbers come back to the bit."""
+    """All of a solution, its price's numbers among its own; numbers come back to the bit."""
     return {
         **{name: getattr(solution, name) for name in _NUMBERS},
         **asdict(solution.price),
@@ -25,11 +24,4 @@ def answer_to_document(solution: Solution) -> dict[str, Any]:
 
 def answer_from_document(document: Mapping[str, Any]) -> Solution:
     """The solution in a document that :func:`answer_to_document` made."""
-    return Solution(
-        **{name: document[name] for name in _NUMBERS},
-        price=Price(**{name: document[name] for name in Price.__slots__}),
-        actions=tuple(Action(**each) for each in document["actions"]),
-        alternatives=tuple(Alternative(**each) for each in document["alternatives"]),
-        reason=document["reason"],
-        layout=layout_from_document(document["layout"]),
-    )
+    return record_from_document(Solution, {**document, "price": document}, "answer")

@@ -6,11 +6,11 @@ must be. Every error says where in the document it is and what is allowed there.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from itertools import groupby
-from typing import Any, TypeVar
+from typing import Any
 
-from evenkeel.history.documents import layout_from_document, layout_to_document
+from evenkeel.history.documents import layout_to_document, record_from_document
 from evenkeel.layouts.json_schema import complaint
 from evenkeel.layouts.layout import Layout, uniform_layout
 from evenkeel.layouts.model import BlockCost, ModelSpec
@@ -18,12 +18,9 @@ from evenkeel.layouts.programs.schedules import schedules_named
 from evenkeel.layouts.sizes.mix import mix_for
 from evenkeel.planning.costs.cost_model import ASSUMED_WORKLOAD, CostModel, Workload
 from evenkeel.planning.costs.links import SlowLink
-from evenkeel.planning.costs.measured.recent import RecentIteration
 from evenkeel.planning.costs.price import TransitionCosts
 from evenkeel.planning.documents.schema import MOST_BLOCKS, MOST_RANKS, STATE_SCHEMA
 from evenkeel.planning.situation import Situation
-
-_T = TypeVar("_T", Workload, TransitionCosts, BlockCost)
 
 
 class StateError(ValueError):
@@ -49,32 +46,37 @@ def question_as_written(state: Mapping[str, Any]) -> Situation:
     Raises:
         StateError: Its parts do not go together.
     """
-    model = _model(state["model"])
-    workload = _workload(state["workload"]) if "workload" in state else ASSUMED_WORKLOAD
+    try:
+        return _question(state)
+    except ValueError as error:
+        raise StateError(str(error)) from error
+
+
+def _question(state: Mapping[str, Any]) -> Situation:
+    model, workload = _model(state["model"]), ASSUMED_WORKLOAD
+    if "workload" in state:
+        workload = record_from_document(Workload, state["workload"], "workload")
     if not sum(block.forward_flops(workload.tokens, workload.sum_of_squares) for block in model.blocks) > 0.0:
-        raise StateError("model.blocks: none of them computes anything; give one of them forward_flops_per_token")
+        raise ValueError("model.blocks: none of them computes anything; give one of them forward_flops_per_token")
     layout = _layout(state["layout"], "layout", model)
     home = _layout(state["home"], "home", model) if "home" in state else layout
     sizes = {len(one.tokens) for one in workload.recent} - {layout.num_micro_batches}
     if sizes:
-        raise StateError(f"workload.recent: {sizes.pop()} micro-batches, the layout has {layout.num_micro_batches}")
+        raise ValueError(f"workload.recent: {sizes.pop()} micro-batches, the layout has {layout.num_micro_batches}")
     throughputs = _throughputs(state.get("throughputs", {}), home, layout)
-    try:
-        return Situation(
-            layout=layout,
-            home=home,
-            throughputs=throughputs,
-            cost=CostModel(model, workload, float(state.get("correction", 1.0))),
-            holders=(frozenset(throughputs) & frozenset(layout.ranks)).difference(state.get("vacant", ())),
-            transition=_filled(TransitionCosts, state.get("transition", {}), "transition"),
-            device_bytes=state.get("device_bytes"),
-            domains={rank: domain for domain, ranks in state.get("domains", {}).items() for rank in ranks},
-            links=tuple(
-                SlowLink(ranks=tuple(one["ranks"]), factor=float(one["factor"])) for one in state.get("links", ())
-            ),
-        )
-    except ValueError as error:
-        raise StateError(str(error)) from error
+    return Situation(
+        layout=layout,
+        home=home,
+        throughputs=throughputs,
+        cost=CostModel(model, workload, float(state.get("correction", 1.0))),
+        holders=(frozenset(throughputs) & frozenset(layout.ranks)).difference(state.get("vacant", ())),
+        transition=record_from_document(TransitionCosts, state.get("transition", {}), "transition"),
+        device_bytes=state.get("device_bytes"),
+        domains={rank: domain for domain, ranks in state.get("domains", {}).items() for rank in ranks},
+        links=tuple(
+            [record_from_document(SlowLink, one, f"links[{index}]") for index, one in enumerate(state.get("links", ()))]
+        ),
+    )
 
 
 def question_to_document(situation: Situation) -> dict[str, Any]:
@@ -106,58 +108,26 @@ def question_to_document(situation: Situation) -> dict[str, Any]:
     }
 
 
-def _filled(kind: type[_T], given: Mapping[str, Any], path: str) -> _T:
-    """A dataclass of numbers from an object with some of its fields."""
-    whole = {field.name for field in fields(kind) if field.type is int}
-    try:
-        return kind(**{name: int(each) if name in whole else float(each) for name, each in given.items()})  # type: ignore[arg-type]
-    except ValueError as error:
-        raise StateError(f"{path}: {error}") from error
-
-
-def _workload(given: Mapping[str, Any]) -> Workload:
-    iterations = [_iteration(each, f"workload.recent[{index}]") for index, each in enumerate(given.get("recent", ()))]
-    numbers = {name: each for name, each in given.items() if name not in ("recent", "measured")}
-    workload = _filled(Workload, numbers, "workload")
-    try:
-        return replace(workload, recent=tuple(iterations), measured=given.get("measured", True))
-    except ValueError as error:
-        raise StateError(f"workload.recent: {error}") from error
-
-
-def _iteration(given: Mapping[str, Any], path: str) -> RecentIteration:
-    try:
-        return RecentIteration(
-            wall_seconds=float(given["wall_seconds"]),
-            tokens=tuple(map(int, given["tokens"])),
-            sums_of_squares=tuple(map(int, given["sums_of_squares"])),
-        )
-    except ValueError as error:
-        raise StateError(f"{path}: {error}") from error
-
-
 def _model(model: Mapping[str, Any]) -> ModelSpec:
     blocks: list[BlockCost] = []
     for index, each in enumerate(model["blocks"]):
-        cost = {name: value for name, value in each.items() if name != "count"}
-        blocks += [_filled(BlockCost, cost, f"model.blocks[{index}]")] * int(each.get("count", 1))
+        blocks += [record_from_document(BlockCost, each, f"model.blocks[{index}]")] * each.get("count", 1)
         if len(blocks) > MOST_BLOCKS:
-            raise StateError(f"model.blocks: more than {MOST_BLOCKS} blocks")
-    return ModelSpec(blocks=tuple(blocks), activation_bytes_per_token=int(model.get("activation_bytes_per_token", 0)))
+            raise ValueError(f"model.blocks: more than {MOST_BLOCKS} blocks")
+    return ModelSpec(blocks=tuple(blocks), activation_bytes_per_token=model.get("activation_bytes_per_token", 0))
 
 
-def _layout(value: Mapping[str, Any], path: str, model: ModelSpec) -> Layout:
+def _layout(given: Mapping[str, Any], path: str, model: ModelSpec) -> Layout:
     """A layout document as the history keeps it, or the degrees of a uniform one."""
-    given = dict(value)
-    try:
-        if "replicas" in given:
-            layout = layout_from_document({"schedule": "1f1b", "standbys": [], **given})
-        else:
-            layout = _uniform(given, model)
-    except (TypeError, ValueError) as error:
-        raise StateError(f"{path}: {error}") from error
+    if "replicas" in given:
+        layout = record_from_document(Layout, given, path)
+    else:
+        try:
+            layout = _uniform(dict(given), model)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
     if layout.num_blocks != len(model.blocks):
-        raise StateError(f"{path}: it has {layout.num_blocks} blocks, the model {len(model.blocks)}")
+        raise ValueError(f"{path}: it has {layout.num_blocks} blocks, the model {len(model.blocks)}")
     return layout
 
 
@@ -192,6 +162,6 @@ def _throughputs(value: Mapping[str, float], home: Layout, layout: Layout) -> di
     ranks = {str(rank): rank for rank in sorted({*home.ranks, *home.standbys, *layout.ranks, *layout.standbys})}
     unknown = [name for name in value if name not in ranks]
     if unknown:
-        raise StateError(f"throughputs: no rank {unknown[0]!r}; the layouts have 0 to {max(ranks.values())}")
+        raise ValueError(f"throughputs: no rank {unknown[0]!r}; the layouts have 0 to {max(ranks.values())}")
     speeds = {rank: float(value.get(name, 1.0)) for name, rank in ranks.items()}
     return {rank: speed for rank, speed in speeds.items() if speed > 0.0}

@@ -73,8 +73,7 @@ def look_at_all(situation: Situation, judged_seconds: float, crowding: float, sc
         or home.num_micro_batches > _MOST_QUOTA
     ):
         return Looked(base=None, layout=None, is_all=False)
-    looked = _Everything(situation, kinds, crowding, schedule).fastest(judged_seconds)
-    return replace(looked, is_all=looked.is_all and home.mix is None)
+    return _Everything(situation, kinds, crowding, schedule).fastest(judged_seconds)
 
 
 def _kinds(situation: Situation) -> list[list[int]]:
@@ -92,7 +91,7 @@ class _Everything:
         self._situation, self._kinds, self._schedule = situation, kinds, schedule
         self._budget = _BUDGET_OF_FEW if len(situation.throughputs) <= _FEW else _BUDGET
         cost, home, counts = situation.cost, situation.home, [len(ranks) for ranks in kinds]
-        self._speeds = np.array([situation.throughputs[ranks[0]] for ranks in kinds])
+        speeds = np.array([situation.throughputs[ranks[0]] for ranks in kinds])
         self._digits = np.indices([count + 1 for count in counts]).reshape(len(counts), -1).T.copy()
         self._cells = self._cells_of(kinds)
         sizes = self._digits.sum(axis=1)
@@ -103,7 +102,7 @@ class _Everything:
         seconds = np.vstack((cost.block_parts(schedule).T, sharded))
         table, self._most = cell_table(
             self._digits[self._cells],
-            self._speeds,
+            speeds,
             np.array([block.max_width for block in cost.model.blocks]),
             seconds,
             np.array([1.0, *[cost.slowdown(count) for count in range(1, int(sizes[-1]) + 1)]]),
@@ -113,7 +112,7 @@ class _Everything:
             situation.device_bytes is None,
         )
         self._num_lives = len(held)
-        healthy = np.array([cost.healthy_seconds(0, b) for b in range(home.num_blocks + 1)])
+        healthy = cost.seconds_to_block((1,), (1.0,))
         cell_of = np.full(len(sizes), len(self._cells))
         cell_of[self._cells] = np.arange(len(self._cells))
         self._contains: npt.NDArray[np.bool_] = np.all(self._digits[:, None] >= self._digits[None], axis=2)
@@ -126,7 +125,7 @@ class _Everything:
             cell_of=cell_of,
             is_part=is_part,
             sizes=sizes,
-            rates=self._digits @ self._speeds,
+            rates=self._digits @ speeds,
             fastest=np.where(is_part, _fastest(table, healthy), 0.0).max(axis=1),
             healthy=healthy,
             handed_on=np.array([0.0, *np.cumsum(seconds[0] + seconds[1])]),
@@ -160,10 +159,11 @@ class _Everything:
         within: Floats = limit / margins - fixed[1:].min()
         found, budget = fastest_replicas(self._devices, within, self._quotas(float(within[0])), total, self._budget)
         _, deal = best_deal(found.seconds, self._contains, total, len(home.replicas), margin, fixed, limit)
+        is_all = budget >= 0 and home.mix is None
         if not len(deal):
-            return Looked(base=None, layout=None, is_all=budget >= 0)
+            return Looked(base=None, layout=None, is_all=is_all)
         base, layout = self._layouts(found, deal)
-        return Looked(base=base, layout=layout, is_all=budget >= 0 and not cost.gradients.pair_seconds)
+        return Looked(base=base, layout=layout, is_all=is_all and not cost.gradients.pair_seconds)
 
     def _quotas(self, within: float) -> Integers:
         """[2, groups] micro-batches of replicas of a job that is done in time: at least, at most."""

@@ -74,7 +74,6 @@ def _case(situation: Situation, replica: Replica, limit: float | None) -> Case:
         )
     ]
     whole = float(cost.seconds_to_block((1,), (1.0,))[-1])
-    speeds = [tuple([situation.throughputs[rank] for rank in stage.ranks]) for stage in replica.stages]
     return Case(
         name="replica",
         devices=len(replica.stages),
@@ -84,8 +83,8 @@ def _case(situation: Situation, replica: Replica, limit: float | None) -> Case:
         memory_limit=limit,
         speeds=tuple(
             [
-                whole / float(cost.seconds_to_block(stage.shares, each)[-1])
-                for stage, each in zip(replica.stages, speeds, strict=True)
+                whole / float(cost.seconds_to_block(s.shares, tuple([situation.throughputs[r] for r in s.ranks]))[-1])
+                for s in replica.stages
             ]
         ),
     )

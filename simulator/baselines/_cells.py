@@ -1,12 +1,14 @@
-"""Parts that several published systems share: their cells (one stage of one replica), and simple splits."""
+"""Parts that several published systems share: their cells (one stage of one replica), simple splits, how they go on."""
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
 
+from evenkeel.layouts.cut import even_parts
 from evenkeel.layouts.layout import Layout, Stage
 from evenkeel.planning.levers.balance.micro_batch_quota import best_quotas
-from evenkeel.simulator.fleet.operation.operation import Grid
-from evenkeel.simulator.fleet.strategy import Question
+from evenkeel.simulator.fleet.cost.transition import rollback_seconds, transition_seconds
+from evenkeel.simulator.fleet.operation.operation import Grid, Operation, operation_of
+from evenkeel.simulator.fleet.strategy import Answer, Question
 
 
 def equal_stage(first_block: int, stop_block: int, ranks: Sequence[int]) -> Stage:
@@ -47,11 +49,6 @@ def proportional_borders(num_blocks: int, speeds: Sequence[float]) -> tuple[int,
     return tuple(borders)
 
 
-def even_borders(num_blocks: int, num_stages: int) -> tuple[int, ...]:
-    """Borders of stages of equal size; what is left goes to the first ones, as in the home layout."""
-    return tuple(s * (num_blocks // num_stages) + min(s, num_blocks % num_stages) for s in range(num_stages + 1))
-
-
 def balanced_quotas(question: Question, grid: Grid, start: Sequence[int]) -> tuple[int, ...]:
     """Integer quotas of the same sum that make the slowest replica fastest, by the estimated speeds."""
 
@@ -62,6 +59,26 @@ def balanced_quotas(question: Question, grid: Grid, start: Sequence[int]) -> tup
     return best_quotas(seconds_of, start)
 
 
-def spread(total: int, num_replicas: int) -> tuple[int, ...]:
-    """Quotas as even as they can be; the first replicas have one more."""
-    return tuple(total // num_replicas + (d < total % num_replicas) for d in range(num_replicas))
+def on_replicas(home: Layout, kept: Sequence[int], *, keeps_batch: bool = True) -> Operation:
+    """The job on some of its replicas, which share the whole batch, or do no more than their own part of it."""
+    if len(kept) == len(home.replicas):
+        return operation_of(home)
+    stages = tuple(home.replicas[d].stages for d in kept)
+    if keeps_batch:
+        return Operation(replicas=stages, quotas=even_parts(home.num_micro_batches, len(kept)))
+    quotas = tuple(home.replicas[d].num_micro_batches for d in kept)
+    return Operation(replicas=stages, quotas=quotas, batch_fraction=sum(quotas) / home.num_micro_batches)
+
+
+def moved(question: Question, operation: Operation, *, more_seconds: float = 0.0, keeps_sums: bool = False) -> Answer:
+    """The job goes on so, at what it costs to bring groups and state there."""
+    pause = transition_seconds(question.cost.model, question.current, operation, question.costs)
+    return Answer(operation=operation, pause_seconds=pause + more_seconds, keeps_sums=keeps_sums)
+
+
+def rolled_back(question: Question, operation: Operation) -> Answer:
+    """The job goes on so from its last checkpoint, unless that is how it runs."""
+    if operation == question.current:
+        return Answer(operation=operation)
+    pause = rollback_seconds(question.at_seconds, question.costs)
+    return Answer(operation=operation, pause_seconds=pause, reruns_iteration=False)

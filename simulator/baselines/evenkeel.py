@@ -13,10 +13,10 @@ from evenkeel.layouts.layout import Layout
 from evenkeel.layouts.sizes.mix import Mix, even_mix
 from evenkeel.planning.search.solver import solve
 from evenkeel.planning.situation import Situation
-from evenkeel.planning.solution import NoPlanError, Solution
+from evenkeel.planning.solution import NoPlanError
 from evenkeel.services.scheduler.plans.decision import Choice, DecisionRule, decide
-from evenkeel.simulator.fleet.cost.transition import transition_seconds
-from evenkeel.simulator.fleet.operation.operation import Operation, layout_of, operation_of
+from evenkeel.simulator.baselines._cells import moved
+from evenkeel.simulator.fleet.operation.operation import layout_of, operation_of
 from evenkeel.simulator.fleet.strategy import Answer, Question
 
 MAX_SCALE = 1.5
@@ -28,32 +28,18 @@ class Evenkeel:
 
     name = "Evenkeel"
 
-    def __init__(self, rule: DecisionRule | None = None) -> None:
-        self._rule = rule or DecisionRule()
-
     def answer(self, question: Question) -> Answer:
         """The solver's plan, when it pays."""
-        solved = self._solved(question)
-        if solved is None:
+        try:
+            solution = solve(situation_of(question))
+        except NoPlanError:
             return Answer(operation=None)
-        solution, forced = solved
-        if decide(self._rule, solution, forced=forced).choice is Choice.KEEP:
+        if decide(DecisionRule(), solution, forced=question.current_is_dead).choice is Choice.KEEP:
             return Answer(operation=question.current)
         operation, mix = operation_of(solution.layout), solution.layout.mix
         if mix is not None and len(set(mix.weights)) > 1:
             operation = replace(operation, scales=mix.scales(operation.quotas))
-        return self._moved(question, operation)
-
-    def _solved(self, question: Question) -> tuple[Solution, bool] | None:
-        try:
-            return solve(situation_of(question)), question.current_is_dead
-        except NoPlanError:
-            return None
-
-    @staticmethod
-    def _moved(question: Question, operation: Operation) -> Answer:
-        pause = transition_seconds(question.cost.model, question.current, operation, question.costs)
-        return Answer(operation=operation, pause_seconds=pause, keeps_sums=True)
+        return moved(question, operation, keeps_sums=True)
 
 
 def situation_of(question: Question) -> Situation:

@@ -11,12 +11,12 @@ never changed. Dead devices: checkpoint and restart, as it has nothing else.
 from evenkeel.simulator.baselines._cells import (
     balanced_quotas,
     equal_stage,
+    on_replicas,
     proportional_borders,
-    spread,
     whole_replicas,
 )
 from evenkeel.simulator.fleet.cost.transition import rollback_seconds
-from evenkeel.simulator.fleet.operation.operation import Grid, Operation, operation_of, operation_seconds
+from evenkeel.simulator.fleet.operation.operation import Grid, Operation, operation_seconds
 from evenkeel.simulator.fleet.strategy import Answer, Question
 
 RESIZE_SECONDS = 60.0
@@ -33,11 +33,7 @@ class Greyhound:
         kept = whole_replicas(home, throughputs)
         if not kept:
             return Answer(operation=None)
-        base = operation_of(home)
-        if len(kept) < len(home.replicas):
-            base = Operation(
-                replicas=tuple(home.replicas[d].stages for d in kept), quotas=spread(home.num_micro_batches, len(kept))
-            )
+        base = on_replicas(home, kept)
         restarts = question.current is None or question.current_is_dead
         restart = rollback_seconds(question.at_seconds, question.costs)
         if question.slow_since_seconds is None:
@@ -85,9 +81,4 @@ class Greyhound:
         """S4: replicas without slow or dead devices."""
         healthy = {rank: p for rank, p in question.throughputs.items() if p >= 1.0}
         kept = whole_replicas(question.home, healthy)
-        if not kept:
-            return None
-        return Operation(
-            replicas=tuple(question.home.replicas[d].stages for d in kept),
-            quotas=spread(question.home.num_micro_batches, len(kept)),
-        )
+        return on_replicas(question.home, kept) if kept else None

@@ -1,6 +1,6 @@
 """No mitigation: the reference that everybody is measured against."""
 
-from evenkeel.simulator.fleet.cost.transition import transition_seconds
+from evenkeel.simulator.baselines._cells import moved
 from evenkeel.simulator.fleet.operation.operation import operation_of
 from evenkeel.simulator.fleet.strategy import Answer, Question
 
@@ -14,8 +14,4 @@ class NoMitigation:
         """The home layout, or nothing."""
         if not set(question.home.ranks) <= question.throughputs.keys():
             return Answer(operation=None)
-        operation = operation_of(question.home)
-        return Answer(
-            operation=operation,
-            pause_seconds=transition_seconds(question.cost.model, question.current, operation, question.costs),
-        )
+        return moved(question, operation_of(question.home))

@@ -7,9 +7,10 @@ is not charged (published below 1 %, up to 4 % of backward); slow devices are no
 (NTP-PW) is in ``benchmarks/planning/papers/availability.py``.
 """
 
-from evenkeel.layouts.layout import Stage
-from evenkeel.simulator.baselines._cells import balanced_quotas, equal_stage, live_ranks, spread
-from evenkeel.simulator.fleet.cost.transition import rollback_seconds
+from dataclasses import replace
+
+from evenkeel.layouts.cut import even_parts
+from evenkeel.simulator.baselines._cells import balanced_quotas, equal_stage, live_ranks, rolled_back
 from evenkeel.simulator.fleet.operation.operation import Operation, operation_of
 from evenkeel.simulator.fleet.strategy import Answer, Question
 
@@ -24,7 +25,7 @@ class NonuniformTensor:
         home = question.home
         num_stages = len(home.replicas[0].stages)
         domains = [live_ranks(stage, question.throughputs) for replica in home.replicas for stage in replica.stages]
-        if all(len(left) == len(stage.ranks) for left, stage in zip(domains, self._stages(question), strict=True)):
+        if set(home.ranks) <= question.throughputs.keys():
             operation = operation_of(home)
         else:
             usable = sorted((domain for domain in domains if domain), key=lambda ranks: (-len(ranks), ranks))
@@ -38,23 +39,7 @@ class NonuniformTensor:
                 )
                 for d in range(count)
             )
-            blind = Question(
-                at_seconds=question.at_seconds,
-                home=home,
-                current=question.current,
-                throughputs=dict.fromkeys(question.throughputs, 1.0),
-                cost=question.cost,
-                topology=question.topology,
-                costs=question.costs,
-            )
-            operation = Operation(
-                replicas=grid, quotas=balanced_quotas(blind, grid, spread(home.num_micro_batches, count))
-            )
-        if operation == question.current:
-            return Answer(operation=operation)
-        pause = rollback_seconds(question.at_seconds, question.costs)
-        return Answer(operation=operation, pause_seconds=pause, reruns_iteration=False)
-
-    @staticmethod
-    def _stages(question: Question) -> list[Stage]:
-        return [stage for replica in question.home.replicas for stage in replica.stages]
+            blind = replace(question, throughputs=dict.fromkeys(question.throughputs, 1.0))
+            quotas = balanced_quotas(blind, grid, even_parts(home.num_micro_batches, count))
+            operation = Operation(replicas=grid, quotas=quotas)
+        return rolled_back(question, operation)

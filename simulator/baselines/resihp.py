@@ -14,8 +14,7 @@ ends.
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
-from evenkeel.simulator.baselines._cells import equal_stage, live_ranks, proportional_borders
-from evenkeel.simulator.fleet.cost.transition import transition_seconds
+from evenkeel.simulator.baselines._cells import equal_stage, live_ranks, moved, proportional_borders
 from evenkeel.simulator.fleet.operation.network import migrated_routes
 from evenkeel.simulator.fleet.operation.operation import (
     Grid,
@@ -88,8 +87,7 @@ class ResiHP:
             operation = min(options, key=lambda pair: pair[0])[1]
         if operation == question.current:
             return Answer(operation=operation)
-        pause = transition_seconds(question.cost.model, question.current, operation, question.costs)
-        return Answer(operation=operation, pause_seconds=pause + PLAN_SECONDS)
+        return moved(question, operation, more_seconds=PLAN_SECONDS)
 
     def _splits(self, question: Question, kept: Kept) -> list[tuple[int, ...]]:
         home = question.home

@@ -1,12 +1,26 @@
 """Runs every system of a scenario on the same faults."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from evenkeel.simulator.fleet.result import RunResult
 from evenkeel.simulator.fleet.scenario.scenario import Scenario
 from evenkeel.simulator.fleet.simulation import FleetSimulation
 from evenkeel.simulator.fleet.strategy import Strategy
+
+_COLUMNS = (
+    "strategy",
+    "throughput",
+    "bound",
+    "of_bound",
+    "fault_free_iteration_seconds",
+    "duration_seconds",
+    "paused_seconds",
+    "stopped_seconds",
+    "num_answers",
+    "aborted_at_seconds",
+)
 
 
 def run_scenario(
@@ -59,28 +73,8 @@ def result_row(result: RunResult, *, segments: bool = False) -> dict[str, Any]:
         result: The result.
         segments: With the whole course of the run.
     """
-    row: dict[str, Any] = {
-        "strategy": result.strategy,
-        "throughput": result.throughput,
-        "bound": result.bound,
-        "of_bound": result.of_bound,
-        "fault_free_iteration_seconds": result.fault_free_iteration_seconds,
-        "duration_seconds": result.duration_seconds,
-        "paused_seconds": result.paused_seconds,
-        "stopped_seconds": result.stopped_seconds,
-        "num_answers": result.num_answers,
-        "aborted_at_seconds": result.aborted_at_seconds,
-        "plan_seconds_max": max(result.plan_seconds, default=0.0),
-    }
+    row: dict[str, Any] = {name: getattr(result, name) for name in _COLUMNS}
+    row["plan_seconds_max"] = max(result.plan_seconds, default=0.0)
     if segments:
-        row["segments"] = [
-            {
-                "from_seconds": each.from_seconds,
-                "until_seconds": each.until_seconds,
-                "rate": each.rate,
-                "num_live": each.num_live,
-                "bound": each.bound,
-            }
-            for each in result.segments
-        ]
+        row["segments"] = [asdict(each) for each in result.segments]
     return row

@@ -77,8 +77,8 @@ class FleetSimulation:
         self._on_progress = on_progress
         self._link_faults = tuple(link_faults)
         self._conditions = Conditions(noise=noise, seed=seed)
-        self._slow_links: dict[int, LinkFault] = {}
-        self._known_links: dict[int, LinkFault] = {}
+        self._slow_links: dict[int, SlowLink] = {}
+        self._known_links: dict[int, SlowLink] = {}
         self._truth = Truth(topology.num_devices)
         self._known: dict[int, dict[int, float]] = {}
         self._slow_since: dict[int, float] = {}
@@ -92,7 +92,6 @@ class FleetSimulation:
         self._ask_at: float | None = None
         self._iteration_cache: tuple[Operation | None, dict[int, float], float] | None = None
         self._everyone = dict.fromkeys((*home.ranks, *home.standbys), 1.0)
-        self._ranks_cache: tuple[Operation | None, frozenset[int]] = (None, frozenset())
         self._iterations_done = 0.0
         self._cut_iteration: CutIteration | None = None
 
@@ -140,7 +139,7 @@ class FleetSimulation:
             self._change_link(kind, index)
             return False
         if kind == _LINK_SEEN:
-            self._known_links[index] = self._link_faults[index]
+            self._known_links[index] = self._link_faults[index].link
             return True
         if kind == _LINK_GONE:
             del self._known_links[index]
@@ -191,7 +190,7 @@ class FleetSimulation:
             topology=self._topology,
             costs=self._costs,
             slow_since_seconds=min(self._slow_since.values(), default=None),
-            links=tuple(SlowLink(ranks=link.devices, factor=link.factor) for link in self._known_links.values()),
+            links=tuple(self._known_links.values()),
         )
         started = time.process_time()
         answer = self._strategy.answer(question)
@@ -215,20 +214,16 @@ class FleetSimulation:
 
     def _change_link(self, kind: int, index: int) -> None:
         if kind == _LINK_BEGIN:
-            self._slow_links[index] = self._link_faults[index]
+            self._slow_links[index] = self._link_faults[index].link
         else:
             del self._slow_links[index]
-        links: dict[tuple[int, int], float] = {}
-        for fault in self._slow_links.values():
-            ends = min(fault.devices), max(fault.devices)
-            links[ends] = max(links.get(ends, 1.0), fault.factor)
-        self._conditions = replace(self._conditions, links=links)
+        self._conditions = replace(self._conditions, links=tuple(self._slow_links.values()))
         self._iteration_cache = None
 
     def _cut(self, now: float, fault: Fault) -> None:
         """A death in the midst of an iteration: at least a part of what was done of it is lost."""
         operation = self._operation
-        if operation is None or self._ranks(operation).isdisjoint(fault.devices):
+        if operation is None or operation.ranks.isdisjoint(fault.devices):
             return
         if self._iteration_cache is not None:
             seconds, fraction = self._iteration_cache[2], self._iterations_done % 1.0
@@ -245,15 +240,10 @@ class FleetSimulation:
             return cut.restarted_seconds
         return cut.kept_seconds(now, answer.operation, following)
 
-    def _ranks(self, operation: Operation) -> frozenset[int]:
-        if self._ranks_cache[0] is not operation:
-            self._ranks_cache = operation, operation.ranks
-        return self._ranks_cache[1]
-
     def _iteration_seconds(self, live: dict[int, float]) -> float | None:
         """True seconds per iteration; None when the job stands still."""
         operation = self._operation
-        if operation is None or not self._ranks(operation).isdisjoint(self._truth.dead()):
+        if operation is None or not operation.ranks.isdisjoint(self._truth.dead()):
             return None
         cached = self._iteration_cache
         if cached is None or cached[0] is not operation or cached[1] != live:

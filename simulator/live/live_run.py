@@ -72,7 +72,7 @@ class LiveReport:
         num_faults: Faults that began.
         epochs: Epochs that the job has run, in order.
         waited_seconds: Without an iteration.
-        throughput: Of every epoch: iterations per second of its running time.
+        iteration_seconds: Of every epoch: what its iterations took.
     """
 
     num_iterations: int = 0

@@ -7,7 +7,7 @@ import numpy as np
 
 from evenkeel.layouts.programs.instructions import Op
 from evenkeel.layouts.programs.orders import Turn
-from evenkeel.pipelines.case import Backward, Case
+from evenkeel.pipelines.case import Case
 from evenkeel.pipelines.costs import stage_costs
 from evenkeel.pipelines.plan import Plan
 from evenkeel.pipelines.search.tables import Stages, durations_of
@@ -60,13 +60,11 @@ def network_of(case: Case, partition: Sequence[int], placement: Sequence[int]) -
         ValueError: See :func:`evenkeel.pipelines.costs.stage_costs`.
     """
     costs = stage_costs(case, partition, placement)
-    times = [costs.forward, costs.backward_input, costs.backward_weight]
-    if case.backward is Backward.FUSED:
-        times = [costs.forward, tuple(b + w for b, w in zip(*times[1:], strict=True))]
+    kinds = list(zip(*map(case.passes, costs), strict=True))
     stages = Stages(
         device=np.array(placement),
-        times=np.array(times, dtype=np.float64),
-        activation=np.array(costs.activation, dtype=np.float64),
+        times=np.array(kinds[: case.num_kinds], dtype=np.float64),
+        activation=np.array([cost.activation for cost in costs], dtype=np.float64),
         num_devices=case.devices,
         micro_batches=case.micro_batches,
         communication=float(case.communication),

@@ -40,12 +40,15 @@ def _patterns(case: Case, devices: Sequence[int]) -> Iterator[Assignment]:
         counts = sorted({min(num_layers, v * num_devices) for v in chunks} | {min(num_layers, 2 * num_devices)})
         counts += [num_layers] if num_layers <= 4 * num_devices else []
     for count in dict.fromkeys(counts):
-        turns = [s % (2 * num_devices) for s in range(count)]
-        circles = tuple(devices[turn % num_devices] for turn in turns)
-        waves = tuple(devices[min(turn, 2 * num_devices - 1 - turn)] for turn in turns)
-        placements = (circles,) if case.placement is PlacementRule.CYCLIC else (circles, waves)
-        for placement in dict.fromkeys(placements):
+        placements = [in_turn(devices, count, is_wave=is_wave) for is_wave in (False, True)]
+        for placement in dict.fromkeys(placements[: 1 if case.placement is PlacementRule.CYCLIC else 2]):
             yield Assignment(even_cuts(case, placement), placement)
+
+
+def in_turn(devices: Sequence[int], count: int, *, is_wave: bool) -> tuple[int, ...]:
+    """Devices of so many stages: in circles, or there and back."""
+    row = [*devices, *reversed(devices)] if is_wave else devices
+    return tuple([row[stage % len(row)] for stage in range(count)])
 
 
 def even_cuts(case: Case, placement: Sequence[int]) -> tuple[int, ...]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from evenkeel.pipelines.case import Case, PlacementRule
-from evenkeel.pipelines.search.starts.assignments import Assignment, even_cuts
+from evenkeel.pipelines.search.starts.assignments import Assignment, even_cuts, in_turn
 
 _CHUNKS = (5, 4, 7, 10, 3, 2, 1)
 _MOST_EARLY = 2
@@ -36,7 +36,5 @@ def heavy_proposals(case: Case) -> Iterator[Assignment]:
                     memory_limit=None,
                 )
                 count = min(chunks * (devices - 1), len(between.layers))
-                turn = [s % (2 * devices - 2) for s in range(count)]
-                places = [min(s, 2 * devices - 3 - s) if is_wave else s % (devices - 1) for s in turn]
-                cuts = even_cuts(between, places)
-                yield Assignment((early, *cuts, 1), (own, *(others[place] for place in places), own))
+                cuts = even_cuts(between, in_turn(range(devices - 1), count, is_wave=is_wave))
+                yield Assignment((early, *cuts, 1), (own, *in_turn(others, count, is_wave=is_wave), own))

@@ -9,11 +9,12 @@ job goes on as long as one pipeline fits memory. Slow devices are not acted upon
 
 import math
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 
+from evenkeel.layouts.cut import even_parts
 from evenkeel.layouts.layout import Stage
 from evenkeel.planning.levers.balance.micro_batch_quota import best_quotas
-from evenkeel.simulator.baselines._cells import equal_stage, even_borders, spread, whole_cells
-from evenkeel.simulator.fleet.cost.transition import transition_seconds
+from evenkeel.simulator.baselines._cells import equal_stage, moved, whole_cells
 from evenkeel.simulator.fleet.operation.operation import Grid, Operation, operation_of, operation_seconds
 from evenkeel.simulator.fleet.strategy import Answer, Question
 
@@ -51,7 +52,7 @@ class Oobleck:
         cells, per_node = self._whole_nodes(question)
         if len(cells) == sum(len(replica.stages) for replica in home.replicas):
             operation = self.tuned(question, operation_of(home))
-            return self._answer(question, operation)
+            return moved(question, operation)
         groups = [home.replicas[d].stages[s].ranks for d, s in cells]
         longest = min(len(home.replicas[0].stages), home.num_blocks) // per_node
         smallest = -(-smallest_pipeline(question) // per_node)
@@ -68,7 +69,7 @@ class Oobleck:
             return Answer(operation=None)
         assumed = self.assumed_speeds(question)
         best = min(candidates, key=lambda operation: operation_seconds(question.cost, operation, assumed))
-        return self._answer(question, self.tuned(question, best))
+        return moved(question, self.tuned(question, best))
 
     @staticmethod
     def _whole_nodes(question: Question) -> tuple[list[tuple[int, int]], int]:
@@ -98,7 +99,7 @@ class Oobleck:
         grid: list[tuple[Stage, ...]] = []
         taken = 0
         for length in reversed(lengths):
-            borders = even_borders(question.home.num_blocks, length)
+            borders = list(accumulate(even_parts(question.home.num_blocks, length), initial=0))
             grid.append(tuple(equal_stage(borders[s], borders[s + 1], groups[taken + s]) for s in range(length)))
             taken += length
         assumed = self.assumed_speeds(question)
@@ -106,10 +107,6 @@ class Oobleck:
         def seconds_of(d: int, quota: int) -> float:
             return question.cost.makespan(grid[d], quota, assumed, "1f1b")
 
-        quotas = best_quotas(seconds_of, spread(question.home.num_micro_batches, len(grid)))
+        quotas = best_quotas(seconds_of, even_parts(question.home.num_micro_batches, len(grid)))
         final: Grid = tuple(grid)
         return Operation(replicas=final, quotas=quotas)
-
-    def _answer(self, question: Question, operation: Operation) -> Answer:
-        pause = transition_seconds(question.cost.model, question.current, operation, question.costs)
-        return Answer(operation=operation, pause_seconds=pause)

@@ -10,13 +10,12 @@ Slow devices are not acted upon.
 """
 
 from evenkeel.layouts.layout import Layout, Stage
-from evenkeel.simulator.baselines._cells import whole_cells
-from evenkeel.simulator.fleet.cost.transition import transition_seconds
+from evenkeel.simulator.baselines._cells import equal_stage, moved, whole_cells
 from evenkeel.simulator.fleet.operation.network import Discipline, Routes
 from evenkeel.simulator.fleet.operation.operation import Grid, Operation, operation_of
 from evenkeel.simulator.fleet.strategy import Answer, Question
 
-DECOUPLED = Discipline(split_backward=True, staggered_step=True, extra_activations=1)
+DECOUPLED = Discipline(decoupled=True)
 
 
 def normalised_grid(home: Layout, whole: list[tuple[int, int]]) -> Grid | None:
@@ -42,11 +41,8 @@ def normalised_grid(home: Layout, whole: list[tuple[int, int]]) -> Grid | None:
         cells[target] = cells.pop(source)
 
     def stage_at(d: int, s: int) -> Stage | None:
-        ranks = cells.get((d, s))
-        like = home.replicas[d].stages[s]
-        if ranks is None:
-            return None
-        return Stage(first_block=like.first_block, stop_block=like.stop_block, ranks=ranks, shares=(1,) * len(ranks))
+        ranks, like = cells.get((d, s)), home.replicas[d].stages[s]
+        return None if ranks is None else equal_stage(like.first_block, like.stop_block, ranks)
 
     return tuple(tuple(stage_at(d, s) for s in range(num_stages)) for d in range(num_replicas))
 
@@ -89,8 +85,7 @@ class ReCycle:
             operation = Operation(replicas=grid, quotas=quotas, routes=rerouted(grid, quotas), discipline=DECOUPLED)
         elif quotas != operation.quotas:
             operation = Operation(replicas=grid, quotas=quotas)
-        pause = transition_seconds(question.cost.model, question.current, operation, question.costs)
-        return Answer(operation=operation, pause_seconds=pause)
+        return moved(question, operation)
 
     def quotas(self, question: Question, grid: Grid) -> tuple[int, ...]:
         """Micro-batches that belong to each replica: those of the home layout."""

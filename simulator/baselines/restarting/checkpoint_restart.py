@@ -5,9 +5,7 @@ the job restarts on the replicas that are whole (an operator or an elastic launc
 batch; the time of a checkpoint's writing is not charged.
 """
 
-from evenkeel.simulator.baselines._cells import spread, whole_replicas
-from evenkeel.simulator.fleet.cost.transition import rollback_seconds
-from evenkeel.simulator.fleet.operation.operation import Operation, operation_of
+from evenkeel.simulator.baselines._cells import on_replicas, rolled_back, whole_replicas
 from evenkeel.simulator.fleet.strategy import Answer, Question
 
 
@@ -18,16 +16,5 @@ class CheckpointRestart:
 
     def answer(self, question: Question) -> Answer:
         """Whole replicas, after a restart."""
-        home = question.home
-        kept = whole_replicas(home, question.throughputs)
-        if not kept:
-            return Answer(operation=None)
-        operation = operation_of(home)
-        if len(kept) < len(home.replicas):
-            operation = Operation(
-                replicas=tuple(home.replicas[d].stages for d in kept), quotas=spread(home.num_micro_batches, len(kept))
-            )
-        if operation == question.current:
-            return Answer(operation=operation)
-        pause = rollback_seconds(question.at_seconds, question.costs)
-        return Answer(operation=operation, pause_seconds=pause, reruns_iteration=False)
+        kept = whole_replicas(question.home, question.throughputs)
+        return rolled_back(question, on_replicas(question.home, kept)) if kept else Answer(operation=None)

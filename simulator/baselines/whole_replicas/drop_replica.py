@@ -6,8 +6,7 @@ costs what a change of groups costs every system here; slow devices are not acte
 this with replicas of thousands of devices, is ``ft_hsdp.py``.
 """
 
-from evenkeel.simulator.baselines._cells import whole_replicas
-from evenkeel.simulator.fleet.operation.operation import Operation
+from evenkeel.simulator.baselines._cells import on_replicas, whole_replicas
 from evenkeel.simulator.fleet.strategy import Answer, Question
 
 
@@ -18,16 +17,10 @@ class DropReplica:
 
     def answer(self, question: Question) -> Answer:
         """Whole replicas with their home quotas."""
-        home = question.home
-        kept = whole_replicas(home, question.throughputs)
+        kept = whole_replicas(question.home, question.throughputs)
         if not kept:
             return Answer(operation=None)
-        quotas = tuple(home.replicas[d].num_micro_batches for d in kept)
-        operation = Operation(
-            replicas=tuple(home.replicas[d].stages for d in kept),
-            quotas=quotas,
-            batch_fraction=sum(quotas) / home.num_micro_batches,
-        )
+        operation = on_replicas(question.home, kept, keeps_batch=False)
         if operation == question.current:
             return Answer(operation=operation)
         costs = question.costs

@@ -9,8 +9,9 @@ a death costs what a change costs everybody unless the published stall is asked 
 (published: 100 to 120 s), which is zero in the published estimate of 80 %; slow devices are not acted upon, as there.
 """
 
-from evenkeel.simulator.baselines._cells import whole_replicas
-from evenkeel.simulator.fleet.operation.operation import Operation, operation_of
+from itertools import pairwise
+
+from evenkeel.simulator.baselines._cells import on_replicas, whole_replicas
 from evenkeel.simulator.fleet.strategy import Answer, Question
 
 NUM_REPLICAS = 12
@@ -23,7 +24,6 @@ class FtHsdp:
     """Whole HSDP replicas go on, with a smaller batch.
 
     Args:
-        num_replicas: HSDP replicas; the home layout's replicas are dealt to them in order.
         stall_seconds: Of everybody, for each death, the failed step included; None = what changing the groups costs
             every system here, and the failed step.
         rejoin_seconds: Of everybody, for each return.
@@ -31,33 +31,17 @@ class FtHsdp:
 
     name = "FT-HSDP"
 
-    def __init__(
-        self,
-        num_replicas: int = NUM_REPLICAS,
-        stall_seconds: float | None = None,
-        rejoin_seconds: float = 0.0,
-    ) -> None:
-        if num_replicas < 1:
-            raise ValueError(f"num_replicas is {num_replicas}: FT-HSDP needs at least 1")
-        self._num_replicas = num_replicas
+    def __init__(self, stall_seconds: float | None = None, rejoin_seconds: float = 0.0) -> None:
         self._stall_seconds, self._rejoin_seconds = stall_seconds, rejoin_seconds
 
     def answer(self, question: Question) -> Answer:
         """The home layout's replicas whose HSDP replica is whole, with their home quotas."""
         home = question.home
         whole = set(whole_replicas(home, question.throughputs))
-        rows = self._rows(len(home.replicas))
-        kept = [d for row in rows if whole.issuperset(row) for d in row]
+        kept = [d for row in _rows(len(home.replicas)) if whole.issuperset(row) for d in row]
         if not kept:
             return Answer(operation=None)
-        quotas = tuple(home.replicas[d].num_micro_batches for d in kept)
-        operation = Operation(
-            replicas=tuple(home.replicas[d].stages for d in kept),
-            quotas=quotas,
-            batch_fraction=sum(quotas) / home.num_micro_batches,
-        )
-        if len(kept) == len(home.replicas):
-            operation = operation_of(home)
+        operation = on_replicas(home, kept, keeps_batch=False)
         current = question.current
         if current is not None and operation.replicas == current.replicas:
             return Answer(operation=current)
@@ -68,7 +52,8 @@ class FtHsdp:
             pause = self._rejoin_seconds if current.ranks <= operation.ranks else stall
         return Answer(operation=operation, pause_seconds=pause, reruns_iteration=self._stall_seconds is None)
 
-    def _rows(self, count: int) -> list[range]:
-        num_rows = min(self._num_replicas, count)
-        borders = [count * row // num_rows for row in range(num_rows + 1)]
-        return [range(borders[row], borders[row + 1]) for row in range(num_rows)]
+
+def _rows(count: int) -> list[range]:
+    """The home layout's replicas, dealt to HSDP replicas in order."""
+    num_rows = min(NUM_REPLICAS, count)
+    return [range(*each) for each in pairwise([count * row // num_rows for row in range(num_rows + 1)])]

@@ -10,7 +10,7 @@ the two small all-gathers of a recovery, and sums that move between ranks.
 
 import math
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from evenkeel.simulator.fleet.operation.operation import Operation
 
@@ -86,10 +86,4 @@ def cut_by(
             iteration_seconds=iteration_seconds,
             dead=frozenset(devices),
         )
-    return CutIteration(
-        operation=operation,
-        at_seconds=earlier.at_seconds,
-        fraction=earlier.fraction,
-        iteration_seconds=earlier.iteration_seconds,
-        dead=earlier.dead | frozenset(devices),
-    )
+    return replace(earlier, dead=earlier.dead | frozenset(devices))

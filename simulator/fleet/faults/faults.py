@@ -7,6 +7,7 @@ from enum import StrEnum
 
 import numpy as np
 
+from evenkeel.planning.costs.links import SlowLink
 from evenkeel.simulator.fleet.faults.topology import Scope, Topology
 
 
@@ -153,6 +154,11 @@ class LinkFault:
             raise ValueError(f"a link fault with factor {self.factor}: give more than 1")
         if not self.duration_seconds > 0.0:
             raise ValueError(f"a link fault that lasts {self.duration_seconds} s: give more than 0, or leave it out")
+
+    @property
+    def link(self) -> SlowLink:
+        """The link while it is slow."""
+        return SlowLink(ranks=self.devices, factor=self.factor)
 
 
 class Truth:

@@ -1,7 +1,7 @@
 """What makes true iterations differ from the planner's: links that are slow, operations that vary."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 from evenkeel.layouts.layout import Stage
 from evenkeel.layouts.programs.execution import Receiver, times
 from evenkeel.layouts.programs.instructions import Instruction, Op, Program
-from evenkeel.layouts.programs.schedules import one_f_one_b
+from evenkeel.layouts.programs.schedules import stage_programs
+from evenkeel.planning.costs.links import SlowLink, border_factors
 
 Floats = NDArray[np.float64]
 _NUM_SAMPLES = 16
@@ -20,12 +21,12 @@ class Conditions:
     """What holds at a moment.
 
     Attributes:
-        links: Factor on transfers between two devices, the smaller one first; others 1.
+        links: Slow ones between two devices; others are as the cost model says.
         noise: Relative standard deviation of each forward and backward, log-normal.
         seed: Of the noise; the same conditions give the same noise.
     """
 
-    links: Mapping[tuple[int, int], float] = field(default_factory=dict)
+    links: tuple[SlowLink, ...] = ()
     noise: float = 0.0
     seed: int = 0
 
@@ -36,16 +37,11 @@ class Conditions:
 
     def border_factor(self, one: Stage, other: Stage) -> float:
         """Factor on a transfer between two stages: shards send side by side, and the slowest pair decides."""
-        slowest = 1.0
-        for (a, b), factor in self.links.items():
-            if (a in one.ranks and b in other.ranks) or (b in one.ranks and a in other.ranks):
-                slowest = max(slowest, factor)
-        return slowest
+        return border_factors(self.links, (one, other))[0]
 
     def group_factor(self, stage: Stage) -> float:
         """Factor on the collectives of a stage's shards."""
-        inside = [factor for (a, b), factor in self.links.items() if a in stage.ranks and b in stage.ranks]
-        return max(inside, default=1.0)
+        return max([link.factor for link in self.links if set(link.ranks) <= set(stage.ranks)], default=1.0)
 
     def between_replicas(self, replicas: Sequence[Sequence[Stage | None]]) -> float:
         """Factor on the exchange of gradients: links between devices that hold the same blocks in two replicas."""
@@ -55,11 +51,12 @@ class Conditions:
             rank: (d, stage) for d, stages in enumerate(replicas) for stage in stages if stage for rank in stage.ranks
         }
         slowest = 1.0
-        for (a, b), factor in self.links.items():
+        for link in self.links:
+            a, b = link.ranks
             if a in held and b in held and held[a][0] != held[b][0]:
                 one, other = held[a][1], held[b][1]
                 if one.first_block < other.stop_block and other.first_block < one.stop_block:
-                    slowest = max(slowest, factor)
+                    slowest = max(slowest, link.factor)
         return slowest
 
 
@@ -89,8 +86,7 @@ def replica_seconds(
         noise: Relative standard deviation of each operation.
         rng: Where noise comes from; needed when there is any.
     """
-    num_stages = len(stage_seconds)
-    programs = [one_f_one_b(s, num_stages, range(num_micro_batches)) for s in range(num_stages)]
+    programs = stage_programs("1f1b", len(stage_seconds), num_micro_batches)
 
     def seconds_of(s: int, one: Instruction) -> float:
         return stage_seconds[s][one.op is not Op.FORWARD]

@@ -30,16 +30,13 @@ class Discipline:
     """In which order workers take work.
 
     Attributes:
-        split_backward: Weight gradients are put off and fill gaps (decoupled backward).
-        staggered_step: A stage steps when its own replicas are done and starts the next iteration at once.
-        extra_activations: Live activations of a stage beyond the ``stages - s`` of 1F1B, for each origin it serves.
+        decoupled: Weight gradients are put off and fill gaps; a stage steps when its own replicas are done and starts
+            the next iteration at once; and it holds one more live activation than 1F1B, for each origin it serves.
         migrate_above: A replica whose stage is this many forwards ahead takes one from the replica furthest behind;
             None = no migration at run time.
     """
 
-    split_backward: bool = False
-    staggered_step: bool = False
-    extra_activations: int = 0
+    decoupled: bool = False
     migrate_above: int | None = None
 
 
@@ -64,12 +61,12 @@ class Network:
         transfer_seconds: float,
         borders: Borders = (),
     ) -> None:
-        num_iterations = _NUM_ITERATIONS if discipline.staggered_step else 1
+        num_iterations = _NUM_ITERATIONS if discipline.decoupled else 1
         self._slow = {(d, s, e): factor for d, s, e, factor in borders}
         self._seconds, self._quotas, self._discipline = seconds, quotas, discipline
         self._transfer, self._num_iterations = transfer_seconds, num_iterations
         self._num_stages, self._num_replicas = len(seconds[0]) // 2, len(seconds)
-        self._num_kinds = 3 if discipline.split_backward else 2
+        self._num_kinds = 3 if discipline.decoupled else 2
         self._given = routes
         self._chosen: dict[tuple[int, int, int, int], int] = {}
         stages, replicas = range(self._num_stages), range(self._num_replicas)
@@ -92,10 +89,8 @@ class Network:
                     by.setdefault(executors[s], set()).add(d)
             for d, origins in by.items():
                 served[d * self._num_stages + s] = max(1, len(origins))
-        extra = discipline.extra_activations
-        self._limit = [
-            count * (self._num_stages - worker % self._num_stages + extra) for worker, count in enumerate(served)
-        ]
+        most = self._num_stages + discipline.decoupled
+        self._limit = [count * (most - worker % self._num_stages) for worker, count in enumerate(served)]
         self._left = [[self._num_kinds * sum(quotas)] * self._num_stages for _ in range(num_iterations)]
         self._orders: list[list[Operated]] = [[] for _ in workers]
         self._events: list[tuple[float, int, bool, int, Operated]] = []
@@ -199,7 +194,7 @@ class Network:
                 to = self._executor(iteration, d, m, s - 1)
                 arrives = now + self._transfer * self._slow.get((to, s - 1, worker // count), 1.0)
                 self._push(arrives, True, to * count + s - 1, (iteration, BACKWARD, d, m, s - 1))
-            if self._discipline.split_backward:
+            if self._discipline.decoupled:
                 self._ready[worker][WEIGHTS].append((iteration, WEIGHTS, d, m, s))
         left = self._left[iteration]
         left[s] -= 1
@@ -221,7 +216,7 @@ class Network:
                 self._live[worker] += 1
                 taken = self._forward[worker]
             else:
-                taken = self._backward[worker] / (2.0 if self._discipline.split_backward else 1.0)
+                taken = self._backward[worker] / (2.0 if self._discipline.decoupled else 1.0)
             self._busy[worker] = True
             self._orders[worker].append(op)
             self._push(now + taken, False, worker, op)
@@ -277,7 +272,7 @@ def period_seconds(
     network = Network(seconds, quotas, routes, discipline, transfer_seconds, borders)
     network.run()
     first = network.ends(1, noise, seed)
-    if not discipline.staggered_step:
+    if not discipline.decoupled:
         return float(first.mean())
     return float((network.ends(_NUM_ITERATIONS, noise, seed) - first).mean()) / (_NUM_ITERATIONS - 1)
 

@@ -7,11 +7,13 @@ does less than the whole batch.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
 
 from evenkeel.layouts.layout import Layout, Replica, Stage
+from evenkeel.layouts.programs.paths import Paths
 from evenkeel.layouts.programs.routes import Route
 from evenkeel.planning.costs.cost_model import CostModel
 from evenkeel.simulator.fleet.operation.conditions import IDEAL, Conditions, Floats, replica_seconds
@@ -21,7 +23,7 @@ PLAIN = Discipline()
 Grid = tuple[tuple[Stage | None, ...], ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Operation:
     """How a job runs.
 
@@ -41,7 +43,7 @@ class Operation:
     discipline: Discipline = PLAIN
     batch_fraction: float = 1.0
 
-    @property
+    @cached_property
     def ranks(self) -> frozenset[int]:
         """Ranks that work."""
         return frozenset(rank for replica in self.replicas for stage in replica if stage for rank in stage.ranks)
@@ -63,14 +65,14 @@ def operation_of(layout: Layout) -> Operation:
 
 def _executors(layout: Layout) -> Routes:
     """Who executes each stage of each micro-batch of each replica."""
-    hosts = {(route.micro_batch, route.stage): route.replica for route in layout.routes}
+    paths = Paths(layout)
     return tuple(
-        tuple(tuple(hosts.get((m, s), d) for s in range(len(replica.stages))) for m in layout.micro_batches_of(d))
+        tuple(tuple(paths.host(m, s) for s in range(len(replica.stages))) for m in layout.micro_batches_of(d))
         for d, replica in enumerate(layout.replicas)
     )
 
 
-def layout_of(operation: Operation, num_blocks: int, standbys: tuple[int, ...] = ()) -> Layout:
+def layout_of(operation: Operation, num_blocks: int) -> Layout:
     """The layout of an operation without holes; in the order of its own schedule, whatever the discipline."""
     routes = [
         Route(micro_batch=sum(operation.quotas[:d]) + m, stage=s, replica=executor)
@@ -83,7 +85,6 @@ def layout_of(operation: Operation, num_blocks: int, standbys: tuple[int, ...] =
         routes=tuple(routes),
         routable=bool(routes),
         num_blocks=num_blocks,
-        standbys=standbys,
         replicas=tuple(
             Replica(stages=tuple(stage for stage in stages if stage), num_micro_batches=quota)
             for stages, quota in zip(operation.replicas, operation.quotas, strict=True)

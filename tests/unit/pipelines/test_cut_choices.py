@@ -12,7 +12,7 @@ from evenkeel.pipelines.case_file import case_from_json
 from evenkeel.pipelines.evaluate import evaluate
 from evenkeel.pipelines.proofs.cut_choices import cuts_below
 from evenkeel.pipelines.proofs.exact_model import prove_cuts, prove_fixed
-from evenkeel.pipelines.search.dispatching.network import network_of, plan_of
+from evenkeel.pipelines.search.dispatching.network import network_of
 from evenkeel.pipelines.search.starts.assignments import Assignment
 from evenkeel.pipelines.search.starts.balance import Balance
 from tests.unit.pipelines.documents import document, small_cases
@@ -59,9 +59,9 @@ def test_the_large_slackpipe_case_has_a_plan_as_short_as_its_optimum() -> None:
     case = case_from_json(document("slackpipe", "slackpipe-uniform-b8-n8-w4-l64"))
     network = network_of(case, (3, 5, 8, 8, 14, 11, 8, 7), tuple(stage % 4 for stage in range(8)))
     answer = prove_fixed(network, None, 1, 409, 20.0)
-    assert answer.starts is not None
+    assert answer.plan is not None
     assert answer.is_proven
-    assert evaluate(case, plan_of(network, answer.starts)).makespan == 408
+    assert evaluate(case, answer.plan).makespan == 408
 
 
 def test_cuts_as_variables_of_one_model_find_the_optimum_too() -> None:

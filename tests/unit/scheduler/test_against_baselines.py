@@ -88,7 +88,7 @@ def slow_half_with_a_hole() -> Question:
 def engine_runs(question: Question, operation: Operation) -> bool:
     """Whether the job's engine runs what an operation needs beyond a plain layout, and does the whole batch by it."""
     needs_routes = bool(operation.routes) and not question.home.routable
-    needs_split = operation.discipline.split_backward and question.home.schedules != SPLITTING
+    needs_split = operation.discipline.decoupled and question.home.schedules != SPLITTING
     return operation.batch_fraction == 1.0 and not needs_routes and not needs_split
 
 

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.planning.solver.cases import large_case
+from evenkeel.planning.costs.links import SlowLink
 from evenkeel.simulator.baselines import STRATEGIES
 from evenkeel.simulator.fleet.comparison import run_scenario
 from evenkeel.simulator.fleet.faults.detection import DetectorModel
@@ -62,7 +63,7 @@ def test_rerouted_work_has_noise_and_slow_links_too(medium):
     everyone = dict.fromkeys(medium.home.ranks, 1.0)
     cost = replace(medium.cost, workload=replace(medium.cost.workload, transfer_seconds=0.002))
     plain = operation_seconds(cost, own, everyone)
-    slow = Conditions(links={(0, 4): 100.0})
+    slow = Conditions(links=(SlowLink(ranks=(0, 4), factor=100.0),))
     assert operation_seconds(cost, own, everyone, slow) > 1.05 * plain
     assert operation_seconds(cost, own, everyone, slow) == pytest.approx(
         operation_seconds(cost, home, everyone, slow), rel=0.1

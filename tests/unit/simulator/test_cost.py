@@ -5,6 +5,7 @@ import pytest
 from evenkeel.layouts.layout import Stage, uniform_layout
 from evenkeel.layouts.model import BlockCost, ModelSpec
 from evenkeel.planning.costs.cost_model import CostModel, Workload
+from evenkeel.planning.costs.links import SlowLink
 from evenkeel.simulator.fleet.cost.iteration import fleet_cost
 from evenkeel.simulator.fleet.operation.conditions import Conditions
 from evenkeel.simulator.fleet.operation.operation import Operation, operation_of, operation_seconds
@@ -59,5 +60,7 @@ def test_a_slow_link_slows_the_group_that_uses_it(link, more):
     home = uniform_layout(num_blocks=4, tensor=2, pipeline=1, data=2, num_micro_batches=4)
     everybody = dict.fromkeys(home.ranks, 1.0)
     healthy = operation_seconds(COST, operation_of(home), everybody)
-    slow = operation_seconds(COST, operation_of(home), everybody, Conditions(links={link: 10.0}))
+    slow = operation_seconds(
+        COST, operation_of(home), everybody, Conditions(links=(SlowLink(ranks=link, factor=10.0),))
+    )
     assert slow - healthy == pytest.approx(more)

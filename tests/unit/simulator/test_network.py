@@ -31,7 +31,7 @@ def test_equal_stages_take_exactly_the_closed_form_of_1f1b(num_stages, quota):
 def test_staggered_steps_and_split_backwards_hide_the_bubble():
     seconds = (row([(1.0, 2.0)] * 4),)
     plain = period_seconds(seconds, (8,), (), Discipline(), 0.0)
-    decoupled = Discipline(split_backward=True, staggered_step=True, extra_activations=1)
+    decoupled = Discipline(decoupled=True)
     hidden = period_seconds(seconds, (8,), (), decoupled, 0.0)
     assert 24.0 - 1e-9 <= hidden < 0.85 * plain
 
