@@ -229,7 +229,7 @@ def test_what_survivors_had_finished_is_not_run_again(start_fleet: Callable) -> 
     assert all(fleet.num_executed(iteration) == 4 for iteration in range(9) if iteration != 5)
 
 
-def test_ranks_that_leave_hand_over_the_sums_of_what_they_finished(start_fleet: Callable) -> None:
+def test_what_ranks_that_leave_had_finished_is_run_again(start_fleet: Callable) -> None:
     pair = Layout(num_blocks=4, replicas=(replica(2, stage(0, 4, (0, 1), (2, 1))), replica(2, stage(0, 4, (2, 3)))))
     alone = Layout(num_blocks=4, replicas=(replica(4, stage(0, 4, (2,))),), standbys=(0, 1))
     fleet = start_fleet(config(9), pair, fates={3: {"iteration": 5, "operation": "backward", "nth": 2}})
@@ -240,8 +240,8 @@ def test_ranks_that_leave_hand_over_the_sums_of_what_they_finished(start_fleet: 
 
     assert_as_if_nothing_happened(fleet, 9)
     (sample,) = fleet.samples[5].values()
-    assert {batch.index for batch in kept_of(sample)} == {0, 1}
-    assert {batch.index for batch in run_of(sample)} == {2, 3}
+    assert kept_of(sample) == []
+    assert {batch.index for batch in run_of(sample)} == {0, 1, 2, 3}
 
 
 def test_a_death_in_the_recovery_iteration_is_one_more_and_keeps_what_is_kept(start_fleet: Callable) -> None:

@@ -17,7 +17,7 @@ from evenkeel.trainer_sdk.elastic.gradients.gradient_sums import GradientSums
 from evenkeel.trainer_sdk.elastic.gradients.salvage import SalvagePlan, plan_salvage
 from evenkeel.trainer_sdk.elastic.model.model import parameter_specs
 from evenkeel.trainer_sdk.elastic.program.topology import TRANSFER, WORLD, groups_of
-from evenkeel.trainer_sdk.elastic.state.mover import move_state, move_sums
+from evenkeel.trainer_sdk.elastic.state.mover import move_state
 from evenkeel.trainer_sdk.elastic.state.ownership import OwnershipMap
 from evenkeel.trainer_sdk.elastic.state.shard_state import ShardState, empty_state
 from evenkeel.trainer_sdk.elastic.state.transfers import Copy, plan_with_stand_ins
@@ -98,10 +98,7 @@ class Transition:
             stand_ins = commit.stand_ins
             copies = plan_with_stand_ins(self._specs, commit.from_layout, layout, commit.sources, stand_ins)
         kept = self._safekeeping.peers.kept_for(commit)
-        # Only a recovery can find an iteration unfinished. Its sums are worth having those that leave come along.
-        recovers = commit.reshape.mode is ApplyMode.RECOVER
-        holders = commit.sources if recovers else ()
-        participants = tuple(sorted({*layout.ranks, *(copy.source for copy in copies), *holders}))
+        participants = tuple(sorted({*layout.ranks, *(copy.source for copy in copies)}))
         if self._rank not in participants:
             return None
         epoch, from_disk = commit.reshape.epoch, None
@@ -131,8 +128,9 @@ class Transition:
             with torch.no_grad():
                 move_state(copies, source, target, delivery, kept)
             kept_sums, salvaged = None, None
-            if recovers and any(has_sums for _, has_sums in built.announced):
-                kept_sums, salvaged = self._salvage(commit, steps_applied, sums, assembly, delivery)
+            # Only a recovery can find an iteration unfinished.
+            if commit.reshape.mode is ApplyMode.RECOVER and any(has_sums for _, has_sums in built.announced):
+                kept_sums, salvaged = self._salvage(commit, target, sums, assembly)
             if participants != layout.ranks:
                 # Whoever leaves closes its connections, which must not meet one who still makes them.
                 assembly.gather((b"",))
@@ -149,24 +147,20 @@ class Transition:
         return (*specs, *self._safekeeping.peers.groups_of(ownership.layout))
 
     def _salvage(
-        self, commit: Commit, iteration: int, sums: GradientSums | None, assembly: Assembly, delivery: Delivery
+        self, commit: Commit, state: ShardState, sums: GradientSums | None, assembly: Assembly
     ) -> tuple[GradientSums | None, SalvagePlan | None]:
-        """Keep what survivors have of the interrupted iteration; nothing when that is of no use."""
-        layout, names = commit.reshape.to_layout, [spec.name for spec in self._specs]
-        device = torch.device(self._config.device)
+        """Keep what survivors have of the iteration after ``state``; nothing when that is of no use."""
+        names = [spec.name for spec in self._specs]
         mine = GradientLedger() if sums is None else sums.ledger()
         told = ledgers_from_texts(assembly.gather(ledger_to_texts(mine, names)), names)
-        ledgers = {rank: told[rank] for rank in commit.sources}
-        plan = plan_salvage(self._specs, ledgers, layout, iteration=iteration, rank=self._rank)
-        if not plan.keeps_any:
+        ledgers = {rank: told[rank] for rank in commit.sources if rank in told}
+        iteration, ownership = state.steps_applied, state.ownership
+        plan = plan_salvage(self._specs, ledgers, ownership.layout, iteration=iteration, rank=self._rank)
+        if not plan.keeps_any or not state.parameters:
             return None, None
-        target = None
-        if layout.position_of(self._rank) is not None:
-            target = GradientSums(OwnershipMap(self._specs, layout), self._rank, device)
-            target.resume(plan)
-        with torch.no_grad():
-            move_sums(plan, sums, target, delivery, device)
-        return target, plan
+        kept = GradientSums(ownership, self._rank, torch.device(self._config.device))
+        kept.resume(plan, sums)
+        return kept, plan
 
 
 def _agreed_steps(announced: Sequence[tuple[int, bool]]) -> int:
