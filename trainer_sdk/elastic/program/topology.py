@@ -18,8 +18,6 @@ WORLD = "world"
 TRANSFER = "transfer"
 """The assembly of all ranks of the layout, and of those that leave but hold what others need."""
 
-_ACTIVATION, _GRADIENT, _RANKS = _IN_ITERATIONS = ("activation/", "gradient/", "ranks/")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Border:
@@ -53,7 +51,7 @@ class Border:
         turns differently at the two ends.
         """
         routed = not self.home == self.sender_replica == self.receiver_replica
-        name = f"{_GRADIENT if self.is_gradient else _ACTIVATION}{self.sender}-{self.receiver}"
+        name = f"{'gradient' if self.is_gradient else 'activation'}/{self.sender}-{self.receiver}"
         if self.shared:
             return f"{name}/stage{self.stage}"
         return f"{name}/{self.home}" if routed else name
@@ -61,12 +59,7 @@ class Border:
 
 def collective_name(ranks: Iterable[int]) -> str:
     """Name of the group of these ranks for blocking collectives."""
-    return _RANKS + ",".join(str(rank) for rank in sorted(ranks))
-
-
-def is_idle_between_iterations(group_name: str) -> bool:
-    """Whether it is the group of a border or of blocking collectives: nothing is on its way there at a step vote."""
-    return group_name.startswith(_IN_ITERATIONS)
+    return "ranks/" + ",".join(str(rank) for rank in sorted(ranks))
 
 
 def borders_of(layout: Layout) -> tuple[Border, ...]:
