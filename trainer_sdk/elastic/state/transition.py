@@ -20,7 +20,7 @@ from evenkeel.trainer_sdk.elastic.program.topology import TRANSFER, WORLD, group
 from evenkeel.trainer_sdk.elastic.state.mover import move_state
 from evenkeel.trainer_sdk.elastic.state.ownership import OwnershipMap
 from evenkeel.trainer_sdk.elastic.state.shard_state import ShardState, empty_state
-from evenkeel.trainer_sdk.elastic.state.transfers import Copy, plan_with_stand_ins
+from evenkeel.trainer_sdk.elastic.state.transfers import Copy, plan_transfers
 from evenkeel.trainer_sdk.emit.progress import ProgressMark
 from evenkeel.trainer_sdk.groups.building.assembly import Assembly
 from evenkeel.trainer_sdk.groups.building.builder import GroupBuilder, GroupSpec
@@ -95,8 +95,7 @@ class Transition:
         layout = commit.reshape.to_layout
         copies: tuple[Copy, ...] = ()
         if not commit.from_checkpoint:
-            stand_ins = commit.stand_ins
-            copies = plan_with_stand_ins(self._specs, commit.from_layout, layout, commit.sources, stand_ins)
+            copies = plan_transfers(self._specs, commit.from_layout, layout, commit.sources, commit.stand_ins)
         kept = self._safekeeping.peers.kept_for(commit)
         participants = tuple(sorted({*layout.ranks, *(copy.source for copy in copies)}))
         if self._rank not in participants:
