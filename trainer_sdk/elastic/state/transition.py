@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
-from evenkeel.trainer_sdk.control.state import ApplyMode, Commit
+from evenkeel.trainer_sdk.control.state import Commit
 from evenkeel.trainer_sdk.elastic.config import TrainingConfig
 from evenkeel.trainer_sdk.elastic.copies.safekeeping import Safekeeping
 from evenkeel.trainer_sdk.elastic.gradients.gradient_ledger import GradientLedger, ledger_to_texts, ledgers_from_texts
@@ -107,8 +107,7 @@ class Transition:
         ownership = OwnershipMap(self._specs, layout)
         specs = self._groups_of(ownership, participants)
         steps = commit.steps_applied if source is None else source.steps_applied
-        has_sums = sums is not None and sums.has_part_of(steps)
-        built = self._builder.build(epoch, participants, specs, [steps, has_sums])
+        built = self._builder.build(epoch, participants, specs, steps)
         if from_disk is not None:
             return Arrival(groups=built.groups, state=from_disk)
         assembly = Assembly(
@@ -126,13 +125,8 @@ class Transition:
             target = empty_state(self._config, ownership, self._rank, epoch=epoch, steps_applied=steps_applied)
             with torch.no_grad():
                 move_state(copies, source, target, delivery, kept)
-            kept_sums, salvaged = None, None
-            # Only a recovery can find an iteration unfinished.
-            if commit.reshape.mode is ApplyMode.RECOVER and any(has_sums for _, has_sums in built.announced):
-                kept_sums, salvaged = self._salvage(commit, target, sums, assembly)
-            if participants != layout.ranks:
-                # Whoever leaves closes its connections, which must not meet one who still makes them.
-                assembly.gather((b"",))
+            # Whoever leaves closes its connections once everybody has spoken: all have made theirs by then.
+            kept_sums, salvaged = self._salvage(commit, target, sums, assembly)
         except BaseException:
             self._builder.abandon(built.groups)
             raise
@@ -148,23 +142,24 @@ class Transition:
     def _salvage(
         self, commit: Commit, state: ShardState, sums: GradientSums | None, assembly: Assembly
     ) -> tuple[GradientSums | None, SalvagePlan | None]:
-        """Keep what survivors have of the iteration after ``state``; nothing when that is of no use."""
-        names = [spec.name for spec in self._specs]
-        mine = GradientLedger() if sums is None else sums.ledger()
+        """Keep what survivors have of the iteration after ``state``; nothing where they have nothing, or of no use."""
+        names, iteration, ownership = [spec.name for spec in self._specs], state.steps_applied, state.ownership
+        mine = sums.ledger() if sums is not None and sums.has_part_of(iteration) else GradientLedger()
         told = ledgers_from_texts(assembly.gather(ledger_to_texts(mine, names)), names)
         ledgers = {rank: told[rank] for rank in commit.sources if rank in told}
-        iteration, ownership = state.steps_applied, state.ownership
+        if not state.parameters or not any(ledger.stretches for ledger in ledgers.values()):
+            return None, None
         plan = plan_salvage(self._specs, ledgers, ownership.layout, iteration=iteration, rank=self._rank)
-        if not plan.keeps_any or not state.parameters:
+        if not plan.keeps_any:
             return None, None
         kept = GradientSums(ownership, self._rank, torch.device(self._config.device))
         kept.resume(plan, sums)
         return kept, plan
 
 
-def _agreed_steps(announced: Sequence[tuple[int, bool]]) -> int:
+def _agreed_steps(announced: Sequence[int]) -> int:
     """The number of applied steps that everybody who knows it named; a joiner named -1."""
-    known = {steps for steps, _ in announced if steps >= 0}
+    known = {steps for steps in announced if steps >= 0}
     if len(known) != 1:
         raise RuntimeError(f"ranks disagree on the steps applied before the epoch: {announced}")
     return known.pop()
