@@ -77,8 +77,8 @@ class Transition:
         Raises:
             WaitBroken: The rank should park.
         """
-        built = self._builder.build(0, state.layout.ranks, self._groups_of(state.ownership), None)
-        return Arrival(groups=built.groups, state=state)
+        self._builder.meet(0, state.layout.ranks, None)
+        return Arrival(groups=self._builder.add(0, self._groups_of(state.ownership)), state=state)
 
     def follow(self, commit: Commit, source: ShardState | None, sums: GradientSums | None) -> Arrival | None:
         """Go over to the epoch of a committed plan; None for a rank without a position in it, which only handed over.
@@ -105,35 +105,35 @@ class Transition:
             self._progress.enter("checkpoint")
             from_disk = self._safekeeping.read(layout, epoch=epoch, steps_applied=commit.steps_applied)
         ownership = OwnershipMap(self._specs, layout)
-        specs = self._groups_of(ownership, participants)
         steps = commit.steps_applied if source is None else source.steps_applied
-        built = self._builder.build(epoch, participants, specs, steps)
+        announced = self._builder.meet(epoch, participants, steps)
+        groups = self._builder.add(epoch, self._groups_of(ownership, participants))
         if from_disk is not None:
-            return Arrival(groups=built.groups, state=from_disk)
+            return Arrival(groups=groups, state=from_disk)
         assembly = Assembly(
             WORLD if participants == layout.ranks else TRANSFER,
             participants,
             self._config.vote_width,
             rank=self._rank,
-            groups=built.groups,
+            groups=groups,
             device=torch.device(self._config.device),
             wait=self._builder.waits,
         )
-        delivery = Delivery(self._rank, epoch, self._builder, built.groups, assembly.whole)
+        delivery = Delivery(self._rank, epoch, self._builder, groups, assembly.whole)
         try:
-            steps_applied = _agreed_steps(built.announced)
+            steps_applied = _agreed_steps(announced)
             target = empty_state(self._config, ownership, self._rank, epoch=epoch, steps_applied=steps_applied)
             with torch.no_grad():
                 move_state(copies, source, target, delivery, kept)
             # Whoever leaves closes its connections once everybody has spoken: all have made theirs by then.
             kept_sums, salvaged = self._salvage(commit, target, sums, assembly)
         except BaseException:
-            self._builder.abandon(built.groups)
+            self._builder.abandon(groups)
             raise
         if not target.parameters:
-            self._builder.abandon(built.groups)
+            self._builder.abandon(groups)
             return None
-        return Arrival(groups=built.groups, state=target, sums=kept_sums, salvaged=salvaged)
+        return Arrival(groups=groups, state=target, sums=kept_sums, salvaged=salvaged)
 
     def _groups_of(self, ownership: OwnershipMap, participants: Sequence[int] = ()) -> tuple[GroupSpec, ...]:
         specs = groups_of(ownership, participants, self._config.vote_width)
