@@ -72,8 +72,7 @@ class Group:
     def __init__(self, name: str, ranks: tuple[int, ...], rank: int, backend: Backend, waiter: Waiter) -> None:
         self.name = name
         self.ranks = ranks
-        self.place = ranks.index(rank)
-        self.others = ranks[: self.place] + ranks[self.place + 1 :]
+        self.others = tuple(each for each in ranks if each != rank)
         self._backend: Backend | None = backend
         self._waiter = waiter
         self._on_cpu = isinstance(backend, c10d.ProcessGroupGloo)
