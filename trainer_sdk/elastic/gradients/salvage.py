@@ -1,10 +1,10 @@
 """What is kept of an iteration that a failure interrupted: which sums stay, and what must be run again.
 
 A micro-batch counts for a stretch of a parameter when its gradient is in a sum that is kept there. A sum stays with the
-rank that has it, where that rank speaks for the stretch in the new layout too; else it is let go of, since a replica
-that is cut anew has mostly lost a rank, and runs its micro-batches again for what that one had. Sums of different
-replicas have different micro-batches, so they may be added up; a reduced sum has all, so one of them counts. So the
-reduction over replicas adds each micro-batch once, whatever was cut, lost or already salvaged before.
+rank that has it, where that rank speaks for the stretch in the new layout too; else it is let go of. So a replica that
+is cut anew runs what it had finished again, which costs an iteration at most and spares each recovery an exchange. Sums
+of different replicas have different micro-batches, so they may be added up; a reduced sum has all, so one of them
+counts. So the reduction over replicas adds each micro-batch once, whatever was cut, lost or already salvaged before.
 
 Every rank decides for all, as all must decide alike. Thousands of ranks hold hundreds of parameters in a few ways, and
 have done what their replica has: gaps for equal parameters are one object, who offers a sum is an array, and sets of
