@@ -99,6 +99,7 @@ def measure(num_ranks: int, *, cut_anew: bool) -> dict[str, float]:
         "read_seconds": read - started,
         "plan_seconds": planned - read,
         "spread_seconds": ended - planned,
+        "num_moved": plan.num_moved,
         "again": len(plan.again),
     }
 
@@ -122,7 +123,7 @@ def main() -> None:
         "read, s",
         "plan, s",
         "spread, s",
-        "run again",
+        "sums that move",
     ]
     lines = [
         [
@@ -131,7 +132,7 @@ def main() -> None:
             f"{row['bytes'] / 1e3:,.0f}",
             f"{row['bytes_said'] / 1e3:,.0f}",
             *[f"{row[key]:.3f}" for key in ("read_seconds", "plan_seconds", "spread_seconds")],
-            f"{row['again']:,}",
+            f"{row['num_moved']:,}",
         ]
         for row in found
     ]

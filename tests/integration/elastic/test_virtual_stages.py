@@ -121,14 +121,14 @@ def test_ranks_with_several_stages_die_and_come_back_and_no_loss_changes(
     assert_as_if_nothing_happened(fleet, 18)
 
 
-def test_a_replica_of_one_stage_answers_a_death_and_what_the_other_had_is_kept(
+def test_a_death_is_answered_by_a_layout_of_one_stage_a_rank_and_what_others_had_is_kept(
     start_fleet: Callable[..., Fleet],
 ) -> None:
     fleet = start_fleet(config(15), VIRTUAL, fates={3: {"iteration": 5, "operation": "wait:gradient"}})
     fleet.mourn(3)
     fleet.reduce_begun([0, 1, 2], 0, 5)
     alone = Stage(first_block=0, stop_block=4, ranks=(2,), shares=(1,))
-    fleet.recover(replace(UNIFORM, replicas=(VIRTUAL.replicas[0], Replica(stages=(alone,), num_micro_batches=3))))
+    fleet.recover(replace(UNIFORM, replicas=(UNIFORM.replicas[0], Replica(stages=(alone,), num_micro_batches=3))))
     fleet.reached(8)
     fleet.boundary(replace(UNIFORM, replicas=(virtual((0, 1), 4), virtual((2,), 2))))
     fleet.finish()

@@ -119,7 +119,9 @@ def test_what_is_left_of_an_iteration_lets_nobody_wait_for_ever(
     kept = tuple(sorted({*range(layout.num_micro_batches)} - {*again}))
     rest = SalvagePlan(
         iteration=0,
+        moves=(),
         keeps_any=bool(kept),
+        num_moved=0,
         gaps={},
         again=tuple(again),
         losses=dict.fromkeys(kept, 0.0),

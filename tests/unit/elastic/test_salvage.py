@@ -16,7 +16,7 @@ from evenkeel.layouts.sizes.mix import Mix
 from evenkeel.trainer_sdk.elastic.gradients.exchange import plan_exchange
 from evenkeel.trainer_sdk.elastic.gradients.gradient_ledger import GradientLedger, ledger_to_texts, ledgers_from_texts
 from evenkeel.trainer_sdk.elastic.gradients.gradient_sums import GradientSums
-from evenkeel.trainer_sdk.elastic.gradients.salvage import Gap, SalvagePlan, plan_salvage
+from evenkeel.trainer_sdk.elastic.gradients.salvage import SalvagePlan, SumMove, plan_salvage
 from evenkeel.trainer_sdk.elastic.model.parameters import ParameterSpec
 from evenkeel.trainer_sdk.elastic.state.ownership import OwnershipMap
 from tests.unit.layouts.strategies import orders_one_by_one
@@ -95,26 +95,37 @@ def first_epoch(layout: Layout) -> Epoch:
 
 
 def salvage(old: Epoch, sources: set[int], layout: Layout) -> tuple[Epoch, Plans]:
-    """What the engine does, without processes: ledgers over the wire, each rank's plan, and what stays with it."""
+    """What the engine does, without processes: ledgers over the wire, each rank's plan, and the moves."""
     texts = {rank: ledger_to_texts(old.sums[rank].ledger(), NAMES) for rank in sorted(sources)}
     ledgers = ledgers_from_texts(texts, NAMES)
     plans = {
         rank: plan_salvage(SPECS, ledgers, layout, iteration=ITERATION, rank=rank) for rank in sources | {*layout.ranks}
     }
-    alike = {rank: replace(plan, gaps=common(plan)) for rank, plan in plans.items()}
-    assert all(plan == alike[layout.ranks[0]] for plan in alike.values()), "all decide alike"
-    anything = any(gap.stays for plan in plans.values() for gaps in plan.gaps.values() for gap in gaps)
-    assert plans[layout.ranks[0]].keeps_any == anything
+    some = next(iter(plans.values()))
+    assert all(replace(plan, moves=()) == replace(some, moves=()) for plan in plans.values()), "all decide alike"
+    assert some.keeps_any == any(plan.moves for plan in plans.values())
     new = first_epoch(layout)
     for rank, sums in new.sums.items():
-        sums.resume(plans[rank], old.sums[rank] if rank in sources else None)
-    new.due = spread_micro_batches(layout, plans[layout.ranks[0]].again)
+        sums.resume(plans[rank])
+    num_moved = 0
+    for rank, plan in plans.items():
+        assert all(rank in (move.source, move.destination) for move in plan.moves)
+        for move in plan.moves:
+            others = plans[move.source if rank == move.destination else move.destination]
+            assert between(plan, move) == between(others, move), "both ends in one order"
+            if rank == move.destination:
+                assert move.source in sources
+                num_moved += move.source != move.destination
+                kept = old.sums[move.source].read(move.name, move.start, move.stop)
+                new.sums[move.destination].add(move.name, move.start, move.stop, kept, move.micro_batches)
+    assert num_moved == some.num_moved
+    new.due = spread_micro_batches(layout, some.again)
     return new, plans
 
 
-def common(plan: SalvagePlan) -> dict[str, tuple[Gap, ...]]:
-    """The gaps without what is the own rank's."""
-    return {name: tuple(replace(gap, stays=frozenset()) for gap in gaps) for name, gaps in plan.gaps.items()}
+def between(plan: SalvagePlan, move: SumMove) -> list[SumMove]:
+    ends = (move.source, move.destination)
+    return [other for other in plan.moves if (other.source, other.destination) == ends]
 
 
 def assert_complete_with_what_runs_again(epoch: Epoch, plan: SalvagePlan) -> None:
@@ -176,19 +187,22 @@ def test_whoever_dies_whenever_each_micro_batch_counts_once_everywhere(
 
 @settings(deadline=None)
 @given(data=st.data())
-def test_a_sum_stays_only_with_who_speaks_for_the_stretch(data: st.DataObject, any_layout: st.SearchStrategy) -> None:
+def test_a_sum_goes_to_one_contributor_and_stays_where_its_holder_is_one(
+    data: st.DataObject, any_layout: st.SearchStrategy
+) -> None:
     old = first_epoch(data.draw(any_layout))
     for rank in old.layout.ranks:
         old.run(rank, data.draw(st.integers(0, 3), label=f"progress of rank {rank}"))
     sources = data.draw(st.sets(st.sampled_from(old.layout.ranks)), label="survivors")
     new, plans = salvage(old, sources, with_quotas(data, data.draw(any_layout), old.layout.num_micro_batches))
-    for rank, plan in plans.items():
-        for name, gaps in plan.gaps.items():
-            for gap in gaps:
-                here = next(
-                    each for each in new.ownership.stretches(name) if each.start <= gap.start and gap.stop <= each.stop
-                )
-                assert not gap.stays or (rank in sources and rank in here.contributors)
+    for move in {move for plan in plans.values() for move in plan.moves}:
+        contributors = next(
+            each.contributors
+            for each in new.ownership.stretches(move.name)
+            if each.start <= move.start and move.stop <= each.stop
+        )
+        assert move.destination in contributors
+        assert move.destination == move.source or move.source not in contributors, "moved without need"
 
 
 TWO_BY_TWO = uniform_layout(num_blocks=5, tensor=2, pipeline=2, data=2, num_micro_batches=4)
@@ -236,12 +250,12 @@ def test_a_micro_batch_whose_loss_nobody_alive_knows_runs_again_and_is_added_now
     assert all(torch.equal(new.total(name), before[name]) for name in NAMES)
 
 
-def test_a_replica_that_is_cut_anew_runs_its_micro_batches_again_and_the_other_keeps_its_own() -> None:
-    first = TWO_BY_TWO.replicas[0]
-    borders = (replace(first.stages[0], stop_block=1), replace(first.stages[1], first_block=1))
-    anew = replace(TWO_BY_TWO, replicas=(replace(first, stages=borders), TWO_BY_TWO.replicas[1]))
-    _, plans = salvage(after({}), set(TWO_BY_TWO.ranks), anew)
-    assert plans[0].again == (0, 1)
+def test_a_shard_that_got_further_than_its_partner_speaks_for_what_both_hold_whole() -> None:
+    _, plans = salvage(after({0: 1}), set(TWO_BY_TWO.ranks), TWO_BY_TWO)
+    plan = plans[0]
+    assert plan.again == (1,), "rank 0 lacks it in its own slices"
+    (gap,) = plan.gaps["middle.norm"]
+    assert not gap.micro_batches
 
 
 def test_sums_of_another_iteration_count_for_nothing() -> None:
@@ -249,6 +263,7 @@ def test_sums_of_another_iteration_count_for_nothing() -> None:
     ledgers = {rank: epoch.sums[rank].ledger() for rank in TWO_BY_TWO.ranks} | {0: GradientLedger()}
     plan = plan_salvage(SPECS, ledgers, TWO_BY_TWO, iteration=ITERATION + 1, rank=1)
     assert plan.again == (0, 1, 2, 3)
+    assert plan.moves == ()
     assert not plan.keeps_any
 
 

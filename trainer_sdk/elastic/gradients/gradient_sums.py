@@ -86,26 +86,18 @@ class GradientSums:
             part.reduced = None
             part.stretches = [_Stretch(part.piece.start, part.piece.stop, part.own, self._everything)]
 
-    def resume(self, plan: SalvagePlan, before: "GradientSums | None") -> None:
-        """Begin an iteration of which some micro-batches are done, with what stays of this rank's sums of it.
-
-        Args:
-            plan: This rank's.
-            before: Its sums of the old epoch, which are not changed; None where it has none.
-        """
+    def resume(self, plan: SalvagePlan) -> None:
+        """Begin an iteration of which some micro-batches are done: :meth:`add` what is kept before the rest runs."""
         self.begin(plan.iteration)
         self._mix = plan.mix
         self.losses = dict(plan.losses)
         for name, parts in self._parts.items():
             for part in parts:
-                part.stretches = []
-                for gap in plan.gaps[name]:
-                    if part.piece.start <= gap.start and gap.stop <= part.piece.stop:
-                        own = self.local(name, gap.start, gap.stop)
-                        if gap.stays:
-                            assert before is not None, f"a sum of {name} stays with a rank that has none"
-                            own += before.read(name, gap.start, gap.stop)
-                        part.stretches.append(_Stretch(gap.start, gap.stop, own, gap.micro_batches, set(gap.stays)))
+                part.stretches = [
+                    _Stretch(gap.start, gap.stop, self.local(name, gap.start, gap.stop), gap.micro_batches)
+                    for gap in plan.gaps[name]
+                    if part.piece.start <= gap.start and gap.stop <= part.piece.stop
+                ]
 
     def accumulate(self, parameters: Mapping[str, Tensor], micro_batch: int) -> None:
         """Take over one micro-batch's gradients, where they are due, and clear them. Nothing interrupts it.
@@ -123,6 +115,13 @@ class GradientSums:
                     stretch.contains.add(micro_batch)
                     if gradient is not None:
                         stretch.own += gradient.narrow(axis, stretch.start - first, stretch.stop - stretch.start)
+
+    def add(self, name: str, start: int, stop: int, kept: Tensor, micro_batches: frozenset[int]) -> None:
+        """Add a sum of one of the plan's gaps that was kept from before a failure."""
+        stretch = next(each for each in self._part(name, start, stop).stretches if each.start == start)
+        assert stretch.contains.isdisjoint(micro_batches), f"{name}[{start}:{stop}] counts a micro-batch twice"
+        stretch.own += kept.view_as(stretch.own)
+        stretch.contains |= micro_batches
 
     def local(self, name: str, start: int, stop: int) -> Tensor:
         """This rank's own sum of a stretch that lies in one piece: a view."""

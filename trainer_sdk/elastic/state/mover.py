@@ -1,10 +1,15 @@
-"""Carries out what was planned: slices of the state go where they are wanted."""
+"""Carries out what was planned: slices of the state, and sums of an interrupted iteration, go where they are wanted.
 
-from collections import Counter, defaultdict
+Each is one exchange of all participants, who have the same plan.
+"""
+
 from collections.abc import Iterable, Mapping, Sequence
 
+import torch
 from torch import Tensor
 
+from evenkeel.trainer_sdk.elastic.gradients.gradient_sums import GradientSums
+from evenkeel.trainer_sdk.elastic.gradients.salvage import SalvagePlan, SumMove
 from evenkeel.trainer_sdk.elastic.state.shard_state import TENSORS_PER_PARAMETER, ShardState
 from evenkeel.trainer_sdk.elastic.state.transfers import Copy
 from evenkeel.trainer_sdk.groups.delivery import Delivery
@@ -17,7 +22,7 @@ def move_state(
     delivery: Delivery,
     kept: Mapping[int, ShardState],
 ) -> None:
-    """Fill ``target`` from the local slices of ``source`` and from what the other ranks send, in one exchange of all.
+    """Fill ``target`` from the local slices of ``source`` and from what the other ranks send.
 
     Args:
         copies: All copies of the reshape, in the same order on every rank.
@@ -36,22 +41,53 @@ def move_state(
                 _fill(target, name, stays.start, stays.stop, source.views(name, stays.start, stays.stop))
     if not copies:
         return
-    outgoing: dict[int, list[Tensor]] = defaultdict(list)
-    expected: Counter[int] = Counter()
-    for copy in copies:
-        if copy.source == delivery.rank:
-            given = source if copy.copy_of is None else kept.get(copy.copy_of)
-            assert given is not None, f"this rank is the source of {copy} and holds nothing"
-            views = given.views(copy.name, copy.start, copy.stop)
-            outgoing[copy.destination] += [view.reshape(-1) for view in views]
-        if copy.destination == delivery.rank:
-            expected[copy.source] += TENSORS_PER_PARAMETER * copy.num_elements
-    arrived = delivery.exchange(outgoing, expected, target.buffer)
-    for copy in copies:
-        if copy.destination == delivery.rank:
-            num_arrived = TENSORS_PER_PARAMETER * copy.num_elements
-            mine, arrived[copy.source] = arrived[copy.source][:num_arrived], arrived[copy.source][num_arrived:]
-            _fill(target, copy.name, copy.start, copy.stop, mine.chunk(TENSORS_PER_PARAMETER))
+
+    def read(copy: Copy) -> list[Tensor]:
+        given = source if copy.copy_of is None else kept.get(copy.copy_of)
+        assert given is not None, f"this rank is the source of {copy} and holds nothing"
+        return given.views(copy.name, copy.start, copy.stop)
+
+    def write(copy: Copy, arrived: Tensor) -> None:
+        _fill(target, copy.name, copy.start, copy.stop, arrived.chunk(TENSORS_PER_PARAMETER))
+
+    delivery.carry_out(copies, read=read, write=write, num_tensors=TENSORS_PER_PARAMETER, like=target.buffer)
+
+
+def move_sums(
+    plan: SalvagePlan,
+    source: GradientSums | None,
+    target: GradientSums | None,
+    delivery: Delivery,
+    device: torch.device,
+) -> None:
+    """Fill ``target``, which was resumed for the plan's iteration, with the sums that are kept.
+
+    Args:
+        plan: This rank's.
+        source: This rank's sums of the old epoch, untouched; None when nothing of them is read.
+        target: Its sums of the new epoch; None for a rank that leaves.
+        delivery: Takes sums to other ranks.
+        device: Where sums live.
+
+    Raises:
+        WaitBroken: The rank should park.
+    """
+
+    def read(move: SumMove) -> list[Tensor]:
+        assert source is not None, f"a rank is the source of {move} and has no sums"
+        return [source.read(move.name, move.start, move.stop)]
+
+    def write(move: SumMove, kept: Tensor) -> None:
+        assert target is not None, f"a rank leaves and cannot be the destination of {move}"
+        target.add(move.name, move.start, move.stop, kept, move.micro_batches)
+
+    for move in plan.moves:
+        if move.source == move.destination:
+            write(move, *read(move))
+    if plan.num_moved:
+        remote = [move for move in plan.moves if move.source != move.destination]
+        like = torch.empty(0, dtype=torch.float64, device=device)
+        delivery.carry_out(remote, read=read, write=write, num_tensors=1, like=like)
 
 
 def _fill(target: ShardState, name: str, start: int, stop: int, tensors: Iterable[Tensor]) -> None:

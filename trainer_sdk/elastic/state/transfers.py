@@ -10,6 +10,7 @@ from evenkeel.layouts.layout import Layout
 from evenkeel.layouts.rank_state import StandIn
 from evenkeel.trainer_sdk.elastic.model.parameters import ParameterSpec
 from evenkeel.trainer_sdk.elastic.state.ownership import OwnershipMap, Slice
+from evenkeel.trainer_sdk.groups.delivery import Move
 
 _WORTH_A_SOURCE_ELEMENTS = 1024
 """Below about 10 KB a further source costs more than it saves."""
@@ -20,18 +21,12 @@ class MissingSliceError(ValueError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Copy:
-    """``[start, stop)`` of a parameter's cut axis, so many elements, and of its moments, goes from rank to rank.
+class Copy(Move):
+    """A slice of a parameter and of its optimizer moments.
 
     With ``copy_of`` the source does not send what it holds itself, but what it keeps of that rank, which is gone.
     """
 
-    name: str
-    start: int
-    stop: int
-    num_elements: int
-    source: int
-    destination: int
     copy_of: int | None = None
 
 

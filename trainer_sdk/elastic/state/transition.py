@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
-from evenkeel.trainer_sdk.control.state import Commit
+from evenkeel.trainer_sdk.control.state import ApplyMode, Commit
 from evenkeel.trainer_sdk.elastic.config import TrainingConfig
 from evenkeel.trainer_sdk.elastic.copies.safekeeping import Safekeeping
 from evenkeel.trainer_sdk.elastic.gradients.gradient_ledger import GradientLedger, ledger_to_texts, ledgers_from_texts
@@ -17,7 +17,7 @@ from evenkeel.trainer_sdk.elastic.gradients.gradient_sums import GradientSums
 from evenkeel.trainer_sdk.elastic.gradients.salvage import SalvagePlan, plan_salvage
 from evenkeel.trainer_sdk.elastic.model.model import parameter_specs
 from evenkeel.trainer_sdk.elastic.program.topology import TRANSFER, WORLD, groups_of
-from evenkeel.trainer_sdk.elastic.state.mover import move_state
+from evenkeel.trainer_sdk.elastic.state.mover import move_state, move_sums
 from evenkeel.trainer_sdk.elastic.state.ownership import OwnershipMap
 from evenkeel.trainer_sdk.elastic.state.shard_state import ShardState, empty_state
 from evenkeel.trainer_sdk.elastic.state.transfers import Copy, plan_transfers
@@ -97,7 +97,10 @@ class Transition:
         if not commit.from_checkpoint:
             copies = plan_transfers(self._specs, commit.from_layout, layout, commit.sources, commit.stand_ins)
         kept = self._safekeeping.peers.kept_for(commit)
-        participants = tuple(sorted({*layout.ranks, *(copy.source for copy in copies)}))
+        # Only a recovery can find an iteration unfinished. Its sums are worth having those that leave come along.
+        recovers = commit.reshape.mode is ApplyMode.RECOVER
+        holders = commit.sources if recovers else ()
+        participants = tuple(sorted({*layout.ranks, *(copy.source for copy in copies), *holders}))
         if self._rank not in participants:
             return None
         epoch, from_disk = commit.reshape.epoch, None
@@ -106,7 +109,8 @@ class Transition:
             from_disk = self._safekeeping.read(layout, epoch=epoch, steps_applied=commit.steps_applied)
         ownership = OwnershipMap(self._specs, layout)
         steps = commit.steps_applied if source is None else source.steps_applied
-        announced = self._builder.meet(epoch, participants, steps)
+        has_sums = sums is not None and sums.has_part_of(steps)
+        announced = self._builder.meet(epoch, participants, [steps, has_sums])
         groups = self._builder.add(epoch, self._groups_of(ownership, participants))
         if from_disk is not None:
             return Arrival(groups=groups, state=from_disk)
@@ -125,8 +129,12 @@ class Transition:
             target = empty_state(self._config, ownership, self._rank, epoch=epoch, steps_applied=steps_applied)
             with torch.no_grad():
                 move_state(copies, source, target, delivery, kept)
-            # Whoever leaves closes its connections once everybody has spoken: all have made theirs by then.
-            kept_sums, salvaged = self._salvage(commit, target, sums, assembly)
+            kept_sums, salvaged = None, None
+            if recovers and any(has_sums for _, has_sums in announced):
+                kept_sums, salvaged = self._salvage(commit, steps_applied, sums, assembly, delivery)
+            if participants != layout.ranks:
+                # Whoever leaves closes its connections, which must not meet one who still makes them.
+                assembly.gather((b"",))
         except BaseException:
             self._builder.abandon(groups)
             raise
@@ -140,26 +148,29 @@ class Transition:
         return (*specs, *self._safekeeping.peers.groups_of(ownership.layout))
 
     def _salvage(
-        self, commit: Commit, state: ShardState, sums: GradientSums | None, assembly: Assembly
+        self, commit: Commit, iteration: int, sums: GradientSums | None, assembly: Assembly, delivery: Delivery
     ) -> tuple[GradientSums | None, SalvagePlan | None]:
-        """Keep what survivors have of the iteration after ``state``; nothing where they have nothing, or of no use."""
-        names, iteration, ownership = [spec.name for spec in self._specs], state.steps_applied, state.ownership
-        mine = sums.ledger() if sums is not None and sums.has_part_of(iteration) else GradientLedger()
+        """Keep what survivors have of the interrupted iteration; nothing when that is of no use."""
+        layout, names = commit.reshape.to_layout, [spec.name for spec in self._specs]
+        device = torch.device(self._config.device)
+        mine = GradientLedger() if sums is None else sums.ledger()
         told = ledgers_from_texts(assembly.gather(ledger_to_texts(mine, names)), names)
-        ledgers = {rank: told[rank] for rank in commit.sources if rank in told}
-        if not state.parameters or not any(ledger.stretches for ledger in ledgers.values()):
-            return None, None
-        plan = plan_salvage(self._specs, ledgers, ownership.layout, iteration=iteration, rank=self._rank)
+        ledgers = {rank: told[rank] for rank in commit.sources}
+        plan = plan_salvage(self._specs, ledgers, layout, iteration=iteration, rank=self._rank)
         if not plan.keeps_any:
             return None, None
-        kept = GradientSums(ownership, self._rank, torch.device(self._config.device))
-        kept.resume(plan, sums)
-        return kept, plan
+        target = None
+        if layout.position_of(self._rank) is not None:
+            target = GradientSums(OwnershipMap(self._specs, layout), self._rank, device)
+            target.resume(plan)
+        with torch.no_grad():
+            move_sums(plan, sums, target, delivery, device)
+        return target, plan
 
 
-def _agreed_steps(announced: Sequence[int]) -> int:
+def _agreed_steps(announced: Sequence[tuple[int, bool]]) -> int:
     """The number of applied steps that everybody who knows it named; a joiner named -1."""
-    known = {steps for steps in announced if steps >= 0}
+    known = {steps for steps, _ in announced if steps >= 0}
     if len(known) != 1:
         raise RuntimeError(f"ranks disagree on the steps applied before the epoch: {announced}")
     return known.pop()

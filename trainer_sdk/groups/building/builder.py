@@ -118,8 +118,12 @@ class GroupBuilder:
         """Run what waits for others while an epoch begins, and let the progress mark say so."""
         self._progress.enter(_WAITING, others)
         result = wait()
-        self._progress.enter(RESHAPING)
+        self.moved()
         return result
+
+    def moved(self) -> None:
+        """Let the progress mark say that this rank goes on with its way to the epoch."""
+        self._progress.enter(RESHAPING)
 
     def add(self, epoch: int, specs: Sequence[GroupSpec]) -> dict[str, Group]:
         """Build groups of an epoch whose participants have met.
