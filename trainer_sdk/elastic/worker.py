@@ -4,6 +4,7 @@ The launcher imports this module once, before it forks ranks, so everything that
 new rank trains within milliseconds of its fork. ``python -m`` of it lets Python keep what it compiled of all that.
 """
 
+import importlib
 import os
 from functools import partial
 
@@ -17,16 +18,13 @@ from evenkeel.trainer_sdk.launcher.processes.context import RankContext
 
 
 def preload(config: TrainingConfig) -> None:
-    """Import what training needs and read the corpus. Starts no thread and touches no accelerator.
-
-    The first ``torch.optim.AdamW`` of a process imports some 900 modules, which takes seconds.
-    """
+    """Load what training needs and read the corpus. Starts no thread and touches no accelerator."""
     # torch's store looks up the name of every peer that connects, one after the other in its only thread: a lost DNS
     # packet would stop all ranks for the resolver's default of five seconds. Read when a process first resolves.
     os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")
     torch.set_num_threads(1)
+    importlib.import_module("torch.fx.experimental.symbolic_shapes")  # as the first backward does: some 500 modules
     load_corpus(config.workload.corpus_bytes)
-    torch.optim.AdamW([torch.zeros(1, requires_grad=True)], foreach=False)
 
 
 def train(context: RankContext) -> None:

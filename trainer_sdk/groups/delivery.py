@@ -78,6 +78,7 @@ class Delivery:
         for move in moves:
             if move.source == self._rank:
                 outgoing[move.destination] += [tensor.reshape(-1) for tensor in read(move)]
+                self._builder.moved()
             if move.destination == self._rank:
                 expected[move.source] += num_tensors * move.num_elements
         arrived = self.exchange(outgoing, expected, like)
@@ -87,6 +88,7 @@ class Delivery:
                 first = start[move.source]
                 start[move.source] += num_tensors * move.num_elements
                 write(move, arrived[move.source][first : start[move.source]])
+                self._builder.moved()
 
     def exchange(
         self, outgoing: Mapping[int, Sequence[Tensor]], expected: Mapping[int, int], like: Tensor

@@ -6,8 +6,7 @@ connection), so point-to-point is a broadcast in a group of two, whose waits can
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
@@ -73,8 +72,7 @@ class Group:
     def __init__(self, name: str, ranks: tuple[int, ...], rank: int, backend: Backend, waiter: Waiter) -> None:
         self.name = name
         self.ranks = ranks
-        self.place = ranks.index(rank)
-        self.others = ranks[: self.place] + ranks[self.place + 1 :]
+        self.others = tuple(each for each in ranks if each != rank)
         self._backend: Backend | None = backend
         self._waiter = waiter
         self._on_cpu = isinstance(backend, c10d.ProcessGroupGloo)
@@ -92,15 +90,6 @@ class Group:
             Interrupted: It is.
         """
         self._waiter.check()
-
-    @contextmanager
-    def unmeasured(self) -> Iterator[None]:
-        """What is done inside is no part of an iteration: the channel does not see it."""
-        channel, self.channel = self.channel, None
-        try:
-            yield
-        finally:
-            self.channel = channel
 
     def start_all_reduce(self, tensor: Tensor, op: Reduction = Reduction.SUM) -> Pending:
         """Reduce ``tensor`` in place over the group; the result is bit-identical everywhere."""

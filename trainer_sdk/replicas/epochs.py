@@ -205,9 +205,9 @@ class Epochs:
             for index in range(size)
         ]
         ranks = sorted(rank for spec in specs for rank in spec.ranks)
-        told = standing_to_text(standing)
-        built = self._builder.build(epoch.number, ranks, specs if len(epoch.members) > 1 else (), told)
-        self.group = built.groups.get(f"exchange/{self.place.index}")
-        standings = [standing_from_text(text) for text in built.announced]
+        told = self._builder.meet(epoch.number, ranks, standing_to_text(standing))
+        groups = self._builder.add(epoch.number, specs if len(epoch.members) > 1 else ())
+        self.group = groups.get(f"exchange/{self.place.index}")
+        standings = [standing_from_text(text) for text in told]
         check_alike(standing, standings)
         return standings

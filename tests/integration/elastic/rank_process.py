@@ -22,8 +22,9 @@ from evenkeel.trainer_sdk.emit.left_value import number
 from evenkeel.trainer_sdk.emit.measured import Measured
 from evenkeel.trainer_sdk.emit.progress import ProgressMark
 from evenkeel.trainer_sdk.groups.building.assembly import Assembly
-from evenkeel.trainer_sdk.groups.building.builder import GroupBuilder
+from evenkeel.trainer_sdk.groups.building.builder import GroupBuilder, GroupSpec
 from evenkeel.trainer_sdk.groups.delivery import Delivery
+from evenkeel.trainer_sdk.groups.group import Group
 
 DEADLINE_SECONDS = 150.0
 ANY = -1
@@ -231,3 +232,11 @@ def serve(mailbox: Mailbox, commands: Connection) -> None:
             commands.send(handlers[name](*arguments))
         except (StaleBallotError, TimeoutError, RuntimeError) as error:
             commands.send(error)
+
+
+def build(
+    builder: GroupBuilder, epoch: int, ranks: Sequence[int], specs: Sequence[GroupSpec], said: object
+) -> tuple[dict[str, Group], list[Any]]:
+    """An epoch's groups that a rank is in, and what was said at the meeting before."""
+    told = builder.meet(epoch, ranks, said)
+    return builder.add(epoch, specs), told

@@ -11,7 +11,7 @@ from evenkeel.trainer_sdk.groups.building.builder import GroupBuilder
 from evenkeel.trainer_sdk.groups.delivery import Delivery
 from evenkeel.trainer_sdk.groups.store.rendezvous import Rendezvous
 from evenkeel.trainer_sdk.groups.waiting import Waiter
-from tests.integration.elastic.rank_process import run_together
+from tests.integration.elastic.rank_process import build, run_together
 
 pytestmark = pytest.mark.integration
 
@@ -38,9 +38,10 @@ def test_everybody_hears_everybody_in_however_many_levels(widest: int, start_sto
     texts = {rank: bytes([rank]) * (1000 * rank * (rank % 2)) for rank in RANKS}
 
     def body(rank: int) -> None:
-        built = _builder(rank, address, widest).build(0, RANKS, assembly_specs("all", RANKS, widest), [rank % 2, 7])
-        assert built.announced == [[0, 7], [1, 7]], "equal values are told once"
-        assembly = Assembly("all", RANKS, widest, rank=rank, groups=built.groups, device=CPU)
+        specs = assembly_specs("all", RANKS, widest)
+        groups, told = build(_builder(rank, address, widest), 0, RANKS, specs, [rank % 2, 7])
+        assert told == [[0, 7], [1, 7]], "equal values are told once"
+        assembly = Assembly("all", RANKS, widest, rank=rank, groups=groups, device=CPU)
         assert (assembly.whole is not None) == (widest == 7)
         for offset in (0.0, 0.1):
             least, total = assembly.fold([10.0 - rank, rank + offset], _least_and_sum)
@@ -67,7 +68,7 @@ def test_what_is_sent_arrives_in_order_at_whom_it_is_for(widest: int, start_stor
 
     def body(rank: int) -> None:
         builder = _builder(rank, address, widest)
-        groups = builder.build(0, RANKS, assembly_specs("all", RANKS, widest), 0).groups
+        groups = build(builder, 0, RANKS, assembly_specs("all", RANKS, widest), 0)[0]
         whole = Assembly("all", RANKS, widest, rank=rank, groups=groups, device=CPU).whole
         delivery = Delivery(rank, 0, builder, groups, whole)
         for turn in (0, 1):

@@ -21,7 +21,7 @@ from evenkeel.trainer_sdk.groups.errors import Interrupted, PeerLost
 from evenkeel.trainer_sdk.groups.group import Reduction
 from evenkeel.trainer_sdk.groups.store.rendezvous import Rendezvous
 from evenkeel.trainer_sdk.groups.waiting import Waiter
-from tests.integration.elastic.rank_process import ended, fork, run_together
+from tests.integration.elastic.rank_process import build, ended, fork, run_together
 
 pytestmark = pytest.mark.integration
 
@@ -39,9 +39,9 @@ def test_collectives_of_a_group_give_everybody_the_same(start_store: Callable[[]
     address = start_store()
 
     def rank(place: int) -> None:
-        built = make_builder(place, address).build(0, (0, 1), [WORLD], {"said": place})
-        assert built.announced == [{"said": 0}, {"said": 1}]
-        group = built.groups["world"]
+        groups, told = build(make_builder(place, address), 0, (0, 1), [WORLD], {"said": place})
+        assert told == [{"said": 0}, {"said": 1}]
+        group = groups["world"]
         summed = torch.tensor([1.0 + place, 2.0])
         group.all_reduce(summed)
         largest = torch.tensor([float(place)])
@@ -71,7 +71,7 @@ def test_ledgers_of_any_length_reach_everybody(start_store: Callable[[], str], n
     }
 
     def rank(place: int) -> None:
-        groups = make_builder(place, address).build(0, (0, 1), [WORLD], 0).groups
+        groups = build(make_builder(place, address), 0, (0, 1), [WORLD], 0)[0]
         assembly = Assembly("world", (0, 1), 2, rank=place, groups=groups, device=CPU)
         assert ledgers_from_texts(assembly.gather(ledger_to_texts(mine[place], names)), names) == mine
 
@@ -85,7 +85,7 @@ def test_an_interrupt_ends_a_meeting_to_which_nobody_comes(start_store: Callable
         flag = threading.Event()
         threading.Timer(0.1, flag.set).start()
         with pytest.raises(Interrupted):
-            make_builder(0, address, flag.is_set).build(0, (0, 1), [WORLD], 0)
+            build(make_builder(0, address, flag.is_set), 0, (0, 1), [WORLD], 0)
 
     assert ended(fork(rank)) == 0
 
@@ -100,7 +100,7 @@ def test_an_interrupt_ends_a_build_whose_peer_died_after_the_meeting(start_store
         flag = threading.Event()
         threading.Thread(target=lambda: (os.read(heard, 1), flag.set()), daemon=True).start()
         with pytest.raises(Interrupted):
-            make_builder(0, address, flag.is_set).build(0, (0, 1), [WORLD], 0)
+            build(make_builder(0, address, flag.is_set), 0, (0, 1), [WORLD], 0)
 
     pids = [fork(dies), fork(rank)]
     assert ended(pids[0]) == 0, "they met"
@@ -115,7 +115,7 @@ def test_a_killed_peer_is_lost_and_a_new_epoch_works_while_the_old_group_is_aban
 
     def rank(place: int) -> None:
         builder = make_builder(place, address)
-        groups = builder.build(0, (0, 1, 2), [GroupSpec(name="world", ranks=(0, 1, 2))], 0).groups
+        groups = build(builder, 0, (0, 1, 2), [GroupSpec(name="world", ranks=(0, 1, 2))], 0)[0]
         builder.meet(9, (0, 1, 2), 0)  # all are connected
         if place == 2:
             os._exit(0)
@@ -123,7 +123,7 @@ def test_a_killed_peer_is_lost_and_a_new_epoch_works_while_the_old_group_is_aban
             groups["world"].all_reduce(torch.ones(1))
         builder.abandon(groups)
         value = torch.ones(1)
-        builder.build(1, (0, 1), [WORLD], 0).groups["world"].all_reduce(value)
+        build(builder, 1, (0, 1), [WORLD], 0)[0]["world"].all_reduce(value)
         assert value.item() == 2.0
 
     assert [ended(pid) for pid in [fork(lambda place=place: rank(place)) for place in range(3)]] == [0, 0, 0]
@@ -135,7 +135,7 @@ def test_a_hung_peer_holds_up_neither_the_interrupt_nor_the_next_epoch(start_sto
     def rank(place: int) -> None:
         flag = threading.Event()
         builder = make_builder(place, address, flag.is_set)
-        groups = builder.build(0, (0, 1, 2), [GroupSpec(name="world", ranks=(0, 1, 2))], 0).groups
+        groups = build(builder, 0, (0, 1, 2), [GroupSpec(name="world", ranks=(0, 1, 2))], 0)[0]
         builder.meet(9, (0, 1, 2), 0)  # all are connected
         if place == 2:
             os.kill(os.getpid(), signal.SIGSTOP)
@@ -145,7 +145,7 @@ def test_a_hung_peer_holds_up_neither_the_interrupt_nor_the_next_epoch(start_sto
         flag.clear()
         builder.abandon(groups)
         value = torch.ones(1)
-        builder.build(1, (0, 1), [WORLD], 0).groups["world"].all_reduce(value)
+        build(builder, 1, (0, 1), [WORLD], 0)[0]["world"].all_reduce(value)
         assert value.item() == 2.0
 
     pids = [fork(lambda place=place: rank(place)) for place in range(3)]
@@ -165,7 +165,7 @@ def test_a_group_beside_the_work_is_used_by_its_members_and_given_up_without_har
 
     def rank(place: int) -> None:
         builder = make_builder(place, address)
-        wide = builder.build(0, (0, 1, 2), [GroupSpec(name="world", ranks=(0, 1, 2))], 0).groups["world"]
+        wide = build(builder, 0, (0, 1, 2), [GroupSpec(name="world", ranks=(0, 1, 2))], 0)[0]["world"]
         tired = threading.Event()
         if place == 0:
             builder.begin(0, alone, is_over=tired.is_set).give_up()  # to which nobody else comes

@@ -150,7 +150,8 @@ def _train(config: TrainingConfig, layout: Layout, rank: int, store_address: str
     waiter = Waiter(Mailbox(rank).interrupted)
     builder = GroupBuilder(rank, Rendezvous(store_address, config.job_id), device=torch.device("cpu"), waiter=waiter)
     specs = parameter_specs(config.model)
-    groups = builder.build(0, layout.ranks, groups_of(OwnershipMap(specs, layout)), 0).groups
+    builder.meet(0, layout.ranks, 0)
+    groups = builder.add(0, groups_of(OwnershipMap(specs, layout)))
     phases = Phases(CpuDevice(), ProgressMark())
     state = initial_state(config, layout, rank)
     runtime = EpochRuntime(config, Dataset(config), rank, state, groups, phases)

@@ -12,7 +12,7 @@ from evenkeel.trainer_sdk.groups.store.rendezvous import Rendezvous
 from evenkeel.trainer_sdk.groups.waiting import Waiter
 from evenkeel.trainer_sdk.launcher.processes.context import JOB_FINISHED
 from tests.integration.elastic.kept_store import KeptStore, StoreFate
-from tests.integration.elastic.rank_process import ended, fork, run_together
+from tests.integration.elastic.rank_process import build, ended, fork, run_together
 from tests.integration.elastic.test_reshape import UNIFORM, assert_as_if_nothing_happened, config, without
 
 pytestmark = pytest.mark.integration
@@ -106,13 +106,13 @@ def test_groups_are_met_for_and_built_through_deaths_of_the_store(
             if place == epoch:
                 store.kill()
             builder.doomed = {0: ["all"], 3: ["some"], 4: ["end"]}.get(place, [])
-            built = builder.build(epoch, ranks, specs, [epoch, place % 2])
-            assert built.announced == [[epoch, 0], [epoch, 1]]
-            for group in built.groups.values():
+            groups, told = build(builder, epoch, ranks, specs, [epoch, place % 2])
+            assert told == [[epoch, 0], [epoch, 1]]
+            for group in groups.values():
                 value = torch.ones(1)
                 group.all_reduce(value)
                 assert value.item() == len(group.ranks)
-            builder.abandon(built.groups)
+            builder.abandon(groups)
 
     assert run_together(rank, ranks) == [0] * len(ranks)
     assert store.num_starts > 4

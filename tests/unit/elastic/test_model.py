@@ -23,7 +23,7 @@ from evenkeel.trainer_sdk.elastic.model.model import (
     model_spec_of,
     parameter_specs,
 )
-from evenkeel.trainer_sdk.elastic.model.optimizer import clip_scale
+from evenkeel.trainer_sdk.elastic.model.optimizer import ShardOptimizer, clip_scale
 from evenkeel.trainer_sdk.elastic.model.reference import reference_losses, reference_runtime
 from evenkeel.trainer_sdk.elastic.state.ownership import OwnershipMap, Slice
 from evenkeel.trainer_sdk.elastic.state.shard_state import initial_state
@@ -153,6 +153,25 @@ def test_the_planner_divides_a_backward_as_the_engine_does(small_config: Trainin
         of_input, of_weights = backward_flops(block, of_tokens, of_squares)
         assert cost.weight_flops(tokens, squares) == of_weights
         assert cost.forward_flops(tokens, squares) * cost.backward_multiple == pytest.approx(of_input + of_weights)
+
+
+def test_a_step_is_that_of_the_optimizer_of_torch(small_config: TrainingConfig) -> None:
+    config = OptimizerConfig(learning_rate=3e-2, warm_up_iterations=3, weight_decay=0.1)
+    layout = uniform_layout(num_blocks=5, tensor=1, pipeline=1, data=1, num_micro_batches=3)
+    state = initial_state(replace(small_config, dtype="float32"), layout, 0)
+    optimizer = ShardOptimizer(config, state)
+    plain = {name: value.detach().clone() for name, value in optimizer.parameters.items()}
+    of_torch = torch.optim.AdamW(plain.values(), betas=(config.beta1, config.beta2), eps=config.epsilon, foreach=False)
+    of_torch.param_groups[0]["weight_decay"] = config.weight_decay
+    for step in range(5):
+        gradients = {name: torch.randn(value.shape, dtype=torch.float64) for name, value in plain.items()}
+        for name, value in plain.items():
+            value.grad = (gradients[name] * 0.5).to(value.dtype)
+        of_torch.param_groups[0]["lr"] = config.learning_rate * min(1.0, (step + 1) / 3)
+        of_torch.step()
+        optimizer.step(gradients, 0.5)
+        assert all(torch.equal(value, plain[name]) for name, value in optimizer.parameters.items())
+    assert state.steps_applied == 5
 
 
 def test_clipping_brings_a_large_gradient_to_the_limit_and_leaves_a_small_one() -> None:

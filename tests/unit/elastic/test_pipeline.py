@@ -56,16 +56,21 @@ def test_every_border_is_asked_for_its_next_tensor_before_it_is_needed() -> None
     pipeline = middle_stage(log)
 
     pipeline.expect(EVERYTHING)
-    assert log == ["ask activation/0-1 5", "ask gradient/2-1 5"]
+    assert log == ["ask activation/0-1/0/0 5", "ask gradient/2-1/0/1 5"]
     log.clear()
 
     assert pipeline.receive(EVERYTHING[0]).shape == (5, WIDTH)
-    assert log == ["wait activation/0-1", "ask activation/0-1 7"]
+    assert log == ["wait activation/0-1/0/0", "ask activation/0-1/0/0 7"]
     log.clear()
 
     for one in EVERYTHING[1:]:
         assert len(pipeline.receive(one)) == one.num_tokens
-    assert log == ["wait activation/0-1", "wait gradient/2-1", "ask gradient/2-1 7", "wait gradient/2-1"]
+    assert log == [
+        "wait activation/0-1/0/0",
+        "wait gradient/2-1/0/1",
+        "ask gradient/2-1/0/1 7",
+        "wait gradient/2-1/0/1",
+    ]
 
 
 def test_what_is_measured_is_asked_for_when_it_is_needed() -> None:
@@ -76,7 +81,7 @@ def test_what_is_measured_is_asked_for_when_it_is_needed() -> None:
     assert log == []
 
     pipeline.receive(EVERYTHING[0])
-    assert log == ["ask activation/0-1 5", "wait activation/0-1"]
+    assert log == ["ask activation/0-1/0/0 5", "wait activation/0-1/0/0"]
 
 
 def test_an_accelerator_is_asked_for_what_comes_before_what_it_needs_or_sends() -> None:
@@ -87,16 +92,21 @@ def test_an_accelerator_is_asked_for_what_comes_before_what_it_needs_or_sends() 
     assert log == []
 
     pipeline.receive(EVERYTHING[0])
-    assert log == ["ask activation/0-1 5", "wait activation/0-1"]
+    assert log == ["ask activation/0-1/0/0 5", "wait activation/0-1/0/0"]
     log.clear()
 
     pipeline.send(torch.zeros(9, WIDTH), Crossing(is_gradient=False, home=0, other=0, border=1, num_tokens=9, place=5))
-    assert log == ["ask activation/0-1 7", "ask gradient/2-1 5", "ask activation/1-2 9"]
+    assert log == ["ask activation/0-1/0/0 7", "ask gradient/2-1/0/1 5", "ask activation/1-2/0/1 9"]
     log.clear()
 
     for one in EVERYTHING[1:]:
         assert len(pipeline.receive(one)) == one.num_tokens
-    assert log == ["wait activation/0-1", "wait gradient/2-1", "ask gradient/2-1 7", "wait gradient/2-1"]
+    assert log == [
+        "wait activation/0-1/0/0",
+        "wait gradient/2-1/0/1",
+        "ask gradient/2-1/0/1 7",
+        "wait gradient/2-1/0/1",
+    ]
 
 
 def test_an_iteration_that_was_given_up_leaves_nothing_behind() -> None:
@@ -107,4 +117,4 @@ def test_an_iteration_that_was_given_up_leaves_nothing_behind() -> None:
 
     pipeline.expect([arrival(3)])
     assert len(pipeline.receive(arrival(3))) == 3
-    assert log == ["ask activation/0-1 3", "wait activation/0-1"]
+    assert log == ["ask activation/0-1/0/0 3", "wait activation/0-1/0/0"]

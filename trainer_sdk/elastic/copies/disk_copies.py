@@ -8,7 +8,6 @@ complete. Nothing here ever stops training: an error is said once and the next c
 import contextlib
 import json
 import logging
-import queue
 import shutil
 import threading
 import time
@@ -58,7 +57,7 @@ class _Part:
 
 
 class DiskCopies:
-    """One rank's part in the checkpoints. Used by the training thread; has one helper thread.
+    """One rank's part in the checkpoints. Used by the training thread; each is written by a helper thread.
 
     Args:
         config: Job.
@@ -73,12 +72,8 @@ class DiskCopies:
         self._training = training_identity(config)
         self._epoch = -1
         self._assigned: dict[int, tuple[Extent, ...]] = {}
-        self._work: queue.SimpleQueue[_Part | None] = queue.SimpleQueue()
-        self._idle = threading.Event()
-        self._idle.set()
+        self._writer: threading.Thread | None = None
         self._warned: set[str] = set()
-        self._thread = threading.Thread(target=self._write_all, name="evenkeel-checkpoints", daemon=True)
-        self._thread.start()
 
     def enter(self, epoch: int, ownership: OwnershipMap) -> None:
         """An epoch begins. A checkpoint of an older one that is not complete soon stays so."""
@@ -96,7 +91,7 @@ class DiskCopies:
         extents = self._assigned.get(self._rank, ())
         if not extents:
             return False
-        if not self._idle.is_set():
+        if self._writer is not None and self._writer.is_alive():
             self._warn("busy", f"no checkpoint of step {state.steps_applied}: the one before is still being written")
             return False
         with torch.no_grad():
@@ -105,39 +100,37 @@ class DiskCopies:
                 for extent in extents
                 for kind, view in zip(TENSOR_KINDS, state.views(*extent), strict=True)
             }
-        self._idle.clear()
-        self._work.put(
-            _Part(
-                steps_applied=state.steps_applied,
-                epoch=self._epoch,
-                writers=tuple(self._assigned),
-                extents=extents,
-                tensors=tensors,
-            )
+        part = _Part(
+            steps_applied=state.steps_applied,
+            epoch=self._epoch,
+            writers=tuple(self._assigned),
+            extents=extents,
+            tensors=tensors,
         )
+        self._writer = threading.Thread(
+            target=self._try_to_write, args=(part,), name="evenkeel-checkpoint", daemon=True
+        )
+        self._writer.start()
         return True
 
     def close(self, timeout_seconds: float) -> None:
-        """Wait for the checkpoint that is being written, for so long at most, and end the thread."""
-        self._idle.wait(timeout_seconds)
-        self._work.put(None)
+        """Wait for the checkpoint that is being written, for so long at most."""
+        if self._writer is not None:
+            self._writer.join(timeout_seconds)
 
     # ---- the helper thread
 
-    def _write_all(self) -> None:
-        while (part := self._work.get()) is not None:
-            try:
-                self._write(part)
-            except Exception as error:  # a thread that ended would take all later checkpoints along
-                known = isinstance(error, OSError)
-                self._warn(
-                    type(error).__name__,
-                    f"no checkpoint of step {part.steps_applied}: {error or type(error).__name__}",
-                    error=None if known else error,
-                )
-                self._note_failure(part, str(error))
-            finally:
-                self._idle.set()
+    def _try_to_write(self, part: _Part) -> None:
+        try:
+            self._write(part)
+        except Exception as error:  # whatever it is, training goes on
+            known = isinstance(error, OSError)
+            self._warn(
+                type(error).__name__,
+                f"no checkpoint of step {part.steps_applied}: {error or type(error).__name__}",
+                error=None if known else error,
+            )
+            self._note_failure(part, str(error))
 
     def _write(self, part: _Part) -> None:
         from safetensors import SafetensorError  # noqa: PLC0415 - only jobs with checkpoints need it

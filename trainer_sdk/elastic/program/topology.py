@@ -18,8 +18,6 @@ WORLD = "world"
 TRANSFER = "transfer"
 """The assembly of all ranks of the layout, and of those that leave but hold what others need."""
 
-_ACTIVATION, _GRADIENT, _RANKS = _IN_ITERATIONS = ("activation/", "gradient/", "ranks/")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Border:
@@ -33,7 +31,6 @@ class Border:
         sender_replica: Replica of the sender; its home where nothing is routed.
         receiver_replica: Replica of the receiver; likewise.
         stage: Stage before the border.
-        shared: Whether other borders may lie between the same ranks, since they hold several stages.
     """
 
     sender: int
@@ -43,30 +40,20 @@ class Border:
     sender_replica: int
     receiver_replica: int
     stage: int
-    shared: bool
 
     @property
     def group_name(self) -> str:
         """A group of its own: broadcasts of one group must be issued in the same order at both ends.
 
-        Guests of several homes, a replica's own micro-batches, and those at several stages of the same ranks, may take
-        turns differently at the two ends.
+        Micro-batches of several homes, and those at several stages of the same ranks, may take turns differently there.
         """
-        routed = not self.home == self.sender_replica == self.receiver_replica
-        name = f"{_GRADIENT if self.is_gradient else _ACTIVATION}{self.sender}-{self.receiver}"
-        if self.shared:
-            return f"{name}/stage{self.stage}"
-        return f"{name}/{self.home}" if routed else name
+        direction = "gradient" if self.is_gradient else "activation"
+        return f"{direction}/{self.sender}-{self.receiver}/{self.home}/{self.stage}"
 
 
 def collective_name(ranks: Iterable[int]) -> str:
     """Name of the group of these ranks for blocking collectives."""
-    return _RANKS + ",".join(str(rank) for rank in sorted(ranks))
-
-
-def is_idle_between_iterations(group_name: str) -> bool:
-    """Whether it is the group of a border or of blocking collectives: nothing is on its way there at a step vote."""
-    return group_name.startswith(_IN_ITERATIONS)
+    return "ranks/" + ",".join(str(rank) for rank in sorted(ranks))
 
 
 def borders_of(layout: Layout) -> tuple[Border, ...]:
@@ -80,7 +67,7 @@ def borders_of(layout: Layout) -> tuple[Border, ...]:
     for d, replica in enumerate(layout.replicas):
         for s, (before, after) in enumerate(pairwise(replica.stages)):
             if before.ranks != after.ranks:
-                borders += _between(before, after, d, d, d, s, shared=bool(replica.orders))
+                borders += _between(before, after, d, d, d, s)
     if layout.routes:
         for home, s, first, second in Paths(layout).crossings():
             before, after = layout.replicas[first].stages[s], layout.replicas[second].stages[s + 1]
@@ -88,9 +75,7 @@ def borders_of(layout: Layout) -> tuple[Border, ...]:
     return tuple(borders)
 
 
-def _between(
-    before: Stage, after: Stage, home: int, first: int, second: int, stage: int, *, shared: bool = False
-) -> list[Border]:
+def _between(before: Stage, after: Stage, home: int, first: int, second: int, stage: int) -> list[Border]:
     """Both directions between stage ``stage``, of replica ``first``, and the next one, of replica ``second``."""
     return [
         Border(
@@ -101,7 +86,6 @@ def _between(
             sender_replica=sender_replica,
             receiver_replica=receiver_replica,
             stage=stage,
-            shared=shared,
         )
         for is_gradient, senders, receivers, sender_replica, receiver_replica in (
             (False, before, after, first, second),

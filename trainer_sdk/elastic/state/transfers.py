@@ -1,8 +1,9 @@
 """Which slices move where when one layout follows another: every rank computes it alone, so nothing is negotiated."""
 
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 
 from evenkeel.layouts.layout import Layout
@@ -30,7 +31,11 @@ class Copy(Move):
 
 
 def plan_transfers(
-    specs: Sequence[ParameterSpec], old: Layout, new: Layout, sources: Collection[int]
+    specs: Sequence[ParameterSpec],
+    old: Layout,
+    new: Layout,
+    sources: Collection[int],
+    stand_ins: Sequence[StandIn] = (),
 ) -> tuple[Copy, ...]:
     """The least set of copies that gives every rank of ``new`` what it must hold.
 
@@ -44,15 +49,17 @@ def plan_transfers(
         new: Layout to reach.
         sources: Ranks of ``old`` that are alive and hold its slices. A rank number alone proves nothing: the
             replacement of a dead process has the number and not the slices.
+        stand_ins: Copies of ranks of ``old`` that are gone; read only where nobody who stays holds the slice.
 
     Raises:
         MissingSliceError: Nobody alive holds a slice; nothing was copied.
     """
     before, after = OwnershipMap(specs, old), OwnershipMap(specs, new)
-    readable = frozenset(sources)
-    staying = frozenset(new.ranks)
-    sent = dict.fromkeys(old.ranks, 0)
+    readable, staying = frozenset(sources), frozenset(new.ranks)
+    sent = Counter[int]()
     copies: list[Copy] = []
+    # Whoever is gone counts as a rank of another number: a replacement with its own does not pass for it.
+    gone = {-1 - one.owner: (one.keeper, one.owner) for one in stand_ins}
     # Thousands of ranks hold hundreds of parameters in a few ways: what is the same for a way is found once.
     held_in: dict[int, _Held] = {}
     lacking_in: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
@@ -60,7 +67,7 @@ def plan_transfers(
         from_way, to_way = before.holders(spec.name), after.holders(spec.name)
         ways = (id(from_way), id(to_way))
         if ways not in lacking_in:
-            held_in.setdefault(ways[0], _Held(from_way, readable, staying))
+            held_in.setdefault(ways[0], _Held(from_way, readable, staying, gone))
             lacking_in[ways] = [
                 (rank, start, stop)
                 for rank, wanted in to_way.items()
@@ -81,54 +88,34 @@ def plan_transfers(
             for source, (a, b) in zip(chosen, pairwise(borders), strict=True):
                 num_elements = (b - a) * row_elements
                 sent[source] += num_elements
+                keeper, owner = gone.get(source, (source, None))
                 copies.append(
-                    Copy(name=spec.name, start=a, stop=b, num_elements=num_elements, source=source, destination=rank)
+                    Copy(
+                        name=spec.name,
+                        start=a,
+                        stop=b,
+                        num_elements=num_elements,
+                        source=keeper,
+                        destination=rank,
+                        copy_of=owner,
+                    )
                 )
     return tuple(copies)
 
 
-def plan_with_stand_ins(
-    specs: Sequence[ParameterSpec],
-    old: Layout,
-    new: Layout,
-    sources: Sequence[int],
-    stand_ins: Sequence[StandIn],
-) -> tuple[Copy, ...]:
-    """As :func:`plan_transfers`, with copies in place of ranks that are gone.
-
-    An owner that is gone counts as a rank of its own that does not stay, so a copy is read only where nobody who stays
-    holds the slice, and a replacement with the owner's number does not pass for it.
-
-    Raises:
-        MissingSliceError: Nobody has a slice that is needed.
-    """
-    if not stand_ins:
-        return plan_transfers(specs, old, new, sources)
-    beyond = 1 + max(*old.ranks, *new.ranks, *old.standbys, *new.standbys, 0)
-    ghosts = {one.owner: beyond + one.owner for one in stand_ins}
-    copies = plan_transfers(specs, _renamed(old, ghosts), new, [*sources, *ghosts.values()])
-    keepers = {ghosts[one.owner]: one for one in stand_ins}
-    return tuple(
-        replace(copy, source=keepers[copy.source].keeper, copy_of=keepers[copy.source].owner)
-        if copy.source in keepers
-        else copy
-        for copy in copies
-    )
-
-
-def _renamed(layout: Layout, names: Mapping[int, int]) -> Layout:
-    replicas = []
-    for one in layout.replicas:
-        stages = [replace(stage, ranks=tuple(names.get(rank, rank) for rank in stage.ranks)) for stage in one.stages]
-        replicas.append(replace(one, stages=tuple(stages)))
-    return replace(layout, replicas=tuple(replicas))
-
-
 class _Held:
-    """Who may be read for what of the parameters that are held in one way."""
+    """Who may be read for what of the parameters that are held in one way; ``gone`` has keeper and owner by number."""
 
-    def __init__(self, holders: Mapping[int, Slice], readable: Collection[int], staying: Collection[int]) -> None:
-        self._held = {rank: holders[rank] for rank in sorted(holders) if rank in readable and len(holders[rank])}
+    def __init__(
+        self,
+        holders: Mapping[int, Slice],
+        readable: Collection[int],
+        staying: Collection[int],
+        gone: Mapping[int, tuple[int, int]],
+    ) -> None:
+        held = {rank: holders[rank] for rank in sorted(holders) if rank in readable}
+        held |= {number: holders[owner] for number, (_, owner) in gone.items() if owner in holders}
+        self._held = {rank: one for rank, one in held.items() if len(one)}
         self._staying = staying
         self._borders = sorted({border for held in self._held.values() for border in (held.start, held.stop)})
         self._able: dict[int, list[int]] = {}

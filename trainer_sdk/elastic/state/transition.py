@@ -20,7 +20,7 @@ from evenkeel.trainer_sdk.elastic.program.topology import TRANSFER, WORLD, group
 from evenkeel.trainer_sdk.elastic.state.mover import move_state, move_sums
 from evenkeel.trainer_sdk.elastic.state.ownership import OwnershipMap
 from evenkeel.trainer_sdk.elastic.state.shard_state import ShardState, empty_state
-from evenkeel.trainer_sdk.elastic.state.transfers import Copy, plan_with_stand_ins
+from evenkeel.trainer_sdk.elastic.state.transfers import Copy, plan_transfers
 from evenkeel.trainer_sdk.emit.progress import ProgressMark
 from evenkeel.trainer_sdk.groups.building.assembly import Assembly
 from evenkeel.trainer_sdk.groups.building.builder import GroupBuilder, GroupSpec
@@ -77,8 +77,8 @@ class Transition:
         Raises:
             WaitBroken: The rank should park.
         """
-        built = self._builder.build(0, state.layout.ranks, self._groups_of(state.ownership), None)
-        return Arrival(groups=built.groups, state=state)
+        self._builder.meet(0, state.layout.ranks, None)
+        return Arrival(groups=self._builder.add(0, self._groups_of(state.ownership)), state=state)
 
     def follow(self, commit: Commit, source: ShardState | None, sums: GradientSums | None) -> Arrival | None:
         """Go over to the epoch of a committed plan; None for a rank without a position in it, which only handed over.
@@ -95,8 +95,7 @@ class Transition:
         layout = commit.reshape.to_layout
         copies: tuple[Copy, ...] = ()
         if not commit.from_checkpoint:
-            stand_ins = commit.stand_ins
-            copies = plan_with_stand_ins(self._specs, commit.from_layout, layout, commit.sources, stand_ins)
+            copies = plan_transfers(self._specs, commit.from_layout, layout, commit.sources, commit.stand_ins)
         kept = self._safekeeping.peers.kept_for(commit)
         # Only a recovery can find an iteration unfinished. Its sums are worth having those that leave come along.
         recovers = commit.reshape.mode is ApplyMode.RECOVER
@@ -109,40 +108,40 @@ class Transition:
             self._progress.enter("checkpoint")
             from_disk = self._safekeeping.read(layout, epoch=epoch, steps_applied=commit.steps_applied)
         ownership = OwnershipMap(self._specs, layout)
-        specs = self._groups_of(ownership, participants)
         steps = commit.steps_applied if source is None else source.steps_applied
         has_sums = sums is not None and sums.has_part_of(steps)
-        built = self._builder.build(epoch, participants, specs, [steps, has_sums])
+        announced = self._builder.meet(epoch, participants, [steps, has_sums])
+        groups = self._builder.add(epoch, self._groups_of(ownership, participants))
         if from_disk is not None:
-            return Arrival(groups=built.groups, state=from_disk)
+            return Arrival(groups=groups, state=from_disk)
         assembly = Assembly(
             WORLD if participants == layout.ranks else TRANSFER,
             participants,
             self._config.vote_width,
             rank=self._rank,
-            groups=built.groups,
+            groups=groups,
             device=torch.device(self._config.device),
             wait=self._builder.waits,
         )
-        delivery = Delivery(self._rank, epoch, self._builder, built.groups, assembly.whole)
+        delivery = Delivery(self._rank, epoch, self._builder, groups, assembly.whole)
         try:
-            steps_applied = _agreed_steps(built.announced)
+            steps_applied = _agreed_steps(announced)
             target = empty_state(self._config, ownership, self._rank, epoch=epoch, steps_applied=steps_applied)
             with torch.no_grad():
                 move_state(copies, source, target, delivery, kept)
             kept_sums, salvaged = None, None
-            if recovers and any(has_sums for _, has_sums in built.announced):
+            if recovers and any(has_sums for _, has_sums in announced):
                 kept_sums, salvaged = self._salvage(commit, steps_applied, sums, assembly, delivery)
             if participants != layout.ranks:
                 # Whoever leaves closes its connections, which must not meet one who still makes them.
                 assembly.gather((b"",))
         except BaseException:
-            self._builder.abandon(built.groups)
+            self._builder.abandon(groups)
             raise
         if not target.parameters:
-            self._builder.abandon(built.groups)
+            self._builder.abandon(groups)
             return None
-        return Arrival(groups=built.groups, state=target, sums=kept_sums, salvaged=salvaged)
+        return Arrival(groups=groups, state=target, sums=kept_sums, salvaged=salvaged)
 
     def _groups_of(self, ownership: OwnershipMap, participants: Sequence[int] = ()) -> tuple[GroupSpec, ...]:
         specs = groups_of(ownership, participants, self._config.vote_width)

@@ -50,14 +50,6 @@ class GroupSpec:
     ranks: tuple[int, ...]
 
 
-@dataclass(slots=True, kw_only=True)
-class EpochGroups:
-    """The groups of an epoch that this rank is part of, by name, and what ranks said on arrival, equal values once."""
-
-    groups: dict[str, Group]
-    announced: list[Any]
-
-
 class GroupBuilder:
     """Builds new groups for every epoch under a prefix of their own in the job's store.
 
@@ -93,25 +85,20 @@ class GroupBuilder:
         # Opened ahead: torch looks the peer's name up for every new connection, which takes seconds when DNS is slow.
         self._spare = rendezvous.another()
 
-    def build(
-        self, epoch: int, participants: Sequence[int], specs: Sequence[GroupSpec], announcement: Any
-    ) -> EpochGroups:
-        """Meet all participants, then build the groups of which this rank is part.
+    def meet(self, epoch: int, participants: Sequence[int], announcement: Any) -> list[Any]:
+        """Wait until all participants of an epoch are there, before they :meth:`add` its groups.
 
         Args:
             epoch: Epoch; never used for two different sets of participants.
             participants: Every rank that calls this for the epoch.
-            specs: All groups of the epoch, in the same order on every rank.
             announcement: JSON value for the others.
+
+        Returns:
+            What was announced, equal values once.
 
         Raises:
             WaitBroken: The rank should park.
         """
-        announced = self.meet(epoch, participants, announcement)
-        return EpochGroups(groups=self.add(epoch, specs), announced=announced)
-
-    def meet(self, epoch: int, participants: Sequence[int], announcement: Any) -> list[Any]:
-        """Wait until all participants are there; returns what they said, equal values once."""
         if self._met_epoch != epoch:
             self._rendezvous.forget(f"epoch/{self._met_epoch}/")
             self._met_epoch = epoch
@@ -131,11 +118,15 @@ class GroupBuilder:
         """Run what waits for others while an epoch begins, and let the progress mark say so."""
         self._progress.enter(_WAITING, others)
         result = wait()
-        self._progress.enter(RESHAPING)
+        self.moved()
         return result
 
+    def moved(self) -> None:
+        """Let the progress mark say that this rank goes on with its way to the epoch."""
+        self._progress.enter(RESHAPING)
+
     def add(self, epoch: int, specs: Sequence[GroupSpec]) -> dict[str, Group]:
-        """Build further groups of an epoch whose participants have met.
+        """Build groups of an epoch whose participants have met.
 
         Args:
             epoch: Epoch.
