@@ -13,7 +13,7 @@ from tests.integration.replicas.crew import Report, alone
 
 pytestmark = [pytest.mark.integration, pytest.mark.skipif(bool(why_not()), reason=why_not())]
 
-NUM_STEPS = 150
+NUM_STEPS = 80
 FIRST_STEPS, SOME_STEPS = 5, 3
 
 
@@ -28,7 +28,7 @@ def start_hosts() -> Iterator[Callable[..., HostCrew]]:
     crews: list[HostCrew] = []
 
     def start(num_hosts: int) -> HostCrew:
-        options = {"num_steps": NUM_STEPS, "pause_seconds": 0.02, "leash": RawValue("i", FIRST_STEPS)}
+        options = {"num_steps": NUM_STEPS, "pause_seconds": 0.05, "leash": RawValue("i", FIRST_STEPS)}
         crews.append(HostCrew(Network(num_hosts), (0, 1, 2), **options))
         return crews[-1]
 
