@@ -13,7 +13,9 @@ from tests.integration.replicas.crew import Report, alone
 
 pytestmark = [pytest.mark.integration, pytest.mark.skipif(bool(why_not()), reason=why_not())]
 
-NUM_STEPS = 150
+NUM_STEPS = 80
+"""Enough for newcomers to come in; where nobody comes back, FEW_STEPS are."""
+FEW_STEPS = 30
 FIRST_STEPS, SOME_STEPS = 5, 3
 
 
@@ -27,8 +29,8 @@ def start_hosts() -> Iterator[Callable[..., HostCrew]]:
     torch.set_num_threads(1)
     crews: list[HostCrew] = []
 
-    def start(num_hosts: int) -> HostCrew:
-        options = {"num_steps": NUM_STEPS, "pause_seconds": 0.02, "leash": RawValue("i", FIRST_STEPS)}
+    def start(num_hosts: int, num_steps: int) -> HostCrew:
+        options = {"num_steps": num_steps, "pause_seconds": 0.05, "leash": RawValue("i", FIRST_STEPS)}
         crews.append(HostCrew(Network(num_hosts), (0, 1, 2), **options))
         return crews[-1]
 
@@ -37,11 +39,11 @@ def start_hosts() -> Iterator[Callable[..., HostCrew]]:
         crew.close()
 
 
-def check(crew: HostCrew, failure_free: Report, survivors: list[int]) -> None:
+def check(crew: HostCrew, failure_free: Report, survivors: list[int], num_steps: int) -> None:
     for each in survivors:
         report = crew.reports[each]
         assert report.status == 0, report.error
-        assert len(report.losses) == NUM_STEPS
+        assert len(report.losses) == num_steps
         for step, loss in report.losses.items():
             assert loss == pytest.approx(failure_free.losses[step], rel=1e-5)
 
@@ -53,20 +55,20 @@ def train_on(crew: HostCrew, replicas: Sequence[int]) -> None:
 
 
 def test_a_host_dies_with_its_store(start_hosts: Callable[..., HostCrew], failure_free: Report) -> None:
-    crew = start_hosts(4)
+    crew = start_hosts(4, FEW_STEPS)
     everybody = list(range(crew.num_replicas))
     crew.until(lambda: all(2 in crew.reports[each].losses for each in everybody), "some steps")
-    crew.let_train(NUM_STEPS)
+    crew.let_train(FEW_STEPS)
     crew.end_host(0)
     survivors = [each for each in everybody if each not in crew.replicas_of(0)]
     crew.finish()
-    check(crew, failure_free, survivors)
+    check(crew, failure_free, survivors, FEW_STEPS)
 
 
 def test_a_cable_is_cut_for_a_second_then_in_one_direction_for_long(
     start_hosts: Callable[..., HostCrew], failure_free: Report
 ) -> None:
-    crew = start_hosts(3)
+    crew = start_hosts(3, NUM_STEPS)
     away = list(crew.replicas_of(2))
     others = [each for each in range(crew.num_replicas) if each not in away]
     crew.until(lambda: all(2 in crew.reports[each].losses for each in [*others, *away]), "some steps")
@@ -92,5 +94,5 @@ def test_a_cable_is_cut_for_a_second_then_in_one_direction_for_long(
         train_on(crew, others)
     crew.let_train(NUM_STEPS)
     crew.finish()
-    check(crew, failure_free, others)
+    check(crew, failure_free, others, NUM_STEPS)
     assert [crew.reports[each].status for each in away] == [0, 0]

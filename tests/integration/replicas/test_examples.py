@@ -8,8 +8,8 @@ import pytest
 
 from tests.integration.replicas.torchruns import DEADLINE_SECONDS, LAST_PLACE, Torchruns, train_alone
 
-# Enough for those that are started again to load torch, and to come in, before the others have finished.
-NUM_STEPS = 150
+# Enough for those that are started again to come in before the other has finished; it waits while they load torch.
+NUM_STEPS = 90
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(1200)]
 

@@ -3,6 +3,7 @@
 import signal
 from collections.abc import Callable
 from functools import partial
+from multiprocessing.sharedctypes import RawValue
 
 import pytest
 from torch import nn
@@ -16,7 +17,8 @@ from tests.integration.replicas.crew import NUM_STEPS, Crew, Fate, Report, make_
 
 pytestmark = pytest.mark.integration
 
-NUM_SLOW_STEPS = 90
+NUM_SLOW_STEPS = 50
+FIRST_STEPS = 4
 
 
 def check(crew: Crew, failure_free: Report, replicas: tuple[int, ...]) -> None:
@@ -60,10 +62,21 @@ def slowly(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def start_deep(start_crew: Callable[..., Crew], num_replicas: int, fates: dict[int, Fate]) -> Crew:
     """A crew whose replica 1 dies early and comes back."""
-    crew = start_crew(num_replicas, fates, make=make_deep_model, pause_seconds=0.01, num_steps=NUM_SLOW_STEPS)
+    leash = RawValue("i", FIRST_STEPS)
+    options = {"make": make_deep_model, "pause_seconds": 0.01, "num_steps": NUM_SLOW_STEPS, "leash": leash}
+    crew = start_crew(num_replicas, fates, **options)
     crew.until(lambda: crew.reports[1].status is not None, "the death")
-    crew.reports[1] = Report()
     return crew
+
+
+def start_newcomer(crew: Crew, fate: Fate | None = None) -> None:
+    """Another replica 1; the others begin no step until its process is there."""
+    leash = crew._options["leash"]
+    leash.value = 0
+    crew.reports[1] = Report()
+    crew.start(1, fate)
+    crew.until(lambda: crew.reports[1].num_lives == 1, "it is about to join")
+    leash.value = NUM_SLOW_STEPS
 
 
 def same_everywhere(crew: Crew, replicas: tuple[int, ...]) -> None:
@@ -84,7 +97,7 @@ def caught_up_in(report: Report) -> int:
 @pytest.mark.usefixtures("slowly")
 def test_catching_up_takes_many_steps(start_crew: Callable[..., Crew]) -> None:
     crew = start_deep(start_crew, 2, {1: Fate(moment="backward", step=1)})
-    crew.start(1)
+    start_newcomer(crew)
     crew.finish()
     same_everywhere(crew, (0, 1))
     assert caught_up_in(crew.reports[1]) >= 10
@@ -94,7 +107,7 @@ def test_catching_up_takes_many_steps(start_crew: Callable[..., Crew]) -> None:
 @pytest.mark.parametrize("moment", ["backward", "exchange", "voted", "border"])
 def test_the_donor_dies_while_it_sends(start_crew: Callable[..., Crew], moment: str) -> None:
     crew = start_deep(start_crew, 3, {1: Fate(moment="backward", step=1), 0: Fate(moment=moment, step=12)})
-    crew.start(1)
+    start_newcomer(crew)
     crew.finish()
     assert crew.reports[0].status == -signal.SIGKILL
     same_everywhere(crew, (2, 1))
@@ -105,11 +118,10 @@ def test_the_donor_dies_while_it_sends(start_crew: Callable[..., Crew], moment: 
 @pytest.mark.parametrize("moment", ["exchange", "voted", "border", "meeting"])
 def test_the_newcomer_dies_while_it_catches_up(start_crew: Callable[..., Crew], moment: str) -> None:
     crew = start_deep(start_crew, 3, {1: Fate(moment="backward", step=1)})
-    crew.start(1, Fate(moment=moment, step=10))
+    start_newcomer(crew, Fate(moment=moment, step=10))
     crew.until(lambda: crew.reports[1].status is not None, "the second death")
     assert crew.reports[1].status == -signal.SIGKILL
-    crew.reports[1] = Report()
-    crew.start(1)
+    start_newcomer(crew)
     crew.finish()
     same_everywhere(crew, (0, 1, 2))
 

@@ -30,7 +30,8 @@ WAITS = (
     "def test_it_waits(thing):\n    pathlib.Path('started').touch()\n    threading.Event().wait()\n"
 )
 INTERRUPTS = (
-    "import pathlib\n\ndef test_it_interrupts():\n    while not pathlib.Path('started').exists():\n        pass\n"
+    "import pathlib\nimport time\n\n"
+    "def test_it_interrupts():\n    while not pathlib.Path('started').exists():\n        time.sleep(0.01)\n"
     "    raise KeyboardInterrupt\n"
 )
 MEETS = (
