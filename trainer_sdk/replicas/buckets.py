@@ -82,11 +82,16 @@ class Buckets:
                 chosen, sizes, limit = [], [], BUCKET_BYTES
 
     def open(self) -> None:
-        """A step begins: gradients of parameters in a short format are summed in float32."""
+        """A step begins, with no gradients; those of parameters in a short format are summed in float32."""
+        for parameter in self._parameters:
+            parameter.grad = None  # what is there is of a step that is over
         for parameter in self._narrow:
-            if parameter.grad is None or parameter.grad.dtype != torch.float32:
-                parameter.grad = None  # of a step that is over
-                parameter.grad_dtype = torch.float32
+            parameter.grad_dtype = torch.float32
+
+    @property
+    def has_sums(self) -> bool:
+        """Whether any parameter has a gradient."""
+        return any(parameter.grad is not None for parameter in self._parameters)
 
     def enter(self, group: Group | None) -> None:
         """Exchange in this group from now on; None = there is nobody else."""

@@ -115,6 +115,8 @@ class Replicas:
                 self._done.append(index)
             if self._settle():
                 break
+        # What a loop draws between steps is the same everywhere too, whoever ran which micro-batches.
+        torch.manual_seed(noise_seed(self._seed, self.step, self.num_micro_batches))
         self._is_open = False
 
     def backward(self, loss: Tensor, weight: float = 1.0) -> None:
@@ -125,8 +127,13 @@ class Replicas:
             weight: Its part of the step's mean, for example its tokens where the loss is their mean.
 
         Raises:
-            RuntimeError: No micro-batch waits for its backward.
+            RuntimeError: No micro-batch waits for its backward, or the gradients of earlier ones are gone.
         """
+        if self._done and not self._buckets.has_sums:
+            raise RuntimeError(
+                "the gradients of the step's earlier micro-batches are gone: call optimizer.zero_grad() after the loop "
+                "over run.micro_batches(...)"
+            )
         self.add(loss.detach().double() * weight, weight)
         (loss if weight == 1.0 else loss * weight).backward()  # type: ignore[no-untyped-call]
 
@@ -229,6 +236,7 @@ class Replicas:
         if outcome.weight <= 0.0:
             raise RuntimeError(f"the weights of step {self.step} add up to {outcome.weight}: they must be above 0")
         self._buckets.finish(1.0 / outcome.weight, outcome.used)
+        self._state.close()
         if not self.is_complete:
             said = outcome.said.get(self._epochs.place.replica)
             self.is_complete = self._catch_up.install(self.step, None if said is None else said.num_units)
