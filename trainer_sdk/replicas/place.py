@@ -81,6 +81,8 @@ class Place:
                 f"EVENKEEL_REPLICA is {place.replica}: use 0 to EVENKEEL_NUM_REPLICAS - 1, which is "
                 f"{place.num_replicas - 1}"
             )
+        if place.hang_seconds < 1:
+            raise ValueError("EVENKEEL_HANG_SECONDS is 0: give a step that others wait for some seconds at least")
         return place
 
 

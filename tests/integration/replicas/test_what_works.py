@@ -13,6 +13,7 @@ from torch.distributed.checkpoint.state_dict import get_state_dict
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from evenkeel.trainer_sdk.replicas import Place, Replicas, join_replicas
+from evenkeel.trainer_sdk.replicas.fitness import advice
 from tests.integration.replicas.crew import NUM_STEPS, Crew, Fate, Report, _meet, alone, batch_of, make_model
 
 pytestmark = pytest.mark.integration
@@ -182,6 +183,32 @@ def test_what_does_not_work_is_refused_before_anything_starts(make: Callable[[],
     with pytest.raises(ValueError, match=why) as refusal:
         join_replicas(Place(), make())
     assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"EVENKEEL_HANG_SECONDS": "0"}, "EVENKEEL_HANG_SECONDS is 0"),
+        ({"EVENKEEL_REPLICA": "2"}, "use 0 to EVENKEEL_NUM_REPLICAS - 1"),
+        ({"EVENKEEL_NUM_REPLICAS": ""}, "EVENKEEL_NUM_REPLICAS is ''"),
+        ({"EVENKEEL_STORE": ""}, "EVENKEEL_STORE is not"),
+    ],
+)
+def test_a_wrong_setting_is_named(settings: dict[str, str], why: str) -> None:
+    right = {"EVENKEEL_STORE": "127.0.0.1:1", "EVENKEEL_REPLICA": "0", "EVENKEEL_NUM_REPLICAS": "2"}
+    with pytest.raises(ValueError, match=why):
+        Place.from_environment({**right, **settings})
+
+
+def test_a_store_that_nobody_knows_is_named() -> None:
+    place = Place(store_address="no.such.host.invalid:29400")
+    with pytest.raises(OSError, match=r"no way to no.such.host.invalid:29400: "):
+        join_replicas(place, nn.Linear(2, 2))
+
+
+def test_ranks_that_would_compute_the_same_are_told() -> None:
+    assert "each of this replica's 2 ranks" in advice(nn.Linear(2, 2), num_ranks=2)
+    assert not advice(nn.Linear(2, 2), num_ranks=1)
 
 
 def test_statistics_that_are_frozen_are_no_reason() -> None:
