@@ -60,7 +60,6 @@ def join_replicas(
     builder = GroupBuilder(place.rank, mates.rendezvous, device=device, waiter=Waiter(patience.interrupted))
     plans = None if mailbox is None else Plans(mailbox, num_micro_batches)
     return Replicas(
-        model,
         parameters,
         TrainingState(model, kept),
         Epochs(place, director, builder, mates, patience, plans),

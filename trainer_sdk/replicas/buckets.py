@@ -88,10 +88,17 @@ class Buckets:
         for parameter in self._narrow:
             parameter.grad_dtype = torch.float32
 
-    @property
-    def has_sums(self) -> bool:
-        """Whether any parameter has a gradient."""
-        return any(parameter.grad is not None for parameter in self._parameters)
+    def check_sums(self) -> None:
+        """Whether gradients of earlier micro-batches are there.
+
+        Raises:
+            RuntimeError: They are not.
+        """
+        if all(parameter.grad is None for parameter in self._parameters):
+            raise RuntimeError(
+                "the gradients of the step's earlier micro-batches are gone: call optimizer.zero_grad() after the loop "
+                "over run.micro_batches(...)"
+            )
 
     def enter(self, group: Group | None) -> None:
         """Exchange in this group from now on; None = there is nobody else."""

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from evenkeel.trainer_sdk.emit.farewell import ending_error
 from evenkeel.trainer_sdk.groups.errors import WaitBroken
@@ -36,8 +36,7 @@ class Replicas:
     """This process's part. Training thread only.
 
     Args:
-        model: The replica's model; every replica has the same parameters in the same order.
-        parameters: Those that are trained.
+        parameters: Those that are trained; every replica has the same in the same order.
         state: What a newcomer needs of it.
         epochs: Whom it trains with.
         num_micro_batches: Of a step, over all replicas.
@@ -52,7 +51,6 @@ class Replicas:
 
     def __init__(
         self,
-        model: nn.Module,
         parameters: Sequence[Tensor],
         state: TrainingState,
         epochs: Epochs,
@@ -63,7 +61,6 @@ class Replicas:
         self.step = 0
         self.loss = float("nan")
         self.num_micro_batches = num_micro_batches
-        self._model = model
         self._num_parameters = len(parameters)
         self._state = state
         self._epochs = epochs
@@ -129,11 +126,8 @@ class Replicas:
         Raises:
             RuntimeError: No micro-batch waits for its backward, or the gradients of earlier ones are gone.
         """
-        if self._done and not self._buckets.has_sums:
-            raise RuntimeError(
-                "the gradients of the step's earlier micro-batches are gone: call optimizer.zero_grad() after the loop "
-                "over run.micro_batches(...)"
-            )
+        if self._done:
+            self._buckets.check_sums()
         self.add(loss.detach().double() * weight, weight)
         (loss if weight == 1.0 else loss * weight).backward()  # type: ignore[no-untyped-call]
 
