@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 # No handler of ours: in a loop that sets up no logging, warnings go to standard error.
 _logger = logging.getLogger("evenkeel")
-_BROKERS = re.compile(r"[^\s:,]+:\d{1,5}(\s*,\s*[^\s:,]+:\d{1,5})*")
+_ADDRESSES = re.compile(r"[^\s:,]+:\d{1,5}(\s*,\s*[^\s:,]+:\d{1,5})*")
 _run: "Run | None" = None
 
 
@@ -139,9 +139,13 @@ def _source(settings: Mapping[str, str], claim: RankClaim) -> Source:
 def _controller(source: Source, services: ServiceSettings, *, can_reshape: bool) -> "Controller":
     if not services.job_token:
         raise ValueError("EVENKEEL_JOB_TOKEN is not set, so nobody believes what is measured if the job is registered")
+    if not _ADDRESSES.fullmatch(services.fleet_address.strip()):
+        raise ValueError(f"EVENKEEL_FLEET_ADDRESS is {services.fleet_address!r}, not host:port[,host:port]")
     from evenkeel.trainer_sdk.control.controller import Controller  # noqa: PLC0415 - gRPC loads only where it is wanted
     from evenkeel.trainer_sdk.control.mailbox import Mailbox  # noqa: PLC0415
+    from evenkeel.trainer_sdk.control.tls import checked_fleet_ca_file  # noqa: PLC0415
 
+    checked_fleet_ca_file(services.fleet_ca_file)
     mailbox = Mailbox(source.rank, source.incarnation)
     mailbox.publish(replace(mailbox.state, phase=RankPhase.TRAINING, epoch=0))
     try:
@@ -159,7 +163,7 @@ def _tell_error(source: Source, services: ServiceSettings, error: BaseException)
 
 def _emitter(source: Source, services: ServiceSettings, settings: Mapping[str, str]) -> Emitter:
     brokers = services.kafka_bootstrap_servers
-    if not _BROKERS.fullmatch(brokers.strip()):
+    if not _ADDRESSES.fullmatch(brokers.strip()):
         raise ValueError(f"EVENKEEL_KAFKA_BOOTSTRAP_SERVERS is {brokers!r}, not host:port[,host:port]")
     emitter = services.emitter(source, settings)
     started = process_pb2.PROCESS_EVENT_KIND_STARTED

@@ -60,6 +60,7 @@ def main() -> None:
             lr_scheduler_type="cosine",
             save_steps=20,
             logging_steps=1,
+            use_cpu=not torch.cuda.is_available(),
             report_to="none",
             disable_tqdm=True,
         )

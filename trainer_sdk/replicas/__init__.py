@@ -1,5 +1,6 @@
 """Replicas of a training loop of the user's own: any of them may die, and comes back, while the others train."""
 
+import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,7 @@ from evenkeel.trainer_sdk.groups.building.builder import GroupBuilder
 from evenkeel.trainer_sdk.groups.waiting import Waiter
 from evenkeel.trainer_sdk.replicas.buckets import local
 from evenkeel.trainer_sdk.replicas.epochs import Epochs
-from evenkeel.trainer_sdk.replicas.fitness import check_model
+from evenkeel.trainer_sdk.replicas.fitness import advice, check_model
 from evenkeel.trainer_sdk.replicas.loop import Replicas
 from evenkeel.trainer_sdk.replicas.membership.director import Director
 from evenkeel.trainer_sdk.replicas.membership.patience import Patience
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from evenkeel.trainer_sdk.control.mailbox import Mailbox
 
 __all__ = ["Kept", "Place", "Replicas", "join_replicas"]
+
+_log = logging.getLogger("evenkeel.replicas")
 
 
 def join_replicas(
@@ -47,6 +50,8 @@ def join_replicas(
     """
     check_model(model)
     parameters = [each for each in model.parameters() if each.requires_grad]
+    if place.index == 0 and (line := advice(model, place.size)):
+        _log.warning(line)
     num_micro_batches = num_micro_batches or place.num_replicas
     mates = Mates(place)
     director = Director(mates.rendezvous, place, mates.token)
@@ -55,7 +60,6 @@ def join_replicas(
     builder = GroupBuilder(place.rank, mates.rendezvous, device=device, waiter=Waiter(patience.interrupted))
     plans = None if mailbox is None else Plans(mailbox, num_micro_batches)
     return Replicas(
-        model,
         parameters,
         TrainingState(model, kept),
         Epochs(place, director, builder, mates, patience, plans),

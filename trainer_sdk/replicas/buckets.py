@@ -82,11 +82,23 @@ class Buckets:
                 chosen, sizes, limit = [], [], BUCKET_BYTES
 
     def open(self) -> None:
-        """A step begins: gradients of parameters in a short format are summed in float32."""
+        """A step begins, with no gradients; those of parameters in a short format are summed in float32."""
+        for parameter in self._parameters:
+            parameter.grad = None  # what is there is of a step that is over
         for parameter in self._narrow:
-            if parameter.grad is None or parameter.grad.dtype != torch.float32:
-                parameter.grad = None  # of a step that is over
-                parameter.grad_dtype = torch.float32
+            parameter.grad_dtype = torch.float32
+
+    def check_sums(self) -> None:
+        """Whether gradients of earlier micro-batches are there.
+
+        Raises:
+            RuntimeError: They are not.
+        """
+        if all(parameter.grad is None for parameter in self._parameters):
+            raise RuntimeError(
+                "the gradients of the step's earlier micro-batches are gone: call optimizer.zero_grad() after the loop "
+                "over run.micro_batches(...)"
+            )
 
     def enter(self, group: Group | None) -> None:
         """Exchange in this group from now on; None = there is nobody else."""

@@ -4,6 +4,8 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parameter import is_lazy
 
+from evenkeel.trainer_sdk.replicas.buckets import local
+
 _WRAPPERS = (nn.DataParallel, nn.parallel.DistributedDataParallel)
 
 
@@ -37,3 +39,18 @@ def check_model(model: nn.Module) -> None:
             )
         if isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.sparse:
             raise ValueError(f"{each or name} has sparse gradients, which are not exchanged: use sparse=False")
+
+
+def advice(model: nn.Module, num_ranks: int) -> str:
+    """One line for whoever has ranks in a replica that seem to compute the same; empty where they do not.
+
+    Args:
+        model: As one rank has it.
+        num_ranks: Of the replica.
+    """
+    if num_ranks == 1 or any(local(each) is not each for each in model.parameters()):
+        return ""
+    return (
+        f"each of this replica's {num_ranks} ranks holds all of the model, so all compute the same unless it is split "
+        "by hand: make each a replica of its own, see docs/on_your_loop.md, or shard the model over run.mesh"
+    )

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from evenkeel.trainer_sdk.emit.farewell import ending_error
 from evenkeel.trainer_sdk.groups.errors import WaitBroken
@@ -36,8 +36,7 @@ class Replicas:
     """This process's part. Training thread only.
 
     Args:
-        model: The replica's model; every replica has the same parameters in the same order.
-        parameters: Those that are trained.
+        parameters: Those that are trained; every replica has the same in the same order.
         state: What a newcomer needs of it.
         epochs: Whom it trains with.
         num_micro_batches: Of a step, over all replicas.
@@ -52,7 +51,6 @@ class Replicas:
 
     def __init__(
         self,
-        model: nn.Module,
         parameters: Sequence[Tensor],
         state: TrainingState,
         epochs: Epochs,
@@ -63,7 +61,6 @@ class Replicas:
         self.step = 0
         self.loss = float("nan")
         self.num_micro_batches = num_micro_batches
-        self._model = model
         self._num_parameters = len(parameters)
         self._state = state
         self._epochs = epochs
@@ -115,6 +112,8 @@ class Replicas:
                 self._done.append(index)
             if self._settle():
                 break
+        # What a loop draws between steps is the same everywhere too, whoever ran which micro-batches.
+        torch.manual_seed(noise_seed(self._seed, self.step, self.num_micro_batches))
         self._is_open = False
 
     def backward(self, loss: Tensor, weight: float = 1.0) -> None:
@@ -125,8 +124,10 @@ class Replicas:
             weight: Its part of the step's mean, for example its tokens where the loss is their mean.
 
         Raises:
-            RuntimeError: No micro-batch waits for its backward.
+            RuntimeError: No micro-batch waits for its backward, or the gradients of earlier ones are gone.
         """
+        if self._done:
+            self._buckets.check_sums()
         self.add(loss.detach().double() * weight, weight)
         (loss if weight == 1.0 else loss * weight).backward()  # type: ignore[no-untyped-call]
 
@@ -229,6 +230,7 @@ class Replicas:
         if outcome.weight <= 0.0:
             raise RuntimeError(f"the weights of step {self.step} add up to {outcome.weight}: they must be above 0")
         self._buckets.finish(1.0 / outcome.weight, outcome.used)
+        self._state.close()
         if not self.is_complete:
             said = outcome.said.get(self._epochs.place.replica)
             self.is_complete = self._catch_up.install(self.step, None if said is None else said.num_units)

@@ -76,6 +76,9 @@ class Place:
                 f"EVENKEEL_REPLICA is {replica}, EVENKEEL_NUM_REPLICAS is {num_replicas}: set how many begin the job, "
                 "and which of them this one is, counted from 0"
             )
+        hang_seconds = whole_number(settings, "EVENKEEL_HANG_SECONDS")
+        if hang_seconds == 0:
+            raise ValueError("EVENKEEL_HANG_SECONDS is 0: give a step that others wait for some seconds at least")
         return cls(
             job_id=settings.get("EVENKEEL_JOB_ID") or "job",
             store_address=settings["EVENKEEL_STORE"],
@@ -84,7 +87,7 @@ class Place:
             index=index,
             size=size,
             token=settings.get("EVENKEEL_TOKEN", ""),
-            hang_seconds=whole_number(settings, "EVENKEEL_HANG_SECONDS") or _HANG_SECONDS,
+            hang_seconds=hang_seconds or _HANG_SECONDS,
         )
 
 

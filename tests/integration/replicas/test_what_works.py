@@ -13,6 +13,7 @@ from torch.distributed.checkpoint.state_dict import get_state_dict
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from evenkeel.trainer_sdk.replicas import Place, Replicas, join_replicas
+from evenkeel.trainer_sdk.replicas.fitness import advice
 from tests.integration.replicas.crew import NUM_STEPS, Crew, Fate, Report, _meet, alone, batch_of, make_model
 
 pytestmark = pytest.mark.integration
@@ -25,12 +26,14 @@ def make_short() -> nn.Module:
 
 
 def make_frozen() -> nn.Module:
-    """Of two types, and with a frozen layer of random values that no other process has."""
+    """Of two types, with buffers of others, and with a frozen layer of random values that no other process has."""
     model = make_model()
     torch.seed()
     frozen = nn.Linear(16, 16)
     nn.init.orthogonal_(frozen.weight)
     frozen.requires_grad_(False)
+    for dtype in (torch.complex64, torch.int16, torch.bool, torch.float8_e4m3fn):
+        frozen.register_buffer(str(dtype).removeprefix("torch."), torch.rand(3).to(dtype))
     return nn.Sequential(frozen, model[0].double(), model[1], model[3].double())
 
 
@@ -110,6 +113,9 @@ def types_and_frozen_parameters(
     def step() -> None:
         optimizer.step()
         optimizer.zero_grad()
+        with torch.no_grad():
+            for each in model[3].parameters():
+                each.add_(torch.randn_like(each), alpha=1e-3)
 
     def loss_of(batch: torch.Tensor) -> torch.Tensor:
         frozen, *rest = model
@@ -179,8 +185,89 @@ def test_what_does_not_work_is_refused_before_anything_starts(make: Callable[[],
     assert "\n" not in str(refusal.value)
 
 
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"EVENKEEL_HANG_SECONDS": "0"}, "EVENKEEL_HANG_SECONDS is 0"),
+        ({"EVENKEEL_REPLICA": "2"}, "use 0 to EVENKEEL_NUM_REPLICAS - 1"),
+        ({"EVENKEEL_NUM_REPLICAS": ""}, "EVENKEEL_NUM_REPLICAS is ''"),
+        ({"EVENKEEL_STORE": ""}, "EVENKEEL_STORE is not"),
+    ],
+)
+def test_a_wrong_setting_is_named(settings: dict[str, str], why: str) -> None:
+    right = {"EVENKEEL_STORE": "127.0.0.1:1", "EVENKEEL_REPLICA": "0", "EVENKEEL_NUM_REPLICAS": "2"}
+    with pytest.raises(ValueError, match=why):
+        Place.from_environment({**right, **settings})
+
+
+def test_a_store_that_nobody_knows_is_named() -> None:
+    place = Place(store_address="no.such.host.invalid:29400")
+    with pytest.raises(OSError, match=r"no way to no.such.host.invalid:29400: "):
+        join_replicas(place, nn.Linear(2, 2))
+
+
+def test_ranks_that_would_compute_the_same_are_told() -> None:
+    assert "each of this replica's 2 ranks" in advice(nn.Linear(2, 2), num_ranks=2)
+    assert not advice(nn.Linear(2, 2), num_ranks=1)
+
+
 def test_statistics_that_are_frozen_are_no_reason() -> None:
     join_replicas(Place(), nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2).eval())).close()
+
+
+def run_steps(
+    model: nn.Module,
+    within: Callable[[torch.optim.Optimizer], None] = lambda optimizer: None,
+    after: Callable[[torch.optim.Optimizer], None] = lambda optimizer: optimizer.zero_grad(),
+) -> None:
+    """Two steps, with something done after each micro-batch and something after each step."""
+    run = join_replicas(Place(), model, num_micro_batches=2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    try:
+        for _ in range(2):
+            for batch in run.micro_batches(batch_of):
+                run.backward(model(batch).square().mean())
+                within(optimizer)
+            optimizer.step()
+            after(optimizer)
+    finally:
+        run.close()
+
+
+@pytest.mark.parametrize(
+    ("within", "why"),
+    [
+        (lambda optimizer: optimizer.step(), "comes after the loop"),
+        (lambda optimizer: optimizer.zero_grad(), "earlier micro-batches are gone"),
+    ],
+)
+def test_what_belongs_behind_the_loop_is_refused_within_it(
+    within: Callable[[torch.optim.Optimizer], None], why: str
+) -> None:
+    with pytest.raises(RuntimeError, match=why):
+        run_steps(make_model(), within)
+
+
+def test_what_is_not_exchanged_is_not_trained() -> None:
+    model = make_model()
+    model[0].requires_grad_(False)
+    with pytest.raises(RuntimeError, match="of this replica alone"):
+        run_steps(model, after=lambda _: model[0].requires_grad_(True))
+    model = make_model()
+
+    def renew_head(optimizer: torch.optim.Optimizer) -> None:
+        model[3] = nn.Linear(32, 16)
+        optimizer.add_param_group({"params": list(model[3].parameters())})
+
+    with pytest.raises(RuntimeError, match="of this replica alone"):
+        run_steps(model, after=renew_head)
+
+
+def test_gradients_of_the_step_before_do_not_count() -> None:
+    forgetful, tidy = make_model(), make_model()
+    run_steps(forgetful, after=lambda optimizer: None)
+    run_steps(tidy)
+    assert all(map(torch.equal, forgetful.parameters(), tidy.parameters()))
 
 
 def test_an_optimizer_that_asks_twice_is_refused() -> None:

@@ -17,6 +17,12 @@ from evenkeel.trainer_sdk.emit.left_value import number
 from evenkeel.trainer_sdk.watch import guard
 
 JOB = {"EVENKEEL_KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1", "EVENKEEL_JOB_ID": "job"}
+FLEET = {
+    "EVENKEEL_FLEET_ADDRESS": "127.0.0.1:1",
+    "EVENKEEL_JOB_ID": "job",
+    "EVENKEEL_JOB_TOKEN": "token",
+    "RANK": "0",
+}
 
 
 @pytest.fixture(autouse=True)
@@ -75,6 +81,8 @@ def test_without_addresses_nothing_runs_in_the_background() -> None:
         ({**JOB, "RANK": "4", "WORLD_SIZE": "4"}, "rank 4 of 4 ranks"),
         ({**JOB, "RANK": "0", "EVENKEEL_KAFKA_BOOTSTRAP_SERVERS": "kafka:port"}, "'kafka:port', not host:port"),
         ({"EVENKEEL_FLEET_ADDRESS": "127.0.0.1:1", "EVENKEEL_JOB_ID": "job", "RANK": "0"}, "EVENKEEL_JOB_TOKEN"),
+        ({**FLEET, "EVENKEEL_FLEET_ADDRESS": "fleet"}, "EVENKEEL_FLEET_ADDRESS is 'fleet', not host:port"),
+        ({**FLEET, "EVENKEEL_FLEET_CA_FILE": "/no/such.pem"}, "EVENKEEL_FLEET_CA_FILE"),
     ],
 )
 def test_a_wrong_setting_is_named_in_one_line_and_the_loop_goes_on(

@@ -21,7 +21,7 @@ def host_towards(addresses: str) -> str:
                 line.connect(place)
                 found = str(line.getsockname()[0])
         except OSError as why:
-            error = why
+            error = OSError(f"no way to {address.strip()}: {why.strerror or why}")
             continue
         if not found.startswith("127."):  # a host may know itself, and nobody else, by a loopback address
             return found

@@ -39,13 +39,13 @@ def pack(value: Any) -> Packed:
 
     body = plain(value)
     shapes = [[str(each.dtype).removeprefix("torch."), list(each.shape), each.device.type] for each in tensors]
-    return json.dumps({"body": body, "tensors": shapes}), [_bytes_of(each).cpu() for each in tensors]
+    return json.dumps({"body": body, "tensors": shapes}), [bytes_of(each).cpu() for each in tensors]
 
 
 def space(text: str) -> list[Tensor]:
     """Where the tensors that a text names are to be received: memory that nothing else uses."""
     return [
-        _bytes_of(torch.empty(shape, dtype=getattr(torch, dtype))) for dtype, shape, _ in json.loads(text)["tensors"]
+        bytes_of(torch.empty(shape, dtype=getattr(torch, dtype))) for dtype, shape, _ in json.loads(text)["tensors"]
     ]
 
 
@@ -82,5 +82,6 @@ def has_tensors(state: Any) -> bool:
     return isinstance(state, Tensor)
 
 
-def _bytes_of(tensor: Tensor) -> Tensor:
+def bytes_of(tensor: Tensor) -> Tensor:
+    """A tensor's memory, flat, which groups carry whatever it holds; a copy where it is not contiguous."""
     return tensor.reshape(-1).view(torch.uint8)

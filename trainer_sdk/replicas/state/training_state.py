@@ -16,7 +16,7 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 
 from evenkeel.trainer_sdk.groups.group import Group
 from evenkeel.trainer_sdk.replicas.buckets import local
-from evenkeel.trainer_sdk.replicas.state.packing import Packed, has_tensors, pack, unpack
+from evenkeel.trainer_sdk.replicas.state.packing import Packed, bytes_of, has_tensors, pack, unpack
 from evenkeel.trainer_sdk.replicas.state.pieces import PIECE_BYTES, Piece, cut, is_elementwise
 
 
@@ -67,6 +67,8 @@ class TrainingState:
         self._model = model
         self._parameters = tuple(model.parameters())  # frozen ones too: they may be of no checkpoint
         self._members = set(self._parameters)
+        self._exchanged = {each for each in self._parameters if each.requires_grad}
+        self._is_open = False
         self._kept = kept
         self._device = local(self._parameters[0]).device
         self._optimizers: list[Optimizer] = []
@@ -118,9 +120,14 @@ class TrainingState:
         for each in self._kept:
             if isinstance(each, torch.amp.GradScaler):  # begins by a first loss, and there may be none here
                 each.scale(torch.zeros((), device=self._device))
+        self._is_open = True
         self._buffers = [buffer.detach().clone() for buffer in self._model.buffers()]
         if self._helpers_stream is not None:
             self._helpers_stream.wait_stream(torch.cuda.current_stream(self._device))
+
+    def close(self) -> None:
+        """The step's gradients are those of all replicas: optimizers may use them."""
+        self._is_open = False
 
     def synchronise(self, group: Group | None, source: int) -> None:
         """Everybody begins with the parameters and buffers of one rank; None = there is nobody else."""
@@ -130,7 +137,7 @@ class TrainingState:
             for tensor in (*self._model.parameters(), *self._model.buffers()):
                 mine = local(tensor.detach())
                 sent = mine.contiguous()
-                group.start_broadcast(sent, source).wait()
+                group.start_broadcast(bytes_of(sent), source).wait()
                 mine.copy_(sent)
 
     # ---- at who gives
@@ -212,6 +219,7 @@ class TrainingState:
 
         Raises:
             TypeError: It is one that asks for gradients more than once a step.
+            RuntimeError: It would use gradients that are not those of all replicas.
         """
         if isinstance(optimizer, torch.optim.LBFGS):
             raise TypeError("LBFGS computes gradients more than once a step, which replicas do not: use another one")
@@ -229,7 +237,10 @@ class TrainingState:
 
     def _choose(self, optimizer: Optimizer) -> None:
         """On a newcomer an optimizer steps what is valid here, and no more."""
-        parameters = [each for group in optimizer.param_groups for each in group["params"] if each in self._members]
+        every = [each for group in optimizer.param_groups for each in group["params"]]
+        parameters = [each for each in every if each in self._members]
+        if parameters:
+            self._check_gradients(every)
         if parameters and not any(each is optimizer for each in self._optimizers):
             self._optimizers.append(optimizer)
             self._take_groups()
@@ -239,6 +250,18 @@ class TrainingState:
             self._owners[parameter] = optimizer
             if self.num_held < self.num_units and parameter not in self._begun:
                 parameter.grad = None
+
+    def _check_gradients(self, parameters: Sequence[Tensor]) -> None:
+        if self._is_open:
+            raise RuntimeError(
+                "optimizer.step() comes after the loop over run.micro_batches(...): until then gradients are those of "
+                "this replica"
+            )
+        if any(each.grad is not None and each not in self._exchanged for each in parameters):
+            raise RuntimeError(
+                "the optimizer has parameters whose gradients are those of this replica alone: what is trained must be "
+                "in the model, and need gradients, when run.replicate() is called"
+            )
 
 
 def _settings_of(optimizer: Optimizer) -> list[dict[str, Any]]:
