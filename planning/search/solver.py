@@ -12,7 +12,6 @@ fastest without some of them is weighed too. "Fast" is :func:`risks.judged_secon
 structural risks. Pure and deterministic.
 """
 
-from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 
@@ -27,10 +26,6 @@ from evenkeel.planning.search.spares import steps
 from evenkeel.planning.search.structures import structures, under_schedules
 from evenkeel.planning.situation import Situation
 from evenkeel.planning.solution import NoPlanError, Solution
-
-_MAX_PLANNED_APART = 32
-"""Up to so many ranks what is fastest without some of the spare ones is what a plan without them comes to; in larger
-jobs it is what its levers come to, to which a plan may add some tenths of a percent."""
 
 
 def solve(situation: Situation) -> Solution:
@@ -77,17 +72,21 @@ def _stepped(wary: Situation, known: Candidate | None = None) -> tuple[Search, P
     """
     search = Search(wary)
     _weigh(search)
-    below: dict[frozenset[int], Candidate] = {}
+    if known is not None:
+        search.take(known)
     *fewer, _ = steps(wary, thoroughly=search.is_small)
-    if not search.knows_all:
-        for left_out in fewer:
-            part = Search(wary.without(left_out))
-            with suppress(NoPlanError):
-                _weigh(part)
-                if len(wary.throughputs) <= _MAX_PLANNED_APART:
-                    _chosen(part, [found for ranks, found in below.items() if ranks >= left_out])
-                below[left_out] = part.fastest
-    return search, *_chosen(search, [*([] if known is None else [known]), *below.values()])
+    for left_out in () if search.knows_all else fewer:
+        part = Search(wary.without(left_out))
+        with suppress(NoPlanError):
+            _weigh(part)
+            search.take(part.fastest)
+    search.tune_less()
+    price, chosen = search.choose()
+    if search.is_small and search.deal_anew(chosen):
+        # What moves little can be a better start than what is fastest.
+        search.tune_less()
+        price, chosen = search.choose()
+    return search, price, chosen
 
 
 def _weigh(search: Search) -> None:
@@ -109,24 +108,3 @@ def _weigh(search: Search) -> None:
         if not search.knows_all:
             search.climb()
     search.refine()
-
-
-def _chosen(search: Search, below: Iterable[Candidate]) -> tuple[Price, Candidate]:
-    """What is best of what was weighed, and what going there costs.
-
-    Args:
-        search: A search that has weighed.
-        below: What is fastest with fewer spare ranks.
-
-    Raises:
-        NoPlanError: Nothing fits the devices' memory.
-    """
-    for one in below:
-        search.take(one)
-    search.tune_less()
-    price, chosen = search.choose()
-    if search.is_small and search.deal_anew(chosen):
-        # What moves little can be a better start than what is fastest.
-        search.tune_less()
-        price, chosen = search.choose()
-    return price, chosen
