@@ -16,8 +16,9 @@ import numpy.typing as npt
 from evenkeel.layouts.cut import shard_parts
 from evenkeel.layouts.layout import Stage
 from evenkeel.layouts.model import ModelSpec
+from evenkeel.numeric.compiled import compiled
 from evenkeel.planning.costs.cost_model import CostModel
-from evenkeel.planning.levers.balance.splits import Floats
+from evenkeel.planning.levers.balance.splits import Floats, Integers
 from evenkeel.planning.levers.balance.tensor_width import best_widths
 from evenkeel.planning.situation import Situation
 
@@ -37,7 +38,7 @@ class Cuts(NamedTuple):
     """
 
     seconds: Floats
-    fastest: npt.NDArray[np.intp]
+    fastest: Integers
     cuts: tuple[_Cut, ...]
 
     def stage(self, was: Stage, blocks: tuple[int, int]) -> Stage:
@@ -73,17 +74,32 @@ def _cuts_of(situation: Situation, speeds: tuple[float, ...], shares: tuple[int,
     cost, given = situation.cost, (tuple(range(len(speeds))), shares)
     sizes = _sizes(cost.model, live * situation.largest_scale) if live else None
     cuts = tuple(dict.fromkeys([given, *(_by_speed(cost, speeds, shares, clipped=bool(live)) if widths else ())]))
-    borders = np.arange(len(cost.model.blocks) + 1)
-    later = np.less.outer(borders, borders)
-    seconds, fastest = np.full(later.shape, math.inf), np.zeros(later.shape, np.intp)
-    for index, (kept, own) in enumerate(cuts):
-        to = cost.seconds_to_block(own, tuple([speeds[t] for t in kept]))
-        taken = to[None, :] - to[:, None]
-        better = later & (taken < seconds * _BETTER)
-        if sizes is not None:
-            better &= _most_held(sizes, own) <= (situation.device_bytes or math.inf)
-        seconds, fastest = np.where(better, taken, seconds), np.where(better, index, fastest)
+    to = np.array([cost.seconds_to_block(own, tuple([speeds[t] for t in kept])) for kept, own in cuts])
+    fits = np.zeros((0, 0, 0), np.bool_)
+    if sizes is not None:
+        fits = np.stack([_most_held(sizes, own) <= (situation.device_bytes or math.inf) for _, own in cuts])
+    seconds, fastest = _fastest(to, fits)
     return Cuts(seconds=seconds, fastest=fastest, cuts=cuts)
+
+
+@compiled
+def _fastest(to: Floats, fits: npt.NDArray[np.bool_]) -> tuple[Floats, Integers]:
+    """(Seconds, cut) that is fastest for each range of blocks, ``[first, stop]``; of equal ones the first.
+
+    Args:
+        to: [cuts, borders] seconds of the blocks before each border.
+        fits: [cuts, borders, borders] whether memory holds a range; empty where all fit.
+    """
+    num_cuts, num_borders = to.shape
+    seconds = np.full((num_borders, num_borders), math.inf)
+    fastest = np.zeros((num_borders, num_borders), np.int64)
+    for cut in range(num_cuts):
+        for first in range(num_borders):
+            for stop in range(first + 1, num_borders):
+                taken = to[cut, stop] - to[cut, first]
+                if taken < seconds[first, stop] * _BETTER and (not len(fits) or fits[cut, first, stop]):
+                    seconds[first, stop], fastest[first, stop] = taken, cut
+    return seconds, fastest
 
 
 def _by_speed(cost: CostModel, speeds: tuple[float, ...], shares: tuple[int, ...], *, clipped: bool) -> Iterator[_Cut]:

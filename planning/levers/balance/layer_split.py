@@ -46,7 +46,7 @@ def fastest_stages(
         cuts_of(situation, stage, live_activations(schedule, s, len(stages), quota), widths=widths)
         for s, stage in enumerate(stages)
     ]
-    ways, allowed = [(0, *[stage.stop_block for stage in stages])], crowding(situation, stages)
+    ways = [(0, *[stage.stop_block for stage in stages])]
     if splits:
         seconds = np.stack([each.seconds for each in cuts])
         ways += likely_splits(seconds, quota, cost.forward_part, cost.workload.transfer_seconds)
@@ -57,7 +57,7 @@ def fastest_stages(
             continue
         shape = tuple([each.stage(stage, own) for each, stage, own in zip(cuts, stages, blocks, strict=True)])
         taken = situation.makespan(shape, quota, schedule)
-        if crowding(situation, shape) > allowed:
+        if taken < best_seconds * _BETTER and crowding(situation, shape) > crowding(situation, stages):
             taken *= 1.0 + RISK_MARGIN
         if taken < best_seconds * _BETTER and _fits(situation, shape, quota, schedule):
             best, best_seconds = shape, taken

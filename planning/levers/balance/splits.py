@@ -54,18 +54,6 @@ def likely_splits(seconds: Floats, quota: int, forward_part: float, transfer_sec
 
 
 @compiled
-def ranges_of(prefix: Floats) -> Floats:
-    """[stages, blocks + 1, blocks + 1] seconds as above, from ``prefix[s, b]``: those of blocks 0 to b - 1."""
-    num_stages, num_borders = prefix.shape
-    seconds = np.full((num_stages, num_borders, num_borders), math.inf)
-    for s in range(num_stages):
-        for first in range(num_borders):
-            for stop in range(first + 1, num_borders):
-                seconds[s, first, stop] = prefix[s, stop] - prefix[s, first]
-    return seconds
-
-
-@compiled
 def parts_of(seconds: Floats, borders: Integers) -> Floats:
     """[stages] seconds of the stages of a split: [stages + 1] borders, the outer ones included."""
     parts = np.empty(len(seconds))
