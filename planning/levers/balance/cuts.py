@@ -51,32 +51,35 @@ class Cuts(NamedTuple):
         return Stage(first_block=blocks[0], stop_block=blocks[1], ranks=ranks, shares=shares)
 
 
-def cuts_of(situation: Situation, stage: Stage, live: int, *, widths: bool) -> Cuts:
+def cuts_of(situation: Situation, stage: Stage, live: int | None, *, widths: bool) -> Cuts:
     """Those of a stage that holds the activations of so many micro-batches.
 
     Args:
         situation: The question.
         stage: Whose ranks and shares count, not its blocks.
-        live: Micro-batches; 0 = whatever a device holds does not matter.
+        live: Micro-batches; None = whatever a device holds does not matter.
         widths: Whether shares may become others, and slow ranks be left out.
     """
     speeds = tuple([situation.speeds[rank] for rank in stage.ranks])
-    asked = speeds, stage.shares, live if situation.device_bytes is not None else 0, widths
+    asked = speeds, stage.shares, None if situation.device_bytes is None else live, widths
     return situation.looks.once("cuts", asked, find=lambda: _cuts_of(situation, *asked))
 
 
 def best_stage(situation: Situation, stage: Stage) -> Stage:
     """The stage with the best widths for its live ranks, whatever they hold; some may be left out."""
-    return cuts_of(situation, stage, 0, widths=True).stage(stage, (stage.first_block, stage.stop_block))
+    return cuts_of(situation, stage, None, widths=True).stage(stage, (stage.first_block, stage.stop_block))
 
 
-def _cuts_of(situation: Situation, speeds: tuple[float, ...], shares: tuple[int, ...], live: int, widths: bool) -> Cuts:
+def _cuts_of(
+    situation: Situation, speeds: tuple[float, ...], shares: tuple[int, ...], live: int | None, widths: bool
+) -> Cuts:
     cost, given = situation.cost, (tuple(range(len(speeds))), shares)
-    sizes = _sizes(cost.model, live * situation.largest_scale) if live else None
-    cuts = tuple(dict.fromkeys([given, *(_by_speed(cost, speeds, shares, clipped=bool(live)) if widths else ())]))
+    by_speed = _by_speed(cost, speeds, shares, clipped=live is not None) if widths else ()
+    cuts = tuple(dict.fromkeys([given, *by_speed]))
     to = np.array([cost.seconds_to_block(own, tuple([speeds[t] for t in kept])) for kept, own in cuts])
     fits = np.zeros((0, 0, 0), np.bool_)
-    if sizes is not None:
+    if live is not None:
+        sizes = _sizes(cost.model, live * situation.largest_scale)
         fits = np.stack([_most_held(sizes, own) <= (situation.device_bytes or math.inf) for _, own in cuts])
     seconds, fastest = _fastest(to, fits)
     return Cuts(seconds=seconds, fastest=fastest, cuts=cuts)
