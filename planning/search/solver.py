@@ -13,14 +13,11 @@ structural risks. Pure and deterministic.
 """
 
 from contextlib import suppress
-from dataclasses import replace
 
-from evenkeel.planning.costs.price import Price
 from evenkeel.planning.levers import Asked
 from evenkeel.planning.pipelined.virtual import bare
 from evenkeel.planning.repair import with_standbys
 from evenkeel.planning.search.answer import answer
-from evenkeel.planning.search.candidate import Candidate
 from evenkeel.planning.search.search import Search
 from evenkeel.planning.search.spares import steps
 from evenkeel.planning.search.structures import structures, under_schedules
@@ -34,13 +31,20 @@ def solve(situation: Situation) -> Solution:
     Raises:
         NoPlanError: Nothing can be made of the live ranks.
     """
-    wary, levelled = situation.wary, None
-    if max(situation.throughputs.values(), default=0.0) > 1.0:
-        # A plan for ranks that are faster than healthy is never slower than one in which they are healthy.
-        speeds = {rank: min(1.0, p) for rank, p in situation.throughputs.items()}
+    search = Search(situation.wary)
+    _weigh(search)
+    *fewer, _ = steps(search.situation, thoroughly=search.is_small)
+    for left_out in () if search.knows_all else fewer:
+        part = Search(search.situation.without(left_out))
         with suppress(NoPlanError):
-            levelled = _stepped(replace(wary, throughputs=speeds))[2]
-    search, price, chosen = _stepped(wary, levelled)
+            _weigh(part)
+            search.take(part.fastest)
+    search.tune_less()
+    price, chosen = search.choose()
+    if search.is_small and search.deal_anew(chosen):
+        # What moves little can be a better start than what is fastest.
+        search.tune_less()
+        price, chosen = search.choose()
     return answer(situation, search.tuner, chosen, price, search.candidates)
 
 
@@ -58,35 +62,6 @@ def solve_at_once(situation: Situation) -> Solution:
         search.add(names, layout, layout)
     price, chosen = search.choose()
     return answer(situation, search.tuner, chosen, price, search.candidates)
-
-
-def _stepped(wary: Situation, known: Candidate | None = None) -> tuple[Search, Price, Candidate]:
-    """What was weighed with all ranks, and what is best of that and of what is fastest without some of the spare ones.
-
-    Args:
-        wary: The question.
-        known: A layout of the same ranks to weigh in the end too.
-
-    Raises:
-        NoPlanError: Nothing can be made of the live ranks.
-    """
-    search = Search(wary)
-    _weigh(search)
-    if known is not None:
-        search.take(known)
-    *fewer, _ = steps(wary, thoroughly=search.is_small)
-    for left_out in () if search.knows_all else fewer:
-        part = Search(wary.without(left_out))
-        with suppress(NoPlanError):
-            _weigh(part)
-            search.take(part.fastest)
-    search.tune_less()
-    price, chosen = search.choose()
-    if search.is_small and search.deal_anew(chosen):
-        # What moves little can be a better start than what is fastest.
-        search.tune_less()
-        price, chosen = search.choose()
-    return search, price, chosen
 
 
 def _weigh(search: Search) -> None:
