@@ -19,6 +19,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from evenkeel.layouts.layout import Layout
+from evenkeel.layouts.programs.paths import Paths
 from evenkeel.layouts.programs.routes import Route
 from evenkeel.planning.costs.risks import RISK_MARGIN, num_risks
 from evenkeel.planning.levers.lever import Asked, Lever
@@ -149,7 +150,7 @@ class _Search:
             for replica, scale in zip(layout.replicas, self._scales, strict=True)
         ]
         self._transfer = situation.cost.workload.transfer_seconds
-        self._left = _BUDGET
+        self._left, self._home = _BUDGET, Paths(layout).home
 
     def best(self) -> _Hosts:
         """The routes with which the layout is fastest, of those looked at; none when that is hardly faster."""
@@ -158,7 +159,6 @@ class _Search:
         slowest = max(self._alone)
         if not moves or max([each for d, each in enumerate(self._alone) if d not in concerned], default=0.0) >= slowest:
             return {}
-        self._concerned = concerned
         self._run = JointRun(
             self._layout, concerned, {d: self._parts[d] for d in concerned}, self._transfer, self._scales
         )
@@ -229,7 +229,7 @@ class _Search:
             better = False
             for micro_batch, s in sorted(hosts):
                 at = micro_batch
-                for other in (-1, *self._siblings(micro_batch)):
+                for other in (-1, *self._layout.micro_batches_of(self._home(micro_batch))):
                     if (other, s) in hosts or (at, s) not in hosts or self._left <= 0:
                         continue
                     changed = {place: host for place, host in hosts.items() if place != (at, s)}
@@ -247,20 +247,14 @@ class _Search:
     def _longer(self, hosts: _Hosts) -> Iterator[_Hosts]:
         """A micro-batch that runs a stage on another replica runs the one before or after there too."""
         for (micro_batch, s), host in sorted(hosts.items()):
-            home = next(d for d in self._concerned if micro_batch in self._layout.micro_batches_of(d))
             for other in (s - 1, s + 1):
-                if (micro_batch, other) not in hosts and other in self._alike(home, host):
+                if (micro_batch, other) not in hosts and other in self._alike(self._home(micro_batch), host):
                     yield {**hosts, (micro_batch, other): host}
 
     def _alike(self, one: int, other: int) -> list[int]:
         """Stages with the same blocks in two replicas."""
         pairs = zip(self._layout.replicas[one].stages, self._layout.replicas[other].stages, strict=False)
         return [s for s, (a, b) in enumerate(pairs) if (a.first_block, a.stop_block) == (b.first_block, b.stop_block)]
-
-    def _siblings(self, micro_batch: int) -> range:
-        """All micro-batches of the home of one."""
-        quotas = (self._layout.micro_batches_of(d) for d in range(len(self._layout.replicas)))
-        return next(quota for quota in quotas if micro_batch in quota)
 
 
 def _counts(most: int) -> list[int]:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import groupby, islice
 
 from evenkeel.layouts.layout import Layout, Replica, Stage
-from evenkeel.planning.levers.balance.within_memory import fastest_within
+from evenkeel.planning.levers.balance.layer_split import fastest_stages
 from evenkeel.planning.levers.lever import Asked, Lever
 from evenkeel.planning.levers.rebalance.grid import even_stages
 from evenkeel.planning.repair import repaired, spread_quotas, with_replicas
@@ -64,7 +64,7 @@ def _regrouped(situation: Situation, shape: Layout) -> Iterator[Layout]:
 def _fitting(situation: Situation, stages: tuple[Stage, ...]) -> tuple[Stage, ...] | None:
     """The stages with the fastest split that fits, however many micro-batches they get; None where none does."""
     home = situation.home
-    return fastest_within(situation, stages, home.num_micro_batches, home.schedule, widths=False, splits=True)
+    return fastest_stages(situation, stages, home.num_micro_batches, home.schedule, widths=False, splits=True)
 
 
 def _formed(situation: Situation, pool: Sequence[int]) -> list[Replica]:

@@ -12,7 +12,7 @@ from functools import cached_property, partial
 from heapq import heapify, heapreplace
 
 from evenkeel.layouts.layout import Layout, Replica, Stage
-from evenkeel.planning.levers.balance.tensor_width import best_stage
+from evenkeel.planning.levers.balance.cuts import best_stage
 from evenkeel.planning.levers.lever import Asked, Lever
 from evenkeel.planning.pipelined.pace import Pace
 from evenkeel.planning.repair import narrowed, with_standbys

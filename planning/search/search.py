@@ -34,6 +34,7 @@ class Search:
 
     Attributes:
         structures: What was tuned first.
+        is_small: Whether there is time to look at the job's stages one by one.
         knows_all: Whether no layout at all is judged faster than the fastest of the candidates.
     """
 
@@ -43,7 +44,7 @@ class Search:
         self.structures: list[Structure] = []
         self._dealt: list[Layout] = []
         self.knows_all = False
-        self.is_small = _is_small(situation)
+        self.is_small = sum([len(replica.stages) for replica in situation.home.replicas]) <= _MAX_STAGES
         self._tuning = tuple([each.name for each in asked_at(Asked.TUNING) if each.is_possible(situation)])
         self._polish = [lever for lever in asked_at(Asked.POLISH) if lever.is_possible(situation)]
         self._others = [*asked_at(Asked.SCHEDULE), *self._polish]
@@ -200,8 +201,3 @@ class Search:
         most = self.fastest.judged * (1.0 + TIE)
         tied = [(self.situation.price(c.layout), c) for c in self.candidates if c.judged <= most]
         return min(tied, key=lambda pair: (pair[0].moved_bytes, pair[0].num_changed, pair[1].judged))
-
-
-def _is_small(situation: Situation) -> bool:
-    """Whether there is time to look at a job's stages one by one."""
-    return sum([len(replica.stages) for replica in situation.home.replicas]) <= _MAX_STAGES

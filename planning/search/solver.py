@@ -12,25 +12,17 @@ fastest without some of them is weighed too. "Fast" is :func:`risks.judged_secon
 structural risks. Pure and deterministic.
 """
 
-from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import replace
 
-from evenkeel.planning.costs.price import Price
 from evenkeel.planning.levers import Asked
 from evenkeel.planning.pipelined.virtual import bare
 from evenkeel.planning.repair import with_standbys
 from evenkeel.planning.search.answer import answer
-from evenkeel.planning.search.candidate import Candidate
 from evenkeel.planning.search.search import Search
 from evenkeel.planning.search.spares import steps
 from evenkeel.planning.search.structures import structures, under_schedules
 from evenkeel.planning.situation import Situation
 from evenkeel.planning.solution import NoPlanError, Solution
-
-_MAX_PLANNED_APART = 32
-"""Up to so many ranks what is fastest without some of the spare ones is what a plan without them comes to; in larger
-jobs it is what its levers come to, to which a plan may add some tenths of a percent."""
 
 
 def solve(situation: Situation) -> Solution:
@@ -39,13 +31,20 @@ def solve(situation: Situation) -> Solution:
     Raises:
         NoPlanError: Nothing can be made of the live ranks.
     """
-    wary, levelled = situation.wary, None
-    if max(situation.throughputs.values(), default=0.0) > 1.0:
-        # A plan for ranks that are faster than healthy is never slower than one in which they are healthy.
-        speeds = {rank: min(1.0, p) for rank, p in situation.throughputs.items()}
+    search = Search(situation.wary)
+    _weigh(search)
+    *fewer, _ = steps(search.situation, thoroughly=search.is_small)
+    for left_out in () if search.knows_all else fewer:
+        part = Search(search.situation.without(left_out))
         with suppress(NoPlanError):
-            levelled = _stepped(replace(wary, throughputs=speeds))[2]
-    search, price, chosen = _stepped(wary, levelled)
+            _weigh(part)
+            search.take(part.fastest)
+    search.tune_less()
+    price, chosen = search.choose()
+    if search.is_small and search.deal_anew(chosen):
+        # What moves little can be a better start than what is fastest.
+        search.tune_less()
+        price, chosen = search.choose()
     return answer(situation, search.tuner, chosen, price, search.candidates)
 
 
@@ -63,31 +62,6 @@ def solve_at_once(situation: Situation) -> Solution:
         search.add(names, layout, layout)
     price, chosen = search.choose()
     return answer(situation, search.tuner, chosen, price, search.candidates)
-
-
-def _stepped(wary: Situation, known: Candidate | None = None) -> tuple[Search, Price, Candidate]:
-    """What was weighed with all ranks, and what is best of that and of what is fastest without some of the spare ones.
-
-    Args:
-        wary: The question.
-        known: A layout of the same ranks to weigh in the end too.
-
-    Raises:
-        NoPlanError: Nothing can be made of the live ranks.
-    """
-    search = Search(wary)
-    _weigh(search)
-    below: dict[frozenset[int], Candidate] = {}
-    *fewer, _ = steps(wary, thoroughly=search.is_small)
-    if not search.knows_all:
-        for left_out in fewer:
-            part = Search(wary.without(left_out))
-            with suppress(NoPlanError):
-                _weigh(part)
-                if len(wary.throughputs) <= _MAX_PLANNED_APART:
-                    _chosen(part, [found for ranks, found in below.items() if ranks >= left_out])
-                below[left_out] = part.fastest
-    return search, *_chosen(search, [*([] if known is None else [known]), *below.values()])
 
 
 def _weigh(search: Search) -> None:
@@ -109,24 +83,3 @@ def _weigh(search: Search) -> None:
         if not search.knows_all:
             search.climb()
     search.refine()
-
-
-def _chosen(search: Search, below: Iterable[Candidate]) -> tuple[Price, Candidate]:
-    """What is best of what was weighed, and what going there costs.
-
-    Args:
-        search: A search that has weighed.
-        below: What is fastest with fewer spare ranks.
-
-    Raises:
-        NoPlanError: Nothing fits the devices' memory.
-    """
-    for one in below:
-        search.take(one)
-    search.tune_less()
-    price, chosen = search.choose()
-    if search.is_small and search.deal_anew(chosen):
-        # What moves little can be a better start than what is fastest.
-        search.tune_less()
-        price, chosen = search.choose()
-    return price, chosen

@@ -10,6 +10,7 @@ devices of stage s; infinite where they must not have these. More blocks never t
 """
 
 import math
+from itertools import combinations
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +21,8 @@ from evenkeel.planning.pipelined.pipeline_bound import pipeline_bound
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
+_EXHAUSTIVE_WORK = 2000
+_NUM_COMPARED = 3
 _MOST_FOUND = 32
 _MAX_STEPS = 24
 _SLACK = 0.3
@@ -27,16 +30,27 @@ _EPSILON = 1e-9
 _BETTER = 1.0 - 1e-9
 
 
-@compiled
-def ranges_of(prefix: Floats) -> Floats:
-    """[stages, blocks + 1, blocks + 1] seconds as above, from ``prefix[s, b]``: those of blocks 0 to b - 1."""
-    num_stages, num_borders = prefix.shape
-    seconds = np.full((num_stages, num_borders, num_borders), math.inf)
-    for s in range(num_stages):
-        for first in range(num_borders):
-            for stop in range(first + 1, num_borders):
-                seconds[s, first, stop] = prefix[s, stop] - prefix[s, first]
-    return seconds
+def likely_splits(seconds: Floats, quota: int, forward_part: float, transfer_seconds: float) -> list[tuple[int, ...]]:
+    """Borders of the splits that can be the fastest for a quota, the outer ones included: all where there are few.
+
+    With few micro-batches the forms by which they are found are off by some percent; there comparing is cheap.
+
+    Args:
+        seconds: As above.
+        quota: Micro-batches of the replica.
+        forward_part: The part of the seconds that is forward.
+        transfer_seconds: Per transfer between stages.
+    """
+    num_stages, num_blocks = len(seconds), seconds.shape[1] - 1
+    if math.comb(num_blocks - 1, num_stages - 1) * num_stages * max(1, quota) <= _EXHAUSTIVE_WORK:
+        return [(0, *inner, num_blocks) for inner in combinations(range(1, num_blocks), num_stages - 1)]
+    found, values = split_candidates(seconds, quota)
+    order = sorted(zip(values.tolist(), map(tuple, found.tolist()), strict=True))
+    best = [borders for _, borders in order[:_NUM_COMPARED]]
+    if best and quota:
+        better = climbed(seconds, np.array(best[0]), quota, forward_part, transfer_seconds)[1]
+        best = list(dict.fromkeys((tuple(better.tolist()), *best)))
+    return best
 
 
 @compiled

@@ -4,16 +4,15 @@ Replicas of equal shape and equal speeds are alike and solved once, so that the 
 replicas and not of devices. What does not change stays the same object, which later steps see at a glance.
 """
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import replace
-from itertools import chain
+from functools import partial
+from itertools import chain, product
 
 from evenkeel.layouts.layout import Layout, Replica, Stage
 from evenkeel.layouts.sizes.mix import Mix
-from evenkeel.planning.levers.balance.layer_split import best_split
+from evenkeel.planning.levers.balance.layer_split import fastest_stages
 from evenkeel.planning.levers.balance.micro_batch_quota import best_quotas
-from evenkeel.planning.levers.balance.tensor_width import best_stage
-from evenkeel.planning.levers.balance.within_memory import fastest_within
 from evenkeel.planning.levers.sequence_mix import best_mix
 from evenkeel.planning.repair import spread_quotas
 from evenkeel.planning.situation import Situation
@@ -22,7 +21,6 @@ TENSOR_WIDTH, LAYER_SPLIT, MICRO_BATCH_QUOTA = "tensor_width", "layer_split", "m
 SEQUENCE_MIX = "sequence_mix"
 _SAME = 1.0 + 1e-6
 _OTHER = 0.25
-_SMALL = 2
 _Stages = tuple[Stage, ...]
 _Shapes = tuple[_Stages, ...]
 _Replicas = tuple[Replica, ...]
@@ -93,34 +91,18 @@ class Tuner:
         return replicas, mix
 
     def _shapes(self, stages: _Stages, quotas: tuple[int, ...], schedule: str, levers: _Levers) -> _Shapes:
-        """Shapes that the levers lead to for any of some quotas, least changed first; the given one is the first."""
-        asked = schedule, TENSOR_WIDTH in levers, LAYER_SPLIT in levers
+        """Shapes that the levers lead to for any of some quotas, least changed first; the given one where none fits."""
+        asked = quotas, schedule, TENSOR_WIDTH in levers, LAYER_SPLIT in levers
+        return self._once("shapes", *asked, of=(stages,), find=lambda: self._found(stages, *asked))
 
-        def found(quota: int) -> list[_Stages]:
-            return self._once("found", quota, asked, of=(stages,), find=lambda: self._found(stages, quota, *asked))
-
-        return self._once(
-            "shapes", quotas, asked, of=(stages,), find=lambda: _distinct(chain.from_iterable(map(found, quotas)))
-        )
-
-    def _found(self, stages: _Stages, quota: int, schedule: str, widths: bool, splits: bool) -> list[_Stages]:
-        """See :meth:`_shapes`, for one quota and with some twice; where none fits memory, what does not."""
-        situation, found = self._situation, [stages]
-        if widths:
-            found.append(tuple([best_stage(situation, stage) for stage in stages]))
-        if splits:
-            # Widths by speed are at least as good, so only they are split when both are free.
-            split = best_split(situation, found[-1], quota, schedule)
-            found.append(split)
-            if widths:
-                # What is not cut at all, as embeddings are, weighs more on a stage of few blocks.
-                found.append(tuple([best_stage(situation, s) if s.num_blocks <= _SMALL else s for s in split]))
-        sized = [Replica(stages=shape, num_micro_batches=quota) for shape in found]
-        fitting = [replica.stages for replica in sized if not situation.replica_excess_bytes(replica, schedule)]
-        if len(fitting) < len(found) and (widths or splits):
-            fastest = fastest_within(situation, stages, quota, schedule, widths=widths, splits=splits)
-            fitting += [] if fastest is None else [fastest]
-        return fitting or found
+    def _found(self, stages: _Stages, quotas: tuple[int, ...], schedule: str, widths: bool, splits: bool) -> _Shapes:
+        found: list[_Stages] = []  # few, and their hashes are long
+        for quota, (wide, split) in product(quotas, ((False, False), (widths, False), (widths, splits))):
+            ask = partial(fastest_stages, self._situation, stages, quota, schedule, widths=wide, splits=split)
+            shape = self._once("fastest", quota, schedule, wide, split, of=(stages,), find=ask)
+            if shape is not None and shape not in found:
+                found.append(shape)
+        return tuple(found) or (stages,)
 
     def _least_seconds(self, shapes: _Shapes, quota: int, schedule: str) -> float:
         """Pipeline seconds of the fastest of some shapes."""
@@ -176,12 +158,3 @@ def _with_ranks_of(stages: _Stages, one: _Stages, other: _Stages) -> _Stages:
             for stage in stages
         ]
     )
-
-
-def _distinct(shapes: Iterable[_Stages]) -> _Shapes:
-    """Shapes without those that were there before; they are few, and their hashes are long."""
-    found: list[_Stages] = []
-    for shape in shapes:
-        if shape not in found:
-            found.append(shape)
-    return tuple(found)

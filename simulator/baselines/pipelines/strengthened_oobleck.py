@@ -5,7 +5,7 @@ then split over the pipelines by their estimated speed, and a template's layers 
 stages when that is faster.
 """
 
-from evenkeel.planning.levers.balance.layer_split import best_split
+from evenkeel.planning.levers.balance.layer_split import fastest_stages
 from evenkeel.planning.situation import Situation
 from evenkeel.simulator.baselines._cells import balanced_quotas
 from evenkeel.simulator.baselines.pipelines.oobleck import Oobleck
@@ -30,8 +30,9 @@ class StrengthenedOobleck(Oobleck):
             holders=frozenset(question.throughputs),
             transition=question.costs.transition,
         )
+        shapes = [tuple(stage for stage in stages if stage) for stages in operation.replicas]
         grid = tuple(
-            best_split(situation, tuple(stage for stage in stages if stage), quota, "1f1b")
-            for stages, quota in zip(operation.replicas, operation.quotas, strict=True)
+            fastest_stages(situation, shape, quota, "1f1b", widths=False, splits=True) or shape
+            for shape, quota in zip(shapes, operation.quotas, strict=True)
         )
         return Operation(replicas=grid, quotas=balanced_quotas(question, grid, operation.quotas))

@@ -68,3 +68,9 @@ def situations(draw: st.DrawFn) -> Situation:
         speeds={r: p for r, p in slow.items() if r not in dead},
         device_bytes=draw(st.sampled_from([None, None, 8e6, 2e7])),
     )
+
+
+def ranges_of(prefix: np.ndarray) -> np.ndarray:
+    """[stages, blocks + 1, blocks + 1] seconds of ranges, from ``prefix[s, b]``: those of blocks 0 to b - 1."""
+    later = np.less.outer(*[np.arange(prefix.shape[1])] * 2)
+    return np.where(later, prefix[:, None, :] - prefix[:, :, None], np.inf)

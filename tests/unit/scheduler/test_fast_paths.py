@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from evenkeel.layouts.programs.execution import times
 from evenkeel.layouts.programs.instructions import Op
 from evenkeel.layouts.programs.schedules import SCHEDULES, one_f_one_b
-from evenkeel.planning.levers.balance.splits import least_slowest, ranges_of, split_candidates
+from evenkeel.planning.levers.balance.splits import least_slowest, split_candidates
 from evenkeel.planning.pipelined.makespan import pipeline_makespan
-from tests.unit.scheduler.planning_cases import one_f_one_b_makespan
+from tests.unit.scheduler.planning_cases import one_f_one_b_makespan, ranges_of
 
 SPEEDS = st.lists(st.floats(0.2, 1.0), min_size=2, max_size=5)
 SECONDS = st.floats(0.01, 5.0)

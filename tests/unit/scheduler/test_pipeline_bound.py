@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evenkeel.planning.levers.balance.splits import climbed, ranges_of
+from evenkeel.planning.levers.balance.splits import climbed
 from evenkeel.planning.pipelined.pipeline_bound import pipeline_bound
-from tests.unit.scheduler.planning_cases import one_f_one_b_makespan
+from tests.unit.scheduler.planning_cases import one_f_one_b_makespan, ranges_of
 
 SECONDS = st.floats(0.01, 5.0)
 

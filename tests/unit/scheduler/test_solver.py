@@ -15,8 +15,8 @@ from evenkeel.planning.costs.cost_model import CostModel
 from evenkeel.planning.costs.memory import replica_peaks
 from evenkeel.planning.costs.risks import RISK_MARGIN, judged_seconds
 from evenkeel.planning.levers import REGISTRY, Asked, asked_at
+from evenkeel.planning.levers.balance.layer_split import fastest_stages
 from evenkeel.planning.levers.balance.tuning import Tuner
-from evenkeel.planning.levers.balance.within_memory import fastest_within
 from evenkeel.planning.levers.rebalance.grid import even_stages
 from evenkeel.planning.repair import ways_to_repair
 from evenkeel.planning.search.solver import solve
@@ -221,7 +221,7 @@ def test_a_plan_exists_when_a_replica_of_live_ranks_fits(situation, part, width,
     assume(len(live) >= width * depth and depth <= limited.home.num_blocks)
     stages = even_stages(cells, limited.home.num_blocks)
     quota = limited.home.num_micro_batches
-    assume(fastest_within(limited, stages, quota, limited.home.schedule, widths=False, splits=True) is not None)
+    assume(fastest_stages(limited, stages, quota, limited.home.schedule, widths=False, splits=True) is not None)
     assert not limited.excess_bytes(solve(limited).layout)
 
 

@@ -6,7 +6,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from evenkeel.layouts.layout import uniform_layout
-from evenkeel.planning.levers.balance.tensor_width import best_stage
+from evenkeel.planning.levers.balance.cuts import best_stage
 from evenkeel.planning.levers.balance.tuning import MICRO_BATCH_QUOTA, Tuner
 from evenkeel.planning.levers.standby import Standby
 from evenkeel.planning.repair import repaired
