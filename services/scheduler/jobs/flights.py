@@ -51,7 +51,7 @@ def ground(step: Step, why: str) -> None:
 def agreed(step: Step, flight: PlanInFlight, decision: Decision) -> None:
     """The ranks' answers allow it: decided, once that is durable."""
     plan, known = flight.record, step.known
-    step.enter(plan, PlanState.COMMITTED, decision=decision_to_document(decision, plan.mode))
+    step.enter(plan, PlanState.COMMITTED, decision=decision_to_document(decision))
     layouts = {**known.layouts, plan.epoch: plan.layout}
     step.known = replace(known, layouts=layouts, flight=replace(flight, decision=decision))
 
@@ -102,7 +102,7 @@ def is_possible(step: Step, answers: Mapping[Process, RankState | Silence]) -> b
     if states.keys() >= set(plan.layout.ranks):
         with suppress(NoAgreementError):
             decision_on(known, plan, states)
-            step.known = replace(known, stuck=None, changed=True)
+            step.known = replace(known, stuck=None)
             return True
     waited_seconds = (step.moment.at - known.stuck.since).total_seconds()
     step.set_timer(Timer.POSSIBLE, min(max(_SHORTEST_LOOK_SECONDS, waited_seconds), _LONGEST_LOOK_SECONDS))
@@ -110,7 +110,7 @@ def is_possible(step: Step, answers: Mapping[Process, RankState | Silence]) -> b
 
 
 def _misses_something(known: JobKnowledge) -> bool:
-    return known.flight is None and known.stuck is not None and known.stuck.reason is StuckReason.NOTHING_HELD
+    return known.stuck is not None and known.stuck.reason is StuckReason.NOTHING_HELD
 
 
 def get_stuck(step: Step, reason: StuckReason, detail: str) -> None:
