@@ -133,6 +133,13 @@ def test_a_recover_prepare_hides_a_boundary_commit_and_its_abort_shows_it_again(
     assert taken(mailbox) == 1
 
 
+def test_another_plan_of_the_ballot_that_was_asked_about_is_refused(mailbox: Mailbox) -> None:
+    mailbox.prepare(reshape(1, ApplyMode.BOUNDARY), 0)
+    with pytest.raises(StaleBallotError, match="too late"):
+        mailbox.commit(commit(1, ApplyMode.BOUNDARY, "other"))
+    assert mailbox.commit(commit(1, ApplyMode.BOUNDARY)).pending_epoch == 1
+
+
 def test_a_prepare_that_arrives_after_its_abort_is_refused(mailbox: Mailbox) -> None:
     mailbox.abort("plan-1", Ballot(0, 1))
     with pytest.raises(StaleBallotError) as refused:
