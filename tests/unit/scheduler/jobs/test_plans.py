@@ -1,6 +1,7 @@
 """A job's plans on the machine: asked for, superseded, decided, told once."""
 
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 from hypothesis import settings
@@ -230,11 +231,23 @@ def test_a_slice_that_nobody_holds_is_waited_for() -> None:
     assert asks in play.step.then
     parked = {(rank, 0): state_of(rank, RankPhase.PARKED) for rank in left}
     play.on(events.Answered(Timer.POSSIBLE, parked))
-    assert (play.step.meanwhile, play.timers_set()) == ([], [Timer.POSSIBLE])
+    assert (play.step.meanwhile, play.step.then) == ([], [steps.SetTimer(Timer.POSSIBLE, 0.5)])
     assert asks in play.fire(Timer.POSSIBLE).then
     seen = {process: replace(state, checkpoint_steps=(4,)) for process, state in parked.items()}
     assert len(play.on(events.Answered(Timer.POSSIBLE, seen)).meanwhile) == 1
     assert play.known.stuck is None
+
+
+def test_a_job_that_is_stuck_for_the_same_reason_has_been_so_since_the_first_time() -> None:
+    play, found = Play(), []
+    (question,) = play.say(VerdictKind.FAIL_STOP, 3).meanwhile
+    for problem in ("no rank", "no rank", "no memory"):
+        play.on(events.Solved(question, NoPlanError(problem), 0.01))
+        assert play.known.stuck is not None
+        assert (play.known.stuck.reason, play.known.stuck.detail) == (StuckReason.NO_LAYOUT, problem)
+        found.append(play.at - play.known.stuck.since)
+        (question,) = play.say(VerdictKind.JITTER, 1).meanwhile
+    assert found == [timedelta(), timedelta(milliseconds=20), timedelta()]
 
 
 def test_a_layout_that_is_kept_is_weighed_again_and_ever_later() -> None:
