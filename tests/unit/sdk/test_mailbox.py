@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from evenkeel.layouts.layout import uniform_layout
+from evenkeel.layouts.layout import Layout, uniform_layout
 from evenkeel.layouts.rank_state import Ballot, RankPhase, RankState
 from evenkeel.trainer_sdk.control.acceptor import Acceptor
 from evenkeel.trainer_sdk.control.mailbox import Mailbox
@@ -264,6 +264,10 @@ def test_a_new_process_says_whose_it_is_joins_and_can_run_anything() -> None:
     assert (box.state.rank, box.state.incarnation, box.state.phase) == (3, 2, RankPhase.JOINING)
     assert not box.interrupted()
     box.check(LAYOUT)
+    checked: list[Layout] = []
+    box.require(checked.append)
+    box.check(LAYOUT)
+    assert checked == [LAYOUT]
 
 
 def test_a_scheduler_that_is_heard_again_has_still_asked_what_it_asked(mailbox: Mailbox) -> None:

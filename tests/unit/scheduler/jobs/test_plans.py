@@ -306,7 +306,7 @@ def test_a_person_is_told_once_what_would_help_a_job_that_nobody_can_reshape() -
     (incident,) = play.known.incidents
     assert (plan.mode, plan.epoch, plan.incident_id) == (PlanMode.BOUNDARY, 1, incident.incident_id)
     assert (advised.plan_id, advised.state) == (plan.plan_id, PlanState.ADVISED)
-    assert (note.incident_id, note.reference) == (incident.incident_id, plan.plan_id)
+    assert (note.incident_id, note.reference, note.at) == (incident.incident_id, plan.plan_id, play.at)
     assert note.detail == advised.detail
     assert "at 0.50 of healthy speed" in note.detail
     (weighed,) = [one for one in play.step.then if isinstance(one, steps.Weighed)]
