@@ -148,9 +148,8 @@ def test_ranks_that_are_parked_with_all_alive_get_a_recovery(
 ) -> None:
     play = Play()
     play.park(*_OTHERS)
-    (asked,) = play.fire(Timer.STANDSTILL).then
-    assert isinstance(asked, steps.Ask)
-    assert asked.processes == tuple((rank, 0) for rank in HOME.ranks)
+    everybody = tuple((rank, 0) for rank in HOME.ranks)
+    assert play.fire(Timer.STANDSTILL).then == [steps.Ask(Timer.STANDSTILL, 1.0, everybody)]
     step = play.on(events.Answered(Timer.STANDSTILL, answers()))
     assert len(step.meanwhile) == int(recovers)
     assert Timer.STANDSTILL in play.job.timers

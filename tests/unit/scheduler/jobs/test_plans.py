@@ -217,6 +217,8 @@ def test_after_a_failure_it_is_tried_again_beyond_all_epochs_that_were_heard_of(
     play.fire(Timer.AGAIN)
     play.solved()
     assert (play.plan.record.epoch, play.plan.record.mode) == (epoch, mode)
+    longer = 2.0 * seconds or 0.1
+    assert steps.SetTimer(Timer.AGAIN, longer) in play.failed(RankAwayError("away")).then
 
 
 def test_a_slice_that_nobody_holds_is_waited_for() -> None:
