@@ -116,13 +116,12 @@ class _Greedy:
         self._held_bytes = dict.fromkeys(layout.ranks, 0.0)
         self._kept_bytes = dict.fromkeys(layout.ranks, 0.0)
         self._keepers: dict[int, list[int]] = {rank: [] for rank in layout.ranks}
-        slices: dict[frozenset[int], float] = {}
-        for holders, num_bytes in _slices(model, layout):
-            slices[holders] = slices.get(holders, 0.0) + num_bytes
+        slices = list(_slices(model, layout))
+        for holders, num_bytes in slices:
             for rank in holders:
                 self._held_bytes[rank] += num_bytes
         for most_units in (1, 2):
-            for holders in slices:
+            for holders in dict.fromkeys(holders for holders, _ in slices):
                 while self._add_one(holders, most_units):
                     pass
 

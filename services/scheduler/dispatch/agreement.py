@@ -117,15 +117,15 @@ def recovery_decision(
         NothingLeftError: Of each epoch a part is lost, or its survivors cannot meet at a step; and there is no
             checkpoint.
     """
-    from_memory, problem = _from_memory(states, layouts, model)
+    from_memory = _from_memory(states, layouts, model)
     checkpoint = newest_common_checkpoint(states, to_layout.ranks)
     if checkpoint is None and _before_the_first_step(states):
         checkpoint = 0  # what the seed makes needs no copy
-    if from_memory is not None and (checkpoint is None or checkpoint <= from_memory.steps_applied):
+    if isinstance(from_memory, Decision) and (checkpoint is None or checkpoint <= from_memory.steps_applied):
         return from_memory
     if checkpoint is None:
         raise NothingLeftError(
-            f"nothing to go on from: {problem}, no peer keeps a copy, and ranks {list(to_layout.ranks)} see no "
+            f"nothing to go on from: {from_memory}, no peer keeps a copy, and ranks {list(to_layout.ranks)} see no "
             "checkpoint; the ranks stay parked and go on when one of these is there"
         )
     newest = max(layouts)
@@ -145,10 +145,8 @@ def _before_the_first_step(states: Mapping[int, RankState]) -> bool:
     )
 
 
-def _from_memory(
-    states: Mapping[int, RankState], layouts: Mapping[int, Layout], model: ModelSpec
-) -> tuple[Decision | None, str]:
-    """The decision for the newest epoch of which survivors and copies have everything, or what is missing of it.
+def _from_memory(states: Mapping[int, RankState], layouts: Mapping[int, Layout], model: ModelSpec) -> Decision | str:
+    """The decision for the newest epoch of which survivors and copies have everything, or what is missing, in words.
 
     An epoch that some survivor has left for a newer one, or never held, may still be whole with its copies: such are
     looked at after those that all their survivors hold.
@@ -175,15 +173,14 @@ def _from_memory(
                 blocks = list(meeting.lost)
                 problems.append(f"blocks {blocks} of epoch {epoch} are held by nobody alive (gone: ranks {gone})")
             else:
-                decision = Decision(
+                return Decision(
                     from_epoch=epoch,
                     from_layout=layout,
                     sources=tuple(holders),
                     steps_applied=meeting.steps_applied,
                     stand_ins=meeting.stand_ins,
                 )
-                return decision, ""
-    return None, problems[0] if problems else "no survivor holds any epoch"
+    return problems[0] if problems else "no survivor holds any epoch"
 
 
 def _contradiction(states: Mapping[int, RankState]) -> str:

@@ -142,14 +142,8 @@ def _in_layout(known: JobKnowledge) -> tuple[Process, ...]:
 
 def _parked(step: Step, *, beside: int = -1) -> list[int]:
     """Ranks of the layout in force that wait for a recovery, but for one."""
-    states, found = step.moment.states, list[int]()
-    for rank, incarnation in _in_layout(step.known):
-        state = states.get(rank)
-        if state is None or state.incarnation != incarnation or rank == beside:
-            continue
-        if state.phase is RankPhase.PARKED and state.epoch == step.known.epoch:
-            found.append(rank)
-    return sorted(found)
+    said = [step.moment.said_by(process) for process in _in_layout(step.known) if process[0] != beside]
+    return [one.rank for one in said if one and one.phase is RankPhase.PARKED and one.epoch == step.known.epoch]
 
 
 def _may_recover(step: Step) -> bool:

@@ -14,7 +14,6 @@ from evenkeel.services.scheduler.dispatch.agreement import (
     decision_on,
 )
 from evenkeel.services.scheduler.dispatch.protocol import Decision, StaleBallotError
-from evenkeel.services.scheduler.domain.job_state import JobKnowledge
 from evenkeel.services.scheduler.domain.parts import PlanInFlight
 from evenkeel.services.scheduler.domain.stuck import Stuck, StuckReason
 from evenkeel.services.scheduler.domain.transitions import on_applied
@@ -51,7 +50,7 @@ def ground(step: Step, why: str) -> None:
 def agreed(step: Step, flight: PlanInFlight, decision: Decision) -> None:
     """The ranks' answers allow it: decided, once that is durable."""
     plan, known = flight.record, step.known
-    step.enter(plan, PlanState.COMMITTED, decision=decision_to_document(decision, plan.mode))
+    step.enter(plan, PlanState.COMMITTED, decision=decision_to_document(decision))
     layouts = {**known.layouts, plan.epoch: plan.layout}
     step.known = replace(known, layouts=layouts, flight=replace(flight, decision=decision))
 
@@ -87,30 +86,26 @@ def failed(step: Step, flight: PlanInFlight, error: Exception) -> None:
 
 def look_for_what_is_missing(step: Step) -> None:
     """Some slice is nowhere: parked ranks wait, and so does the job, until a copy or a checkpoint turns up."""
-    if _misses_something(step.known):
+    stuck = step.known.stuck
+    if stuck is not None and stuck.reason is StuckReason.NOTHING_HELD:
         step.then.append(Ask(Timer.POSSIBLE, _STATUS_SECONDS))
 
 
 def is_possible(step: Step, answers: Mapping[Process, RankState | Silence]) -> bool:
     """Whether the ranks' states would allow the plan that failed; they are looked at again later where they do not."""
-    known, plan = step.known, step.job.awaited
-    if plan is None or not _misses_something(known):
+    known, plan, stuck = step.known, step.job.awaited, step.known.stuck
+    if plan is None or stuck is None or stuck.reason is not StuckReason.NOTHING_HELD:
         return False
-    assert known.stuck is not None, "it misses something"
     counts = {info.process for info in known.ranks.values() if info.alive}
     states = {process[0]: one for process, one in answers.items() if isinstance(one, RankState) and process in counts}
     if states.keys() >= set(plan.layout.ranks):
         with suppress(NoAgreementError):
             decision_on(known, plan, states)
-            step.known = replace(known, stuck=None, changed=True)
+            step.known = replace(known, stuck=None)
             return True
-    waited_seconds = (step.moment.at - known.stuck.since).total_seconds()
+    waited_seconds = (step.moment.at - stuck.since).total_seconds()
     step.set_timer(Timer.POSSIBLE, min(max(_SHORTEST_LOOK_SECONDS, waited_seconds), _LONGEST_LOOK_SECONDS))
     return False
-
-
-def _misses_something(known: JobKnowledge) -> bool:
-    return known.flight is None and known.stuck is not None and known.stuck.reason is StuckReason.NOTHING_HELD
 
 
 def get_stuck(step: Step, reason: StuckReason, detail: str) -> None:

@@ -107,11 +107,8 @@ def _ask(step: Step, need: PlanNeed) -> None:
 
 def _is_ending(step: Step) -> bool:
     alive = [info for rank in step.known.layout.ranks if (info := step.known.ranks[rank]).alive]
-    said = [(info, step.moment.states.get(info.rank)) for info in alive]
-    return any(
-        state is not None and state.incarnation == info.incarnation and state.phase is RankPhase.FINISHED
-        for info, state in said
-    )
+    said = [step.moment.said_by(info.process) for info in alive]
+    return any(state is not None and state.phase is RankPhase.FINISHED for state in said)
 
 
 def _solved(step: Step, event: Solved) -> None:

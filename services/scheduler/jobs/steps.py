@@ -101,6 +101,11 @@ class Moment:
     states: Mapping[int, RankState]
     rules: Rules
 
+    def said_by(self, process: Process) -> RankState | None:
+        """What a process said last of itself; None where its rank's last word is from another one, or there is none."""
+        state = self.states.get(process[0])
+        return state if state is not None and state.incarnation == process[1] else None
+
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Step:

@@ -63,10 +63,9 @@ def plan_record(
     )
 
 
-def decision_to_document(decision: Decision, mode: PlanMode) -> dict[str, Any]:
+def decision_to_document(decision: Decision) -> dict[str, Any]:
     """All that is needed to send the same commits again after a restart; the layout is found by its epoch."""
     return {
-        "mode": mode.value,
         "from_epoch": decision.from_epoch,
         "sources": list(decision.sources),
         "steps_applied": decision.steps_applied,
@@ -82,7 +81,6 @@ def decision_from_document(document: Mapping[str, Any], layouts: Mapping[int, La
         from_layout=layouts[document["from_epoch"]],
         sources=tuple(document["sources"]),
         steps_applied=document["steps_applied"],
-        # Decisions from before there were copies have neither.
-        stand_ins=tuple(StandIn(owner=owner, keeper=keeper) for owner, keeper in document.get("stand_ins", ())),
-        from_checkpoint=document.get("from_checkpoint", False),
+        stand_ins=tuple(StandIn(owner=owner, keeper=keeper) for owner, keeper in document["stand_ins"]),
+        from_checkpoint=document["from_checkpoint"],
     )

@@ -122,3 +122,9 @@ def test_a_budget_is_kept_and_spent_on_single_losses_first() -> None:
     placements = place_copies(MODEL, layout, nodes, budget_bytes=300.0)
     assert [(one.owner, one.keeper) for one in placements] == [(r, (r + 2) % 8) for r in range(8)]
     assert all(len(one) == 2 for one in losses_not_survived(layout, nodes, placements))
+
+
+@pytest.mark.parametrize(("budget", "num_copies"), [(599.0, 0), (600.0, 4)])
+def test_a_copy_weighs_all_blocks_that_its_owner_holds(budget: float, num_copies: int) -> None:
+    layout = uniform_layout(num_blocks=8, tensor=1, pipeline=4, data=1, num_micro_batches=8)
+    assert len(place_copies(MODEL, layout, on_nodes(layout, 1), budget)) == num_copies

@@ -48,7 +48,7 @@ def recovery(states, layouts=None, to_layout=None):
 
 def test_survivors_at_the_same_step_run_its_iteration_again():
     decision = recovery([parked(rank) for rank in HOME.ranks if rank != 3])
-    assert (decision.steps_applied, decision.from_epoch) == (10, 0)
+    assert (decision.steps_applied, decision.from_epoch, decision.from_layout) == (10, 0, HOME)
     assert decision.sources == (0, 1, 2, 4, 5, 6, 7)
 
 
@@ -58,9 +58,13 @@ def test_if_somebody_stepped_everybody_who_voted_steps_too(ahead):
     assert recovery(states).steps_applied == 11
 
 
+def test_a_step_that_all_voted_for_and_nobody_applied_is_run_again():
+    assert recovery([parked(r, voted=True) for r in HOME.ranks if r != 3]).steps_applied == 10
+
+
 def test_a_rank_one_step_behind_that_has_not_voted_is_a_contradiction():
     states = [parked(r, 11 if r else 10) for r in HOME.ranks if r != 3]
-    with pytest.raises(NoAgreementError, match="have not voted"):
+    with pytest.raises(NoAgreementError, match=r"somebody applied step 10, but ranks \{0: 10\} .* have not voted"):
         recovery(states)
 
 
@@ -105,6 +109,7 @@ def test_where_the_newest_epoch_contradicts_itself_what_is_on_disk_is_read():
     states = [replace(parked(r, 11 if r else 10), checkpoint_steps=(5,)) for r in HOME.ranks if r != 3]
     decision = recovery(states)
     assert (decision.from_checkpoint, decision.steps_applied, decision.sources) == (True, 5, ())
+    assert (decision.from_epoch, decision.from_layout) == (0, HOME)
 
 
 def test_a_joiner_is_no_source_and_holds_nobody_up():
@@ -123,6 +128,7 @@ def test_a_boundary_needs_everybody_at_work_in_the_epoch_in_force():
     states = {r: RankState(rank=r, incarnation=0, phase=RankPhase.TRAINING, epoch=0) for r in HOME.ranks}
     decision = boundary_decision(states, epoch=0, layout=HOME, to_layout=HOME)
     assert (decision.steps_applied, decision.sources) == (-1, HOME.ranks)
+    assert (decision.from_epoch, decision.from_layout) == (0, HOME)
     states[5] = parked(5)
     with pytest.raises(NoAgreementError, match=r"5: 'parked in epoch 0'"):
         boundary_decision(states, epoch=0, layout=HOME, to_layout=HOME)
@@ -137,6 +143,7 @@ def test_whole_replicas_need_nobody_who_is_gone_and_no_epoch_in_common():
     }
     decision = boundary_decision(states, epoch=1, layout=whole, to_layout=replace(without(2, 5), whole=True))
     assert (decision.steps_applied, decision.sources) == (-1, (0, 1, 3, 4, 6, 7))
+    assert (decision.from_epoch, decision.from_layout) == (1, whole)
     with pytest.raises(NoAgreementError, match="none of the ranks"):
         boundary_decision({}, epoch=1, layout=whole, to_layout=whole)
 

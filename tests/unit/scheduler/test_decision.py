@@ -1,12 +1,19 @@
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
-from evenkeel.layouts.layout import uniform_layout
+from evenkeel.history.vocabulary import PlanMode, VerdictKind
+from evenkeel.layouts.layout import Layout, uniform_layout
+from evenkeel.layouts.programs.routes import Route
 from evenkeel.planning.costs.cost_model import CostModel
 from evenkeel.planning.costs.measured.calibration import calibrated_correction
 from evenkeel.planning.search.solver import solve
-from evenkeel.services.scheduler.plans.decision import Choice, DecisionRule, decide
+from evenkeel.planning.solution import Action, Solution
+from evenkeel.services.scheduler.plans.decision import Choice, DecisionRule, decide, weigh
+from evenkeel.services.scheduler.plans.hindsight import Hindsight
+from evenkeel.services.scheduler.plans.outlook import Outlook
+from tests.unit.scheduler.jobs.play import START, Play
 from tests.unit.scheduler.planning_cases import situation_of
 
 HOME = uniform_layout(num_blocks=8, tensor=2, pipeline=2, data=2, num_micro_batches=16)
@@ -103,3 +110,65 @@ def test_what_is_forced_or_changes_nothing_has_its_numbers_too():
     idle = decide(RULE, solve(situation_of(HOME)), forced=False, horizon_seconds=50.0)
     assert (idle.gain_seconds, idle.cost_seconds, idle.horizon_seconds) == (0.0, 0.0, 50.0)
     assert idle.reason == "No layout is faster than the one in force."
+
+
+def halving(layout: Layout, *, is_over: bool = False) -> Solution:
+    """What pulls one lever, or takes back what it had done, and halves an iteration for a pause of a second."""
+    found = solve(situation_of(HOME, speeds={3: 0.5}))
+    return replace(
+        found,
+        layout=layout,
+        actions=(Action(lever="depths", description="", gain_seconds=0.0, is_over=is_over),),
+        idle_seconds=1.0,
+        predicted_seconds=0.5,
+        price=replace(found.price, pause_seconds=1.0),
+    )
+
+
+ELSEWHERE = uniform_layout(num_blocks=8, tensor=1, pipeline=2, data=4, num_micro_batches=16)
+ROUTED = replace(HOME, routes=(Route(micro_batch=0, stage=0, replica=1),))
+KNOWN = Hindsight().after(1.0, 1.3, ["depths"]).after(1.0, 1.1, ["layer_split"])
+
+
+@pytest.mark.parametrize(
+    ("layout", "is_over", "factor"),
+    [
+        (ELSEWHERE, False, KNOWN.factor_of("depths")),
+        (ROUTED, False, KNOWN.factor_of("depths")),
+        (ELSEWHERE, True, KNOWN.factor),
+        (HOME, False, 1.0),
+    ],
+)
+def test_what_plans_fell_short_by_counts_for_the_levers_that_are_pulled_and_not_for_the_way_home(
+    layout: Layout, is_over: bool, factor: float
+) -> None:
+    job = replace(Play().known, hindsight=KNOWN)
+    decision = weigh(job, halving(layout, is_over=is_over), PlanMode.BOUNDARY, RULE, START.timestamp())
+    assert decision.gain_seconds == pytest.approx((1.0 - factor * 0.5) * decision.horizon_seconds)
+    words = "" if layout is HOME else f" {KNOWN.words([] if is_over else ['depths'])}"
+    assert decision.reason == f"The plan pays: it saves {decision.gain_seconds:.1f} s in 600 s and costs 1.0 s.{words}"
+
+
+def test_the_horizon_of_a_plan_is_what_the_job_has_seen_halved_for_each_flip() -> None:
+    known, now = Play().known, (START + timedelta(days=100)).timestamp()
+    flips = {3: tuple(now - second for second in (4.0, 3.0, 2.0, 1.0))}
+    home = replace(known.home, standbys=(8,))
+    job = replace(known, home=home, outlook=Outlook(num_events=99_999, flips=flips))
+    seen = job.outlook.horizon_seconds(
+        now_unix_seconds=now, prior_seconds=RULE.horizon_seconds, num_devices=9, observed_seconds=100 * 86400.0
+    )
+    assert seen < 0.5 * RULE.horizon_seconds
+    decision = weigh(job, halving(ELSEWHERE), PlanMode.BOUNDARY, RULE, now)
+    assert decision.horizon_seconds == pytest.approx(seen / 4.0)
+
+
+def test_a_recovery_and_whatever_leaves_a_dead_rank_out_are_no_choice() -> None:
+    healthy, idle = Play(), solve(situation_of(HOME))
+    dead = Play()
+    dead.say(VerdictKind.FAIL_STOP, 3)
+    for play, mode, choice in (
+        (healthy, PlanMode.BOUNDARY, Choice.KEEP),
+        (healthy, PlanMode.RECOVER, Choice.APPLY),
+        (dead, PlanMode.BOUNDARY, Choice.APPLY),
+    ):
+        assert weigh(play.known, idle, mode, RULE, START.timestamp()).choice is choice

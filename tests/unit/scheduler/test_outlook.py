@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenkeel.services.scheduler.plans.outlook import PRIOR_EVENTS_PER_DEVICE_SECOND, Outlook
+from evenkeel.services.scheduler.plans.outlook import FLIP_MEMORY_SECONDS, PRIOR_EVENTS_PER_DEVICE_SECOND, Outlook
 
 PRIOR = 600.0
 
@@ -55,6 +55,27 @@ def test_a_newer_estimate_of_a_slow_rank_is_no_new_fault_and_a_death_ends_no_slo
     assert outlook.after_recovery(4, 50.0) == outlook
     gone = outlook.after_death(3)
     assert (gone.num_events, gone.num_ended, gone.slow_since) == (2, 0, {})
+
+
+def test_what_slowdowns_and_flips_leave_behind():
+    once = Outlook().after_slowdown(3, 10.0).after_slowdown(4, 11.0).after_recovery(3, 14.0)
+    assert once == Outlook(
+        num_events=2, num_ended=1, ended_seconds=4.0, slow_since={4: 11.0}, flips={3: (10.0, 14.0), 4: (11.0,)}
+    )
+    later = once.after_slowdown(3, 12.0 + FLIP_MEMORY_SECONDS).after_recovery(3, 0.0)
+    assert (later.num_ended, later.ended_seconds) == (2, 4.0), "a clock that was set back adds nothing"
+    assert later.flips[3] == (14.0, 12.0 + FLIP_MEMORY_SECONDS, 0.0)
+
+
+def test_the_horizon_is_the_harmonic_sum_of_the_next_fault_and_the_rest_of_the_youngest_slowdown():
+    outlook = Outlook(num_events=3, num_ended=1, ended_seconds=20.0, slow_since={1: 50.0, 2: 90.0})
+    rest, following = (PRIOR + 20.0 + 10.0) / 2.0, (1.0 / (PRIOR_EVENTS_PER_DEVICE_SECOND * 1e7) + 40.0) / 4.0
+    assert horizon(outlook, now=100.0, num_devices=10**7, observed=40.0) == pytest.approx(
+        1 / (1 / rest + 1 / following)
+    )
+    assert horizon(outlook, now=0.0, num_devices=10**7, observed=-1.0) == pytest.approx(
+        1 / (1 / ((PRIOR + 20.0) / 2.0) + PRIOR_EVENTS_PER_DEVICE_SECOND * 1e7 * 4.0)
+    )
 
 
 @given(st.lists(st.tuples(st.sampled_from("dsr"), st.integers(0, 3), st.floats(0.0, 1e4)), max_size=20))

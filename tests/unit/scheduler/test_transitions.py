@@ -312,6 +312,8 @@ def test_a_restless_device_stands_in_the_way_of_its_own_plans_only() -> None:
     assert flips_of(other, now) == 0
     both = on_verdict(slow, verdict(VerdictKind.COMPUTE_SLOW, 5, throughput=0.5, after=70.0)).job
     assert flips_of(both, now) == 0
+    gone = on_verdict(slow, verdict(VerdictKind.FAIL_STOP, 5, after=70.0)).job
+    assert flips_of(gone, now) == 0
 
 
 def test_a_device_that_stays_slow_is_no_reason_to_follow_one_that_flips() -> None:

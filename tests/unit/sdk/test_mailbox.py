@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from evenkeel.layouts.layout import uniform_layout
+from evenkeel.layouts.layout import Layout, uniform_layout
 from evenkeel.layouts.rank_state import Ballot, RankPhase, RankState
 from evenkeel.trainer_sdk.control.acceptor import Acceptor
 from evenkeel.trainer_sdk.control.mailbox import Mailbox
@@ -131,6 +131,13 @@ def test_a_recover_prepare_hides_a_boundary_commit_and_its_abort_shows_it_again(
     assert not mailbox.interrupted()
     assert mailbox.committed_epoch() == 1
     assert taken(mailbox) == 1
+
+
+def test_another_plan_of_the_ballot_that_was_asked_about_is_refused(mailbox: Mailbox) -> None:
+    mailbox.prepare(reshape(1, ApplyMode.BOUNDARY), 0)
+    with pytest.raises(StaleBallotError, match="too late"):
+        mailbox.commit(commit(1, ApplyMode.BOUNDARY, "other"))
+    assert mailbox.commit(commit(1, ApplyMode.BOUNDARY)).pending_epoch == 1
 
 
 def test_a_prepare_that_arrives_after_its_abort_is_refused(mailbox: Mailbox) -> None:
@@ -257,6 +264,10 @@ def test_a_new_process_says_whose_it_is_joins_and_can_run_anything() -> None:
     assert (box.state.rank, box.state.incarnation, box.state.phase) == (3, 2, RankPhase.JOINING)
     assert not box.interrupted()
     box.check(LAYOUT)
+    checked: list[Layout] = []
+    box.require(checked.append)
+    box.check(LAYOUT)
+    assert checked == [LAYOUT]
 
 
 def test_a_scheduler_that_is_heard_again_has_still_asked_what_it_asked(mailbox: Mailbox) -> None:

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from evenkeel.contracts.verdict_ids import verdict_id
-from evenkeel.history.records import VerdictRecord
+from evenkeel.history.records import EvidenceRecord, VerdictRecord
 from evenkeel.history.vocabulary import JobState, PlanMode, VerdictKind
 from evenkeel.layouts.rank_state import RankPhase, RankState
 from evenkeel.services.scheduler.domain.profiles import JobEnded
@@ -35,6 +35,17 @@ def test_a_death_that_nobody_tells_is_decided_with_the_detector_s_id() -> None:
     step = play.on(events.Answered(Timer.VERDICT, {_SUSPECT: Silence.AWAY}))
     (verdict,) = [one for one in step.save if isinstance(one, VerdictRecord)]
     assert verdict.verdict_id == verdict_id("job", VerdictKind.FAIL_STOP, 3, 0)
+    assert (verdict.kind, verdict.confidence, verdict.decided_at) == (VerdictKind.FAIL_STOP, 0.97, play.at)
+    assert (verdict.first_iteration, verdict.decided_iteration) == (6, 6)
+    assert verdict.evidence == (
+        EvidenceRecord(
+            name="process",
+            value=1.0,
+            unit="",
+            text="the scheduler saw it itself: the stream broke (reset), the controller does not answer, ranks "
+            "[0, 1, 2, 4, 5, 6, 7] are parked, and no verdict has come",
+        ),
+    )
     assert not play.known.ranks[3].alive
     assert len(step.meanwhile) == 1
     again = play.on(events.VerdictsTaken((replace(verdict, decided_at=play.at),)))
@@ -115,6 +126,8 @@ def test_a_rank_that_parked_and_is_away_too_waits_for_the_others_still() -> None
     play.park(7)
     play.on(events.StreamBroken((7, 0), "reset"))
     assert steps.Ask(Timer.VERDICT, 0.5, (_SUSPECT,)) in play.fire(Timer.VERDICT).then
+    play.on(events.Answered(Timer.VERDICT, dict.fromkeys((_SUSPECT, (7, 0)), Silence.AWAY)))
+    assert [one.accused for one in play.known.incidents] == [{_SUSPECT}]
 
 
 def all_training() -> dict[tuple[int, int], RankState | Silence]:
@@ -135,9 +148,8 @@ def test_ranks_that_are_parked_with_all_alive_get_a_recovery(
 ) -> None:
     play = Play()
     play.park(*_OTHERS)
-    (asked,) = play.fire(Timer.STANDSTILL).then
-    assert isinstance(asked, steps.Ask)
-    assert asked.processes == tuple((rank, 0) for rank in HOME.ranks)
+    everybody = tuple((rank, 0) for rank in HOME.ranks)
+    assert play.fire(Timer.STANDSTILL).then == [steps.Ask(Timer.STANDSTILL, 1.0, everybody)]
     step = play.on(events.Answered(Timer.STANDSTILL, answers()))
     assert len(step.meanwhile) == int(recovers)
     assert Timer.STANDSTILL in play.job.timers
@@ -151,7 +163,7 @@ def test_ranks_that_are_recovered_already_or_moved_on_need_no_second_recovery() 
     play.park(*_OTHERS)
     play.say(VerdictKind.FAIL_STOP, 3)
     play.solved()
-    assert [type(one) for one in play.fire(Timer.STANDSTILL).then] == [steps.SetTimer]
+    assert play.fire(Timer.STANDSTILL).then == [steps.SetTimer(Timer.STANDSTILL, 3.0)]
     play.agreed()
     play.applied()
     assert play.fire(Timer.STANDSTILL).then == []

@@ -80,6 +80,7 @@ class Kept(Play):
             sources=known.layout.ranks,
             steps_applied=7,
             stand_ins=(StandIn(owner=1, keeper=2),),
+            from_checkpoint=True,
         )
         self.on(events.Agreed(self.plan.record.plan_id, decision))
 

@@ -1,6 +1,7 @@
 """A job's plans on the machine: asked for, superseded, decided, told once."""
 
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 from hypothesis import settings
@@ -8,17 +9,28 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from evenkeel.history.errors import FinishedJobError, UnknownRankError
-from evenkeel.history.records import IncidentRecord, JobStateRecord, PlanRecord, VerdictRecord
+from evenkeel.history.records import (
+    ActionRecord,
+    AlternativeRecord,
+    IncidentEventRecord,
+    IncidentRecord,
+    JobStateRecord,
+    PlanEventRecord,
+    PlanRecord,
+    PlanStatus,
+    VerdictRecord,
+)
 from evenkeel.history.vocabulary import JobState, PlanMode, PlanState, VerdictKind
 from evenkeel.layouts.rank_state import Ballot, RankPhase
 from evenkeel.planning.costs.price import TransitionCosts
-from evenkeel.planning.search.solver import solve_at_once
+from evenkeel.planning.search.solver import solve, solve_at_once
 from evenkeel.planning.solution import NoPlanError
 from evenkeel.services.scheduler.dispatch.agreement import NothingLeftError, RecoveryNeededError
 from evenkeel.services.scheduler.dispatch.protocol import RankAwayError, StaleBallotError
 from evenkeel.services.scheduler.domain.stuck import StuckReason
 from evenkeel.services.scheduler.jobs import events, steps
 from evenkeel.services.scheduler.jobs.job import Question, Timer
+from evenkeel.services.scheduler.plans.outlook import Outlook
 from tests.unit.scheduler.jobs.play import HOME, Play, registration, state_of
 
 _TERMINAL = {PlanState.ABORTED, PlanState.APPLIED}
@@ -34,11 +46,53 @@ def test_a_death_is_saved_with_what_it_leads_to_and_the_planner_works_meanwhile(
     assert [type(one) for one in step.save] == [PlanRecord]
     assert (play.plan.record.mode, play.plan.record.epoch) == (PlanMode.RECOVER, 1)
     assert {rank for rank, _ in play.plan.participants} == {*HOME.ranks} - {3}
+    plan = play.plan.record
+    assert PlanStatus(plan=plan, state=PlanState.PROPOSED, at=plan.proposed_at) in step.then
     play.agreed()
     assert play.known.layouts.keys() == {0, 1}
     play.applied()
+    assert PlanStatus(plan=plan, state=PlanState.APPLIED, at=play.at, first_iteration=7) in play.step.then
     assert (play.known.flight, play.known.epoch, play.said) == (None, 1, JobState.RUNNING)
     assert list(play.plan_states.values()) == [[PlanState.PROPOSED, PlanState.COMMITTED, PlanState.APPLIED]]
+
+
+@pytest.mark.parametrize("profiled", [True, False])
+def test_a_plan_is_recorded_with_all_that_was_found_and_with_seconds_where_the_job_s_speed_is_known(
+    profiled: bool,
+) -> None:
+    play = Play(profiled=profiled)
+    (question,) = play.say(VerdictKind.FAIL_STOP, 3).meanwhile
+    solution = solve(question.known.situation(TransitionCosts()))
+    play.on(events.Solved(question, solution, 0.25))
+    (weighed,) = [one for one in play.step.then if isinstance(one, steps.Weighed)]
+    assert (weighed.choice, weighed.solve_seconds) == ("apply", 0.25)
+    known = 1.0 if profiled else 0.0
+    assert play.plan.record == PlanRecord(
+        plan_id="job-1-salt",
+        job_id="job",
+        incident_id=play.known.incidents[0].incident_id,
+        mode=PlanMode.RECOVER,
+        epoch=1,
+        layout=solution.layout,
+        actions=tuple(
+            ActionRecord(lever=one.lever, description=one.description, gain_seconds=known * one.gain_seconds)
+            for one in solution.actions
+        ),
+        alternatives=tuple(
+            AlternativeRecord(name=one.name, predicted_seconds=known * one.predicted_seconds, reason=one.reason)
+            for one in solution.alternatives
+        ),
+        idle_seconds=known * solution.idle_seconds,
+        predicted_seconds=known * solution.predicted_seconds,
+        cost_seconds=solution.price.pause_seconds,
+        proportional_bound=solution.proportional_bound,
+        reason=f"{solution.reason} {weighed.reason}",
+        solve_seconds=0.25,
+        proposed_at=play.at,
+        throughputs={rank: 1.0 for rank in HOME.ranks if rank != 3},
+    )
+    assert solution.actions
+    assert solution.alternatives
 
 
 def test_a_makeshift_plan_is_taken_and_once_it_is_applied_the_planner_is_asked_for_a_better_one() -> None:
@@ -163,6 +217,8 @@ def test_after_a_failure_it_is_tried_again_beyond_all_epochs_that_were_heard_of(
     play.fire(Timer.AGAIN)
     play.solved()
     assert (play.plan.record.epoch, play.plan.record.mode) == (epoch, mode)
+    longer = 2.0 * seconds or 0.1
+    assert steps.SetTimer(Timer.AGAIN, longer) in play.failed(RankAwayError("away")).then
 
 
 def test_a_slice_that_nobody_holds_is_waited_for() -> None:
@@ -177,11 +233,23 @@ def test_a_slice_that_nobody_holds_is_waited_for() -> None:
     assert asks in play.step.then
     parked = {(rank, 0): state_of(rank, RankPhase.PARKED) for rank in left}
     play.on(events.Answered(Timer.POSSIBLE, parked))
-    assert (play.step.meanwhile, play.timers_set()) == ([], [Timer.POSSIBLE])
+    assert (play.step.meanwhile, play.step.then) == ([], [steps.SetTimer(Timer.POSSIBLE, 0.5)])
     assert asks in play.fire(Timer.POSSIBLE).then
     seen = {process: replace(state, checkpoint_steps=(4,)) for process, state in parked.items()}
     assert len(play.on(events.Answered(Timer.POSSIBLE, seen)).meanwhile) == 1
     assert play.known.stuck is None
+
+
+def test_a_job_that_is_stuck_for_the_same_reason_has_been_so_since_the_first_time() -> None:
+    play, found = Play(), []
+    (question,) = play.say(VerdictKind.FAIL_STOP, 3).meanwhile
+    for problem in ("no rank", "no rank", "no memory"):
+        play.on(events.Solved(question, NoPlanError(problem), 0.01))
+        assert play.known.stuck is not None
+        assert (play.known.stuck.reason, play.known.stuck.detail) == (StuckReason.NO_LAYOUT, problem)
+        found.append(play.at - play.known.stuck.since)
+        (question,) = play.say(VerdictKind.JITTER, 1).meanwhile
+    assert found == [timedelta(), timedelta(milliseconds=20), timedelta()]
 
 
 def test_a_layout_that_is_kept_is_weighed_again_and_ever_later() -> None:
@@ -192,6 +260,83 @@ def test_a_layout_that_is_kept_is_weighed_again_and_ever_later() -> None:
         pauses += [one.seconds for one in play.step.then if isinstance(one, steps.SetTimer)]
         play.fire(Timer.SECOND_LOOK)
     assert pauses == [30.0, 60.0, 120.0]
+    play.say(VerdictKind.COMPUTE_SLOW, 3, throughput=0.4)
+    play.solved()
+    play.agreed()
+    play.applied()
+    play.say(VerdictKind.COMPUTE_SLOW, 2, throughput=0.96)
+    play.solved()
+    assert [one for one in play.step.then if isinstance(one, steps.SetTimer)] == [
+        steps.SetTimer(Timer.SECOND_LOOK, 30.0)
+    ]
+    assert play.on(events.VerdictsTaken(())).meanwhile == [], "nothing has changed since"
+
+
+def test_what_a_person_reads_of_a_job_that_cannot_go_on() -> None:
+    play = Play()
+    play.say(VerdictKind.COMPUTE_SLOW, 1, throughput=0.4)
+    play.solved()
+    play.say(VerdictKind.FAIL_STOP, 3)
+    play.solved()
+    play.failed(RankAwayError("rank 2 is away"))
+    play.fire(Timer.AGAIN)
+    play.solved()
+    play.failed(NothingLeftError("blocks 1"))
+    play.fire(Timer.AGAIN)
+    play.on(events.Finish("lost"))
+    told = [one for one in play.saved if isinstance(one, JobStateRecord | PlanEventRecord | IncidentEventRecord)]
+    assert [one.detail for one in told if one.detail] == [
+        "somebody it counts on is gone",
+        "rank 2 is away",
+        "blocks 1",
+        "the job cannot go on: blocks 1",
+        "blocks 1",
+        "the job finished",
+        "the job finished",
+        "failed: lost",
+    ]
+
+
+def test_a_person_is_told_once_what_would_help_a_job_that_nobody_can_reshape() -> None:
+    play = Play(can_reshape=False)
+    (question,) = play.say(VerdictKind.COMPUTE_SLOW, 1, throughput=0.5).meanwhile
+    solution = solve(question.known.situation(TransitionCosts()))
+    plan, advised, note = play.on(events.Solved(question, solution, 0.25)).save
+    assert isinstance(plan, PlanRecord)
+    assert isinstance(advised, PlanEventRecord)
+    assert isinstance(note, IncidentEventRecord)
+    (incident,) = play.known.incidents
+    assert (plan.mode, plan.epoch, plan.incident_id) == (PlanMode.BOUNDARY, 1, incident.incident_id)
+    assert (advised.plan_id, advised.state) == (plan.plan_id, PlanState.ADVISED)
+    assert (note.incident_id, note.reference, note.at) == (incident.incident_id, plan.plan_id, play.at)
+    assert note.detail == advised.detail
+    assert "at 0.50 of healthy speed" in note.detail
+    (weighed,) = [one for one in play.step.then if isinstance(one, steps.Weighed)]
+    assert (weighed.choice, weighed.solve_seconds) == ("apply", 0.25)
+    assert plan.reason == f"{solution.reason} {weighed.reason}"
+    assert (plan.solve_seconds, plan.proposed_at, play.known.flight, play.known.stuck) == (0.25, play.at, None, None)
+    play.say(VerdictKind.COMPUTE_SLOW, 1, throughput=0.5)
+    assert play.solved().save == []
+    play.say(VerdictKind.FAIL_STOP, 3)
+    assert (play.said, play.saved[-1].detail) == (JobState.DEGRADED, "ranks [3] are gone")  # type: ignore[attr-defined]
+    assert isinstance(dead := play.solved().save[0], PlanRecord)
+    assert (dead.mode, dead.incident_id) == (PlanMode.RECOVER, play.known.incidents[-1].incident_id)
+
+
+def test_advice_where_no_plan_pays_or_there_is_none_names_no_plan() -> None:
+    play = Play(can_reshape=False)
+    flips = {1: (play.at.timestamp(),) * 30}
+    play.job = replace(play.job, known=replace(play.known, outlook=Outlook(flips=flips)))
+    play.say(VerdictKind.COMPUTE_SLOW, 1, throughput=0.6)
+    (kept,) = play.solved().save
+    (weighed,) = [one for one in play.step.then if isinstance(one, steps.Weighed)]
+    assert weighed.choice == "keep"
+    assert isinstance(kept, IncidentEventRecord)
+    assert kept.detail.endswith(f". {weighed.reason}")
+    (question,) = play.say(VerdictKind.COMPUTE_SLOW, 1, throughput=0.5).meanwhile
+    (note,) = play.on(events.Solved(question, NoPlanError("nothing"), 0.25)).save
+    assert isinstance(note, IncidentEventRecord)
+    assert (note.detail[-1], play.known.stuck) == (".", None)
 
 
 def test_a_job_that_is_over_takes_nothing_in() -> None:
