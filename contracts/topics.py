@@ -5,8 +5,9 @@ consumer. All topics have the same number of partitions, so that a job has the s
 message get a new topic with a higher version.
 """
 
+import uuid
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 DEAD_LETTER_SUFFIX = ".dlq"
 DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
@@ -89,3 +90,21 @@ PLANS = Topic(
 )
 
 TOPICS = (BATCHES, FRAMES, VERDICTS, PROFILES, SUSPICIONS, PLANS)
+
+
+def record_headers(topic: Topic, source: str, *, event_id: str | None = None) -> list[tuple[str, bytes]]:
+    """Headers for one record of ``topic``: content type and CloudEvents 1.0 in Kafka's binary mode.
+
+    Args:
+        topic: Where the record goes.
+        source: Who writes it, for example ``evenkeel/detector``.
+        event_id: Natural id of the event where it has one, so that a repeated record keeps its id; else random.
+    """
+    return [
+        ("content-type", b"application/protobuf"),
+        ("ce_specversion", b"1.0"),
+        ("ce_id", (event_id or uuid.uuid4().hex).encode()),
+        ("ce_source", source.encode()),
+        ("ce_type", topic.message.encode()),
+        ("ce_time", datetime.now(UTC).isoformat().encode()),
+    ]

@@ -7,9 +7,8 @@ import uuid
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
 from benchmarks.speed.jobs import SyntheticJob
-from evenkeel.contracts.headers import record_headers
 from evenkeel.contracts.mac import job_key, signed
-from evenkeel.contracts.topics import BATCHES
+from evenkeel.contracts.topics import BATCHES, record_headers
 from evenkeel.detector.v1 import detector_pb2
 from evenkeel.simulator.live.rank_batches import add_news, empty_batch
 from evenkeel.telemetry.v2 import process_pb2

@@ -9,9 +9,8 @@ from prometheus_client import CollectorRegistry
 
 from benchmarks.speed.held import held_bytes
 from benchmarks.speed.jobs import SyntheticJob
-from evenkeel.contracts.headers import record_headers
 from evenkeel.contracts.mac import job_key, signed
-from evenkeel.contracts.topics import BATCHES, FRAMES
+from evenkeel.contracts.topics import BATCHES, FRAMES, record_headers
 from evenkeel.services.common.kafka import Batch, ConsumedRecord, OutgoingRecord, Partition
 from evenkeel.services.common.postgres.database import create_engine
 from evenkeel.services.common.worker import Worker

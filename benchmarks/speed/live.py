@@ -18,8 +18,7 @@ from pathlib import Path
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
 from benchmarks.speed.jobs import SyntheticJob
-from evenkeel.contracts.headers import record_headers
-from evenkeel.contracts.topics import BATCHES, PROFILES, VERDICTS
+from evenkeel.contracts.topics import BATCHES, PROFILES, VERDICTS, record_headers
 from evenkeel.detector.v1 import detector_pb2
 from evenkeel.stack.kafka.node import Kafka
 from evenkeel.stack.kafka.topics import apply_topics

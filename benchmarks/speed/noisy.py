@@ -24,9 +24,8 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from benchmarks.speed.fleet import LOST_RANK, NUM_RANKS, Fleet
 from benchmarks.speed.jobs import SyntheticJob
 from benchmarks.speed.live import Servers, running_services, servers
-from evenkeel.contracts.headers import record_headers
 from evenkeel.contracts.mac import job_key, signed
-from evenkeel.contracts.topics import BATCHES, VERDICTS
+from evenkeel.contracts.topics import BATCHES, VERDICTS, record_headers
 from evenkeel.history.writes import register_job, register_ranks
 from evenkeel.services.common.postgres.database import create_engine
 from evenkeel.simulator.live.rank_batches import add_news, empty_batch

@@ -18,8 +18,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from benchmarks.speed.jobs import SyntheticJob
 from benchmarks.speed.live import Servers, Services, running_services, servers
 from benchmarks.speed.quota import cores
-from evenkeel.contracts.headers import record_headers
-from evenkeel.contracts.topics import BATCHES, FRAMES, VERDICTS
+from evenkeel.contracts.topics import BATCHES, FRAMES, VERDICTS, record_headers
 from evenkeel.detector.v1 import detector_pb2
 
 _LONGEST_CATCH_UP_SECONDS = 300.0

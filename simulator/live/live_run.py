@@ -18,9 +18,8 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 import grpc
 from aiokafka import AIOKafkaProducer
 
-from evenkeel.contracts.headers import record_headers
 from evenkeel.contracts.mac import job_key, signed
-from evenkeel.contracts.topics import BATCHES
+from evenkeel.contracts.topics import BATCHES, record_headers
 from evenkeel.layouts.codec import layout_to_proto, model_to_proto
 from evenkeel.scheduler.v1 import scheduler_pb2 as pb
 from evenkeel.scheduler.v1 import scheduler_pb2_grpc

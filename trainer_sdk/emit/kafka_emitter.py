@@ -18,9 +18,8 @@ from typing import Any
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
-from evenkeel.contracts.headers import record_headers
 from evenkeel.contracts.mac import JobKey, signed
-from evenkeel.contracts.topics import BATCHES
+from evenkeel.contracts.topics import BATCHES, record_headers
 from evenkeel.telemetry.v2 import process_pb2 as pb
 from evenkeel.telemetry.v2.batch_pb2 import Batch
 from evenkeel.trainer_sdk.emit.batch import BatchBuilder, Source

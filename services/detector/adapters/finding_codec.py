@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import asdict, fields
 
-from evenkeel.contracts.headers import record_headers
 from evenkeel.contracts.suspicion import Suspicion
-from evenkeel.contracts.topics import PROFILES, SUSPICIONS, VERDICTS, Topic
+from evenkeel.contracts.topics import PROFILES, SUSPICIONS, VERDICTS, Topic, record_headers
 from evenkeel.detector.v1 import detector_pb2 as pb
 from evenkeel.services.common.kafka import OutgoingRecord
 from evenkeel.services.detector.domain.expectation.profile.profile import Profile

@@ -4,11 +4,10 @@ import time
 from collections.abc import Callable
 
 from evenkeel.contracts.columns import tell_process
-from evenkeel.contracts.headers import record_headers
 from evenkeel.contracts.mac import job_key, signed
 from evenkeel.contracts.speakers import NO_RANK, SCHEDULER_INCARNATION
 from evenkeel.contracts.suspicion import Suspicion
-from evenkeel.contracts.topics import BATCHES
+from evenkeel.contracts.topics import BATCHES, record_headers
 from evenkeel.layouts.codec import to_proto
 from evenkeel.services.common.kafka.ports import Producer
 from evenkeel.services.common.kafka.records import OutgoingRecord

@@ -3,8 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from evenkeel.contracts.frames import Frames, write_frames
-from evenkeel.contracts.headers import record_headers
-from evenkeel.contracts.topics import FRAMES
+from evenkeel.contracts.topics import FRAMES, record_headers
 from evenkeel.services.common.kafka import ConsumedRecord, OutgoingRecord
 from evenkeel.services.telemetry.domain.observed import ArrivedEvent, Numbered, Picture
 from evenkeel.telemetry.v2 import frames_pb2 as pb

@@ -14,9 +14,8 @@ from pathlib import Path
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
 from evenkeel.contracts.frames import Frames, read_frames
-from evenkeel.contracts.headers import record_headers
 from evenkeel.contracts.mac import JobKey, signed
-from evenkeel.contracts.topics import BATCHES, FRAMES
+from evenkeel.contracts.topics import BATCHES, FRAMES, record_headers
 from evenkeel.simulator.live.rank_batches import add_news, empty_batch
 from evenkeel.telemetry.v2 import batch_pb2, frames_pb2, process_pb2
 from tests.unit.telemetry.samples import Sample

@@ -6,8 +6,7 @@ import evenkeel.detector.v1.detector_pb2
 import evenkeel.scheduler.v1.scheduler_pb2
 import evenkeel.telemetry.v2.batch_pb2
 import evenkeel.telemetry.v2.frames_pb2  # noqa: F401 - importing registers the messages
-from evenkeel.contracts.headers import record_headers
-from evenkeel.contracts.topics import BATCHES, TOPICS
+from evenkeel.contracts.topics import BATCHES, TOPICS, record_headers
 
 
 def test_topic_names_follow_the_convention_and_are_unique():

@@ -9,10 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evenkeel.contracts.columns import PRESENT, tell_process
-from evenkeel.contracts.headers import record_headers
 from evenkeel.contracts.mac import JobKey, signed, verified
 from evenkeel.contracts.speakers import LAUNCHER_INCARNATION, NO_RANK, SCHEDULER_INCARNATION
-from evenkeel.contracts.topics import BATCHES, VERDICTS
+from evenkeel.contracts.topics import BATCHES, VERDICTS, record_headers
 from evenkeel.services.common.kafka import ConsumedRecord, Partition
 from evenkeel.services.telemetry.adapters.batch_reader import read_fetch
 from evenkeel.telemetry.v2 import batch_pb2 as pb

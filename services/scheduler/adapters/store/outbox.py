@@ -4,8 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import Sequence
 
-from evenkeel.contracts.headers import record_headers
-from evenkeel.contracts.topics import TOPICS
+from evenkeel.contracts.topics import TOPICS, record_headers
 from evenkeel.history import writes
 from evenkeel.history.stream_records import OutboxRecord
 from evenkeel.services.common.kafka.ports import Producer

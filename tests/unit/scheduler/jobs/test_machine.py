@@ -5,6 +5,7 @@ from datetime import timedelta
 
 import pytest
 
+from evenkeel.contracts.suspicion import Suspicion
 from evenkeel.history.errors import UnknownRankError
 from evenkeel.history.records import (
     IncidentEventRecord,
@@ -16,7 +17,6 @@ from evenkeel.history.records import (
 )
 from evenkeel.history.vocabulary import IncidentEventKind, JobState, PlanState, VerdictKind
 from evenkeel.services.scheduler.domain.profiles import JobEnded, JobProfile
-from evenkeel.services.scheduler.domain.suspicion import Suspicion
 from evenkeel.services.scheduler.jobs import events, machine, steps
 from evenkeel.services.scheduler.jobs.job import Timer
 from evenkeel.services.scheduler.plans.hindsight import Hindsight
