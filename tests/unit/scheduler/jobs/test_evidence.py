@@ -15,7 +15,7 @@ from evenkeel.services.scheduler.domain.stuck import StuckReason
 from evenkeel.services.scheduler.jobs import events, steps
 from evenkeel.services.scheduler.jobs.events import Silence
 from evenkeel.services.scheduler.jobs.job import Timer
-from tests.unit.scheduler.jobs.play import HOME, Play, state_of
+from tests.unit.scheduler.jobs.play import HOME, RULES, START, Play, state_of
 
 _SUSPECT = (3, 0)
 _OTHERS = tuple(rank for rank in HOME.ranks if rank != 3)
@@ -128,6 +128,12 @@ def test_a_rank_that_parked_and_is_away_too_waits_for_the_others_still() -> None
     assert steps.Ask(Timer.VERDICT, 0.5, (_SUSPECT,)) in play.fire(Timer.VERDICT).then
     play.on(events.Answered(Timer.VERDICT, dict.fromkeys((_SUSPECT, (7, 0)), Silence.AWAY)))
     assert [one.accused for one in play.known.incidents] == [{_SUSPECT}]
+
+
+def test_what_an_earlier_process_of_a_rank_said_is_not_said_by_the_one_that_is_there_now() -> None:
+    parked = state_of(3, RankPhase.PARKED)
+    moment = steps.Moment(at=START, states={3: parked}, rules=RULES)
+    assert [moment.said_by(process) for process in ((3, 0), (3, 1), (4, 0))] == [parked, None, None]
 
 
 def all_training() -> dict[tuple[int, int], RankState | Silence]:

@@ -295,6 +295,7 @@ def test_what_a_person_reads_of_a_job_that_cannot_go_on() -> None:
         "the job finished",
         "failed: lost",
     ]
+    assert [states[-1] for states in play.plan_states.values()] == [PlanState.ABORTED] * 3
 
 
 def test_a_person_is_told_once_what_would_help_a_job_that_nobody_can_reshape() -> None:
