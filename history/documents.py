@@ -102,7 +102,10 @@ def _to_json(name: str, value: Any) -> Any:
 
 def _from_json(name: str, hint: Any, value: Any, path: str) -> Any:
     if name == "orders":
-        return orders_from_lists(value)
+        try:
+            return orders_from_lists(value)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
     kind, *_ = get_args(hint) or (hint,)
     is_record: bool = is_dataclass(kind)
     if isinstance(value, Sequence) and get_origin(hint) is tuple:

@@ -18,7 +18,9 @@ _IS: dict[str, Callable[[Any], bool]] = {
     "array": lambda value: isinstance(value, list | tuple),
     "string": lambda value: isinstance(value, str),
     "boolean": lambda value: isinstance(value, bool),
-    "number": lambda value: isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value),
+    "number": lambda value: (
+        isinstance(value, int | float) and not isinstance(value, bool) and -math.inf < value < math.inf
+    ),
     "integer": lambda value: _IS["number"](value) and value == int(value),
     "null": lambda value: value is None,
 }

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 # No handler of ours: in a loop that sets up no logging, warnings go to standard error.
 _logger = logging.getLogger("evenkeel")
-_ADDRESSES = re.compile(r"[^\s:,]+:\d{1,5}(\s*,\s*[^\s:,]+:\d{1,5})*")
+_ADDRESSES = re.compile(r"\S+:\d{1,5}(\s*,\s*\S+:\d{1,5})*")
 _run: "Run | None" = None
 
 

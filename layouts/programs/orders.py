@@ -60,10 +60,11 @@ def orders_from_lists(lists: Sequence[Sequence[Sequence[Any]]]) -> tuple[Order, 
     """The inverse of :func:`orders_to_lists`.
 
     Raises:
-        ValueError: A pass is none of ``F``, ``B``, ``W`` and ``BW``, or has something else than three parts.
+        ValueError: A pass is none of ``F``, ``B``, ``W`` and ``BW``, or has something else than two numbers besides.
     """
     try:
-        return tuple([tuple([Turn(LETTERS[letter], place, stage) for letter, place, stage in each]) for each in lists])
+        turns = [[Turn(LETTERS[letter], int(place), int(stage)) for letter, place, stage in each] for each in lists]
+        return tuple([tuple(each) for each in turns])
     except KeyError as error:
         raise ValueError(f"an order has a pass {error}; known: {', '.join(LETTERS)}") from error
 

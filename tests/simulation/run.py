@@ -26,15 +26,15 @@ def run(scenario: Scenario, faults: Iterable[Fault]) -> Outcome:
     def failed(_: object, said: Mapping[str, Any]) -> None:
         world.broken.append(f"fault: {said.get('exception') or said['message']!r}")
 
-    def job_failed(_: ServedJob, doing: str, error: Exception, where: str = "task") -> None:
-        world.broken.append(f"fault: the work for a job failed at {where}, {doing}: {error!r}")
+    def job_failed(_: ServedJob, error: Exception, where: str) -> None:
+        world.broken.append(f"fault: the work for a job failed at {where}: {error!r}")
 
     loop.set_exception_handler(failed)
     with ExitStack() as stack:
         # The network and the database end here: what calls ranks over gRPC, and the statements of the lease.
         stack.enter_context(mock.patch.object(job_life, "RankClient", SimulatedClient))
         stack.enter_context(mock.patch.object(lease, "writes", world.leases))
-        stack.enter_context(mock.patch.object(ServedJob, "_failed", job_failed))
+        stack.enter_context(mock.patch.object(ServedJob, "_tell_failure", job_failed))
         try:
             return loop.run_until_complete(world.run())
         finally:

@@ -204,7 +204,9 @@ class Engine:
                 # The vote's outcome was lost with a peer: nobody knows loss and norm of the whole iteration here.
                 self._work.emit(iteration, None, after_reshape=self._after_reshape, checkpoint=False)
             case Way.BACK:
+                self._emitter.progress.enter("checkpoint")
                 self._holdings.go_back(commit)
+                self._emitter.progress.enter(RESHAPING)
                 cycle.steps_applied = commit.steps_applied
             case Way.UNFIT:
                 raise MissingSliceError(

@@ -57,7 +57,7 @@ class Buckets:
         self._buckets: list[_Bucket] = []
         self._bucket_of: list[_Bucket] = [_Bucket((), ())] * len(self._parameters)
         self._group: Group | None = None
-        self._armed = self._abandoned = False
+        self._armed = self._abandoned = self._has_sums = False
         self._ready: set[int] = set()
         self._next = 0
         self._pending: list[Pending] = []
@@ -85,8 +85,13 @@ class Buckets:
         """A step begins, with no gradients; those of parameters in a short format are summed in float32."""
         for parameter in self._parameters:
             parameter.grad = None  # what is there is of a step that is over
+        self._has_sums = False
         for parameter in self._narrow:
             parameter.grad_dtype = torch.float32
+
+    def summed(self) -> None:
+        """A backward of the loop has ended: what is in ``grad`` from here on stays until the step is over."""
+        self._has_sums = self._has_sums or any(self.used())
 
     def check_sums(self) -> None:
         """Whether gradients of earlier micro-batches are there.
@@ -94,7 +99,7 @@ class Buckets:
         Raises:
             RuntimeError: They are not.
         """
-        if all(parameter.grad is None for parameter in self._parameters):
+        if self._has_sums and not any(self.used()):
             raise RuntimeError(
                 "the gradients of the step's earlier micro-batches are gone: call optimizer.zero_grad() after the loop "
                 "over run.micro_batches(...)"

@@ -126,10 +126,10 @@ class Replicas:
         Raises:
             RuntimeError: No micro-batch waits for its backward, or the gradients of earlier ones are gone.
         """
-        if self._done:
-            self._buckets.check_sums()
+        self._buckets.check_sums()
         self.add(loss.detach().double() * weight, weight)
         (loss if weight == 1.0 else loss * weight).backward()  # type: ignore[no-untyped-call]
+        self._buckets.summed()
 
     def add(self, loss: Tensor, weight: float) -> None:
         """Count a micro-batch whose backward is somebody else's call; its gradients must be those of ``loss``.
@@ -154,6 +154,7 @@ class Replicas:
             Evicted: Another rank of this replica is gone.
         """
         standing = standing_to_text(replace(self._standing(), done=())) if self._has_begun else ""
+        self._state.close()
         self._epochs.leave(standing, ending_error(), in_order=not self._is_open)
 
     # ---- a step
@@ -202,6 +203,7 @@ class Replicas:
         return self._recover()
 
     def _exchange(self) -> Outcome:
+        self._buckets.check_sums()
         used = self._buckets.used()
         self._buckets.flush()
         sent = self._catch_up.pause()

@@ -115,8 +115,8 @@ def _by_speed(cost: CostModel, speeds: tuple[float, ...], shares: tuple[int, ...
     for count in range(len(speeds), 0, -1):
         chosen = sorted(fastest_first[:count])
         own = tuple([speeds[t] for t in chosen])
-        if whole >= least * sum(own):
-            break  # however they are cut, so few do not get faster
+        # However they are cut, so few do not get faster as a whole; a range of blocks that are not sharded may.
+        is_hopeless = whole >= least * sum(own)
         most = number = max(granules, count)
         while most * count >= number:
             widths = best_widths(number, own, most)
@@ -125,7 +125,7 @@ def _by_speed(cost: CostModel, speeds: tuple[float, ...], shares: tuple[int, ...
             cut = tuple([width // divisor for width in widths if width])
             least = min(least, cost.range_seconds(0, num_blocks, cut, tuple([speeds[t] for t in kept])))
             yield kept, cut
-            if not clipped:
+            if not clipped or is_hopeless:
                 break
             most = max(widths) - 1
 

@@ -139,8 +139,8 @@ def test_a_leader_that_stops_when_it_told_some_leaves_the_others_to_catch_up(sta
         test_reshape.test_a_boundary_reshape_to_an_unequal_layout_and_back_changes_no_loss,
         test_reshape.test_a_kill_in_the_middle_of_a_reshape_is_one_more_recovery,
         test_reshape.test_kills_at_random_moments_with_clipping_change_no_loss,
-        test_reshape.test_what_ranks_that_leave_had_finished_is_run_again,
-        test_reshape.test_unequal_layouts_that_are_cut_anew_by_each_plan_count_each_micro_batch_once,
+        test_reshape.test_ranks_that_leave_hand_over_the_sums_of_what_they_finished,
+        test_reshape.test_unequal_layouts_lose_only_what_the_dead_had,
         test_copies.test_replacements_that_follow_one_another_at_once_lose_nothing,
     ],
 )

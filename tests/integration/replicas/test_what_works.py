@@ -189,15 +189,17 @@ def test_what_does_not_work_is_refused_before_anything_starts(make: Callable[[],
     ("settings", "why"),
     [
         ({"EVENKEEL_HANG_SECONDS": "0"}, "EVENKEEL_HANG_SECONDS is 0"),
-        ({"EVENKEEL_REPLICA": "2"}, "use 0 to EVENKEEL_NUM_REPLICAS - 1"),
-        ({"EVENKEEL_NUM_REPLICAS": ""}, "EVENKEEL_NUM_REPLICAS is ''"),
+        ({"EVENKEEL_REPLICA": "2"}, "EVENKEEL_REPLICA is 2, EVENKEEL_NUM_REPLICAS is 2: set how many"),
+        ({"EVENKEEL_NUM_REPLICAS": ""}, "EVENKEEL_NUM_REPLICAS is None: set how many"),
         ({"EVENKEEL_STORE": ""}, "EVENKEEL_STORE is not"),
     ],
 )
-def test_a_wrong_setting_is_named(settings: dict[str, str], why: str) -> None:
+def test_a_wrong_setting_is_named(monkeypatch: pytest.MonkeyPatch, settings: dict[str, str], why: str) -> None:
     right = {"EVENKEEL_STORE": "127.0.0.1:1", "EVENKEEL_REPLICA": "0", "EVENKEEL_NUM_REPLICAS": "2"}
+    for name, text in {**right, **settings}.items():
+        monkeypatch.setenv(name, text)
     with pytest.raises(ValueError, match=why):
-        Place.from_environment({**right, **settings})
+        Place.from_environment()
 
 
 def test_a_store_that_nobody_knows_is_named() -> None:
@@ -219,9 +221,10 @@ def run_steps(
     model: nn.Module,
     within: Callable[[torch.optim.Optimizer], None] = lambda optimizer: None,
     after: Callable[[torch.optim.Optimizer], None] = lambda optimizer: optimizer.zero_grad(),
+    num_micro_batches: int = 2,
 ) -> None:
     """Two steps, with something done after each micro-batch and something after each step."""
-    run = join_replicas(Place(), model, num_micro_batches=2)
+    run = join_replicas(Place(), model, num_micro_batches=num_micro_batches)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     try:
         for _ in range(2):
@@ -241,11 +244,21 @@ def run_steps(
         (lambda optimizer: optimizer.zero_grad(), "earlier micro-batches are gone"),
     ],
 )
+@pytest.mark.parametrize("num_micro_batches", [1, 2])
 def test_what_belongs_behind_the_loop_is_refused_within_it(
-    within: Callable[[torch.optim.Optimizer], None], why: str
+    within: Callable[[torch.optim.Optimizer], None], why: str, num_micro_batches: int
 ) -> None:
     with pytest.raises(RuntimeError, match=why):
-        run_steps(make_model(), within)
+        run_steps(make_model(), within, num_micro_batches=num_micro_batches)
+
+
+def test_a_first_micro_batch_that_no_parameter_has_a_part_in_is_none_that_lost_its_gradients() -> None:
+    model = make_model()
+    run = join_replicas(Place(), model, num_micro_batches=2)
+    for index, batch in enumerate(run.micro_batches(batch_of)):
+        run.backward(model(batch).square().mean() if index else torch.zeros((), requires_grad=True))
+    assert all(parameter.grad is not None for parameter in model.parameters())
+    run.close()
 
 
 def test_what_is_not_exchanged_is_not_trained() -> None:

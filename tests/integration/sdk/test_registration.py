@@ -85,7 +85,7 @@ def test_a_rank_registers_as_soon_as_its_job_is_known_and_leaves_what_it_waits_f
         assert fleet.wait_for(3), "one more for each call that a busy machine answers too late"
         rank.stop()
     said = [one for one in caplog.messages if "NOT_FOUND" in one or "PERMISSION_DENIED" in one]
-    assert len(said) == (0 if is_launched else 2)
+    assert bool(said) != is_launched
     assert set(fleet.tokens) == {"Bearer token"}
     request = fleet.requests[-1]
     (process,) = request.processes

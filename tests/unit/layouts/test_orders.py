@@ -156,6 +156,8 @@ def test_orders_are_written_with_letters():
     assert orders_from_lists(written) == TWICE
     with pytest.raises(ValueError, match="'X'; known: F, BW, B, W"):
         orders_from_lists([[["X", 0, 0]]])
+    with pytest.raises(ValueError, match="'F'"):
+        orders_from_lists([[["F", "F", 0]]])
 
 
 @pytest.mark.parametrize("passes", [[], [9]])

@@ -12,7 +12,7 @@ from evenkeel.pipelines.search.climbing import improve
 from benchmarks.planning.solver.exact import state_of
 from evenkeel.planning.exact import cell_table, every_replica, group_deal
 from evenkeel.planning.pipelined import pipeline_bound
-from evenkeel.planning.levers.balance import splits
+from evenkeel.planning.levers.balance import cuts, splits, tensor_width
 from evenkeel.planning.pipelined import makespan
 from evenkeel.planning.situation import Situation
 from evenkeel.planning.search.solver import solve
@@ -23,7 +23,7 @@ def compiled():
     return {
         (name, tuple(each.signatures))
         for module in (
-            cell_table, every_replica, group_deal, makespan, pipeline_bound, splits,
+            cell_table, cuts, every_replica, group_deal, makespan, pipeline_bound, splits, tensor_width,
             balance, changes, climb, dispatch, improve, tables,
         )
         for name, each in vars(module).items()

@@ -1,6 +1,7 @@
 """Widths and splits where memory is short, beside all that exist."""
 
 import math
+from dataclasses import replace
 from itertools import combinations, pairwise, product
 
 from hypothesis import given, settings
@@ -9,8 +10,10 @@ from hypothesis import strategies as st
 from benchmarks.planning.solver.exact import HEADS, model_with_activations, whole_shares
 from benchmarks.planning.solver.small_jobs import WORKLOAD
 from evenkeel.layouts.layout import Replica, Stage, uniform_layout
+from evenkeel.layouts.model import BlockCost, ModelSpec
 from evenkeel.planning.costs.cost_model import CostModel
 from evenkeel.planning.costs.memory import replica_peaks
+from evenkeel.planning.levers.balance.cuts import best_stage
 from evenkeel.planning.levers.balance.layer_split import fastest_stages
 from evenkeel.planning.levers.balance.tensor_width import best_widths
 from evenkeel.planning.levers.balance.tuning import Tuner
@@ -91,3 +94,18 @@ def test_splits_of_many_blocks_are_sought_by_dynamic_programming_and_fit():
     tuned = Tuner(situation).tuned(situation.home, {"tensor_width", "layer_split"})
     assert not situation.excess_bytes(tuned)
     assert situation.seconds(tuned) < 0.75 * situation.seconds(situation.home)
+
+
+def test_a_slow_rank_is_left_out_of_a_stage_of_blocks_that_are_not_sharded():
+    sharded, whole = BlockCost(1e12, 0.0, max_width=8), BlockCost(4e12, 0.0)
+    model = ModelSpec(blocks=(*[sharded] * 32, whole))
+    home = uniform_layout(num_blocks=33, tensor=2, pipeline=2, data=1, num_micro_batches=2)
+    situation = Situation(
+        layout=home,
+        home=home,
+        throughputs=dict(zip(home.ranks, (1.0, 1.0, 1.0, 0.5), strict=True)),
+        cost=CostModel(model, WORKLOAD),
+        holders=frozenset(home.ranks),
+    )
+    last = replace(home.replicas[0].stages[1], first_block=31)
+    assert best_stage(situation, last).ranks == (2,)

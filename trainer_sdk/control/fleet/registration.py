@@ -82,7 +82,7 @@ class Registration:
             error = self._access.register_rank(self._process)
             if error is None:
                 self._wait_while_watched()
-                back_off_seconds, warned = _FIRST_BACK_OFF_SECONDS, set(self._no_news)
+                back_off_seconds, warned = _FIRST_BACK_OFF_SECONDS, set()  # that the job was known is news
                 continue
             if error.code() not in warned:
                 warned.add(error.code())

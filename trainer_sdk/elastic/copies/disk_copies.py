@@ -107,10 +107,13 @@ class DiskCopies:
             extents=extents,
             tensors=tensors,
         )
-        self._writer = threading.Thread(
-            target=self._try_to_write, args=(part,), name="evenkeel-checkpoint", daemon=True
-        )
-        self._writer.start()
+        writer = threading.Thread(target=self._try_to_write, args=(part,), name="evenkeel-checkpoint", daemon=True)
+        try:
+            writer.start()
+        except RuntimeError as error:  # there may be no more threads
+            self._tell_failure(part, error)
+        else:
+            self._writer = writer
         return True
 
     def close(self, timeout_seconds: float) -> None:
@@ -124,13 +127,16 @@ class DiskCopies:
         try:
             self._write(part)
         except Exception as error:  # whatever it is, training goes on
-            known = isinstance(error, OSError)
-            self._warn(
-                type(error).__name__,
-                f"no checkpoint of step {part.steps_applied}: {error or type(error).__name__}",
-                error=None if known else error,
-            )
-            self._note_failure(part, str(error))
+            self._tell_failure(part, error)
+
+    def _tell_failure(self, part: _Part, error: Exception) -> None:
+        known = isinstance(error, OSError)
+        self._warn(
+            type(error).__name__,
+            f"no checkpoint of step {part.steps_applied}: {error or type(error).__name__}",
+            error=None if known else error,
+        )
+        self._note_failure(part, str(error))
 
     def _write(self, part: _Part) -> None:
         from safetensors import SafetensorError  # noqa: PLC0415 - only jobs with checkpoints need it

@@ -43,6 +43,7 @@ class _Task:
 
     Attributes:
         link: What was asked.
+        ball: What is sent to and fro.
         building: The group of the two ranks.
         num_votes: Votes at which this rank was ready; 0 while the group is being built.
         ready_since: When it was first, monotonic seconds.
@@ -50,6 +51,7 @@ class _Task:
     """
 
     link: LinkProbe
+    ball: Tensor
     building: Building
     num_votes: int = 0
     ready_since: float = 0.0
@@ -99,7 +101,11 @@ class LinkProbes:
             self._drop()
         if link is None:
             return 0
-        task = self._task = self._task or self._begin(link)
+        try:
+            task = self._task = self._task or self._begin(link)
+        except (RuntimeError, MemoryError) as error:
+            self._desk.end_link(link, error=f"not run: no memory for {link.num_bytes} bytes: {error}")
+            return 0
         if why_not := task.look():
             self._drop()
             self._desk.end_link(link, error=f"not run: {why_not}")
@@ -122,7 +128,7 @@ class LinkProbes:
         assert group is not None, "a probe is armed only over a group that is there"
         self._until = time.monotonic() + TRANSFER_LIMIT_SECONDS
         try:
-            self._desk.end_link(task.link, seconds=self._transfer(task.link, group))
+            self._desk.end_link(task.link, seconds=self._transfer(task.link, task.ball, group))
         except WaitBroken as error:
             # Nobody needs this group: whoever should park, or has lost a peer, hears it in the iteration.
             self._desk.end_link(task.link, error=f"given up: {error or 'interrupted, or the partner took too long'}")
@@ -136,12 +142,13 @@ class LinkProbes:
 
     def _begin(self, link: LinkProbe) -> _Task:
         """Begin with a probe that was asked for."""
+        ball = torch.zeros(max(link.num_bytes // 4, 1))
         low, high = sorted((self._rank, link.partner_rank))
         # Another name for each probe: what an attempt that failed has left in the store is nobody's.
         spec = GroupSpec(name=f"probe/{link.probe_id}/{low}-{high}", ranks=(low, high))
         self._until = math.inf
         building = self._builder.begin(self._epoch, spec, is_over=lambda: time.monotonic() > self._until)
-        return _Task(link=link, building=building)
+        return _Task(link=link, ball=ball, building=building)
 
     def _drop(self) -> None:
         """Forget the probe, and the group that was built for it."""
@@ -149,9 +156,8 @@ class LinkProbes:
         if task is not None:
             task.building.give_up()
 
-    def _transfer(self, link: LinkProbe, group: Group) -> list[float]:
+    def _transfer(self, link: LinkProbe, ball: Tensor, group: Group) -> list[float]:
         """Seconds of each way there and back."""
-        ball = torch.zeros(max(link.num_bytes // 4, 1))
         self._progress.enter(_OPERATION, group.others)
         begins = self._rank < link.partner_rank
         seconds = (self._throw if begins else self._return)(group, ball, link)

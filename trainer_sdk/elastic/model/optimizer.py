@@ -1,6 +1,5 @@
 """AdamW over the slices that a rank holds; element-wise, so slices step exactly as the whole tensor would."""
 
-import math
 from collections.abc import Mapping
 
 import torch
@@ -45,7 +44,7 @@ class ShardOptimizer:
         """
         config, step = self._config, self._state.steps_applied + 1
         rate = config.learning_rate * min(1.0, step / max(1, config.warm_up_iterations))
-        root_of_correction = math.sqrt(1.0 - config.beta2**step)
+        root_of_correction = (1.0 - config.beta2**step) ** 0.5
         for name, (value, exp_avg, exp_avg_sq) in self._state.parameters.items():
             gradient = (gradients[name] * scale).to(value.dtype)
             value.mul_(1.0 - rate * config.weight_decay)

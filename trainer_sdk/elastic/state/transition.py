@@ -23,7 +23,7 @@ from evenkeel.trainer_sdk.elastic.state.shard_state import ShardState, empty_sta
 from evenkeel.trainer_sdk.elastic.state.transfers import Copy, plan_transfers
 from evenkeel.trainer_sdk.emit.progress import ProgressMark
 from evenkeel.trainer_sdk.groups.building.assembly import Assembly
-from evenkeel.trainer_sdk.groups.building.builder import GroupBuilder, GroupSpec
+from evenkeel.trainer_sdk.groups.building.builder import RESHAPING, GroupBuilder, GroupSpec
 from evenkeel.trainer_sdk.groups.delivery import Delivery
 from evenkeel.trainer_sdk.groups.group import Group
 
@@ -96,7 +96,9 @@ class Transition:
         copies: tuple[Copy, ...] = ()
         if not commit.from_checkpoint:
             copies = plan_transfers(self._specs, commit.from_layout, layout, commit.sources, commit.stand_ins)
+        self._progress.enter("checkpoint")  # copies may take long to the device
         kept = self._safekeeping.peers.kept_for(commit)
+        self._progress.enter(RESHAPING)
         # Only a recovery can find an iteration unfinished. Its sums are worth having those that leave come along.
         recovers = commit.reshape.mode is ApplyMode.RECOVER
         holders = commit.sources if recovers else ()

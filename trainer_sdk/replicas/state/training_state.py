@@ -136,7 +136,7 @@ class TrainingState:
         with torch.no_grad():
             for tensor in (*self._model.parameters(), *self._model.buffers()):
                 mine = local(tensor.detach())
-                sent = mine.contiguous()
+                sent = mine.clone(memory_format=torch.contiguous_format)
                 group.start_broadcast(bytes_of(sent), source).wait()
                 mine.copy_(sent)
 

@@ -7,12 +7,13 @@ save that comes alone is a transaction of its own, as fast as without this.
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from evenkeel.services.common.postgres.database import is_database_away
 from evenkeel.services.scheduler.jobs.steps import JobChange
 
-_MOST_SAVES = 100
-"""In one transaction: whoever comes next waits for it."""
+_MOST_CHANGES = 2000
+"""Of several saves in one transaction: whoever comes next waits for it, and it has seconds."""
 
 
 @dataclass(slots=True, eq=False)
@@ -51,7 +52,11 @@ class GroupCommit:
     async def _write_for_all(self, mine: _Save) -> None:
         """Write a save, and the others that wait; where that fails, and there is a database, each is to be alone."""
         others = [] if mine.is_alone else [one for one in self._waiting if one is not mine and not one.is_alone]
-        together, problem = [mine, *others[: _MOST_SAVES - 1]], None
+        sizes = accumulate(len(one.changes) for one in (mine, *others))
+        together = [
+            one for one, size in zip((mine, *others), sizes, strict=True) if one is mine or size <= _MOST_CHANGES
+        ]
+        problem = None
         try:
             await self._write([change for save in together for change in save.changes])
         except Exception as error:
