@@ -4,8 +4,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from evenkeel.trainer_sdk.elastic.config import TrainingConfig
-from evenkeel.trainer_sdk.elastic.worker import preload
+from evenkeel.trainer_sdk.launcher.agent.script_rank import preload
 from tests.integration.replicas.crew import Crew, Report, alone
 from tests.integration.replicas.torchruns import Torchruns
 
@@ -13,7 +12,7 @@ from tests.integration.replicas.torchruns import Torchruns
 @pytest.fixture(scope="module", autouse=True)
 def preloaded() -> None:
     """Without it each forked rank imports for a second and a half of a processor before it joins."""
-    preload(TrainingConfig())
+    preload()
 
 
 @pytest.fixture

@@ -153,7 +153,7 @@ def test_the_horizon_of_a_plan_is_what_the_job_has_seen_halved_for_each_flip() -
     known, now = Play().known, (START + timedelta(days=100)).timestamp()
     flips = {3: tuple(now - second for second in (4.0, 3.0, 2.0, 1.0))}
     home = replace(known.home, standbys=(8,))
-    job = replace(known, home=home, outlook=Outlook(num_events=99_999, flips=flips))
+    job = replace(known, layouts={**known.layouts, 0: home}, outlook=Outlook(num_events=99_999, flips=flips))
     seen = job.outlook.horizon_seconds(
         now_unix_seconds=now, prior_seconds=RULE.horizon_seconds, num_devices=9, observed_seconds=100 * 86400.0
     )
