@@ -58,14 +58,12 @@ class ProbeDesk:
         """Seconds of each way there and back, once everybody who is asked was ready at the same step vote.
 
         Raises:
-            ValueError: A number out of range, or a training loop without step votes or on an accelerator.
+            ValueError: A number out of range, or a training loop without step votes.
             RuntimeError: Another probe is under way, or this one was not run; the message says why.
             TimeoutError: The training thread reached no border in time.
         """
         if not self._probes_links:
-            raise ValueError(
-                "this rank probes no links: its loop has no step vote to agree on a moment, or no CPU to do it"
-            )
+            raise ValueError("this rank's training loop has no step vote: it cannot agree with others on a moment")
         _check("probe_id", link.probe_id, MAX_PROBE_ID)
         _check("num_bytes", link.num_bytes, MAX_LINK_BYTES)
         _check("repetitions", link.repetitions, MAX_REPETITIONS, least=2)  # the first way is not clean

@@ -6,7 +6,8 @@ connection), so point-to-point is a broadcast in a group of two, whose waits can
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
@@ -90,6 +91,15 @@ class Group:
             Interrupted: It is.
         """
         self._waiter.check()
+
+    @contextmanager
+    def unmeasured(self) -> Iterator[None]:
+        """What is done inside is no part of an iteration: the channel does not see it."""
+        channel, self.channel = self.channel, None
+        try:
+            yield
+        finally:
+            self.channel = channel
 
     def start_all_reduce(self, tensor: Tensor, op: Reduction = Reduction.SUM) -> Pending:
         """Reduce ``tensor`` in place over the group; the result is bit-identical everywhere."""

@@ -7,8 +7,8 @@ is what the next two iterations took longer than the same two of the run left al
 them took longer anyway; the same figure of two iterations without a suspicion says how much of it is the machine's.
 
 With ``--of links`` ranks have emulated links between them, all healthy, and suspicions are of links: of a random one,
-within a stage or over a stage border, beside another of the same kind; with ``--of inner-links``, inside groups of
-four. The ranks first build groups of two for it beside their work: that may take an iteration more.
+within a stage or over a stage border, beside another of the same kind. With ``--of inner-links`` they are of links
+inside groups of four, for which the ranks first build groups beside their work: that may take an iteration more.
 """
 
 import argparse

@@ -9,7 +9,6 @@ import pytest
 from evenkeel.layouts.layout import Layout, uniform_layout
 from evenkeel.trainer_sdk.control.probe import LinkProbe
 from evenkeel.trainer_sdk.devices.links import EmulatedLinks, LinkTable
-from evenkeel.trainer_sdk.elastic.measure import link_probes
 from tests.integration.elastic.fleet import Fleet
 from tests.integration.elastic.rank_process import ANY
 from tests.integration.elastic.test_reshape import (
@@ -24,9 +23,9 @@ from tests.integration.elastic.test_reshape import (
 pytestmark = [pytest.mark.integration, pytest.mark.clock]
 
 NUM_BYTES = 100_000
-# Tensor parallel pairs of different replicas.
+# Tensor parallel pairs of different replicas: each has a group of two.
 SUSPECT, PEER = (0, 1), (4, 5)
-# One group of four.
+# One group of four, so that no two ranks have a group of their own.
 FOUR = uniform_layout(num_blocks=4, tensor=1, pipeline=1, data=4, num_micro_batches=4)
 THREE = Layout(num_blocks=4, replicas=tuple(replica(n, stage(0, 4, (rank,))) for rank, n in enumerate((2, 1, 1))))
 
@@ -80,40 +79,30 @@ def test_the_probe_tells_a_slow_link_from_a_healthy_one_and_changes_no_loss(
         assert len(counts) == 1
 
 
-def test_who_is_asked_alone_is_told_so_and_trains_on(
-    start_fleet: Callable[..., Fleet], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(link_probes, "BUILD_PATIENCE_SECONDS", 0.0)
+def test_who_is_asked_alone_is_told_so_and_trains_on(start_fleet: Callable[..., Fleet]) -> None:
     fleet = start_fleet(config(20), UNIFORM)
     fleet.reached(2)
     ask(fleet, [SUSPECT], of=4)
     for rank in SUSPECT:
         with pytest.raises(RuntimeError, match="not ready within 4 iterations"):
             answer(fleet, rank)
+    ask(fleet, [(0, 7)], of=2)
+    for rank in (0, 7):
+        with pytest.raises(RuntimeError, match="have no group in common"):
+            answer(fleet, rank)
     fleet.finish()
     assert_as_if_nothing_happened(fleet, 20)
 
 
-def test_two_ranks_without_a_group_are_probed_too(start_fleet: Callable[..., Fleet]) -> None:
-    fleet = start_fleet(config(20), UNIFORM)
-    fleet.reached(2)
-    ask(fleet, [(0, 7)])
-    assert all(answer(fleet, rank) for rank in (0, 7))
-    fleet.finish()
-    assert_as_if_nothing_happened(fleet, 20)
-
-
-def test_a_rank_that_dies_in_a_probe_holds_nobody_up_and_the_next_epoch_is_probed(
-    start_fleet: Callable[..., Fleet],
-) -> None:
+def test_a_rank_that_dies_in_a_probe_is_a_rank_that_dies_in_an_iteration(start_fleet: Callable[..., Fleet]) -> None:
     in_levels = replace(config(24), vote_width=2)
     fleet = start_fleet(in_levels, UNIFORM, fates={1: {"iteration": ANY, "operation": "wait:probe"}})
     fleet.reached(2)
     ask(fleet, [SUSPECT, PEER])
     fleet.mourn(1)
-    with pytest.raises(RuntimeError, match="given up"):
-        answer(fleet, 0)
     fleet.recover(without(1))
+    with pytest.raises(RuntimeError, match="not run"):
+        answer(fleet, 0)
     ask(fleet, [PEER, (6, 7)], probe_id=8)
     assert all(answer(fleet, rank) for rank in (*PEER, 6, 7))
     fleet.finish()
@@ -167,3 +156,16 @@ def test_a_plan_goes_before_a_group_that_is_being_built_for_a_probe(start_fleet:
     assert all(answer(fleet, rank) for rank in (0, 1))
     fleet.finish()
     assert_as_if_nothing_happened(fleet, 20)
+
+
+def test_a_rank_that_dies_in_a_probe_inside_a_group_holds_nobody_up(start_fleet: Callable[..., Fleet]) -> None:
+    fleet = start_fleet(config(16), FOUR, fates={3: {"iteration": ANY, "operation": "wait:probe"}})
+    fleet.reached(2)
+    ask(fleet, [(0, 1), (2, 3)])
+    fleet.mourn(3)
+    assert all(answer(fleet, rank) for rank in (0, 1))
+    with pytest.raises(RuntimeError, match="given up"):
+        answer(fleet, 2)
+    fleet.recover(THREE)
+    fleet.finish()
+    assert_as_if_nothing_happened(fleet, 16)

@@ -18,6 +18,8 @@ WORLD = "world"
 TRANSFER = "transfer"
 """The assembly of all ranks of the layout, and of those that leave but hold what others need."""
 
+_ACTIVATION, _GRADIENT, _RANKS = _IN_ITERATIONS = ("activation/", "gradient/", "ranks/")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Border:
@@ -47,13 +49,18 @@ class Border:
 
         Micro-batches of several homes, and those at several stages of the same ranks, may take turns differently there.
         """
-        direction = "gradient" if self.is_gradient else "activation"
-        return f"{direction}/{self.sender}-{self.receiver}/{self.home}/{self.stage}"
+        direction = _GRADIENT if self.is_gradient else _ACTIVATION
+        return f"{direction}{self.sender}-{self.receiver}/{self.home}/{self.stage}"
 
 
 def collective_name(ranks: Iterable[int]) -> str:
     """Name of the group of these ranks for blocking collectives."""
-    return "ranks/" + ",".join(str(rank) for rank in sorted(ranks))
+    return _RANKS + ",".join(str(rank) for rank in sorted(ranks))
+
+
+def is_idle_between_iterations(group_name: str) -> bool:
+    """Whether it is the group of a border or of blocking collectives: nothing is on its way there at a step vote."""
+    return group_name.startswith(_IN_ITERATIONS)
 
 
 def borders_of(layout: Layout) -> tuple[Border, ...]:

@@ -62,10 +62,9 @@ class Workplace:
             widest=config.vote_width,
             progress=self._progress,
         )
-        probes = self._mailbox.probes
-        self._link_probes = LinkProbes(probes, self._rank, context.links or Links(), self._progress, self.builder)
-        if device.type == "cpu":  # over a group of the hosts: what joins accelerators is another link
-            probes.serve_links()
+        self._link_probes = LinkProbes(
+            self._mailbox.probes, self._rank, context.links or Links(), device, self._progress, self.builder
+        )
         self.groups: dict[str, Group] = {}
         self._runtime: EpochRuntime | None = None
         self._loss_part = self._norm_part = 0.0
@@ -90,7 +89,7 @@ class Workplace:
         self._phases.end_iteration()  # one that was broken off
         self._traffic.attach(state.layout, self.groups)
         self._lines.enter(state.epoch, self.groups.values())
-        self._link_probes.enter(state.epoch)
+        self._link_probes.enter(state.epoch, self.groups)
         return runtime.sums
 
     def leave(self) -> None:
