@@ -97,7 +97,8 @@ def test_splits_of_many_blocks_are_sought_by_dynamic_programming_and_fit():
 
 
 def test_a_slow_rank_is_left_out_of_a_stage_of_blocks_that_are_not_sharded():
-    sharded, whole = BlockCost(1e12, 0.0, max_width=8), BlockCost(4e12, 0.0)
+    each = BlockCost(forward_flops_per_token=1.0, forward_flops_per_squared_length=0.0)
+    sharded, whole = replace(each, max_width=8), replace(each, forward_flops_per_token=4.0)
     model = ModelSpec(blocks=(*[sharded] * 32, whole))
     home = uniform_layout(num_blocks=33, tensor=2, pipeline=2, data=1, num_micro_batches=2)
     situation = Situation(
