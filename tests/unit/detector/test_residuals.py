@@ -9,14 +9,18 @@ from evenkeel.services.detector.domain.scan.residual.residuals import NUM_TO_BEG
 _NUMBERS = st.one_of(st.floats(-3, 3), st.just(float("nan")))
 
 
-@given(st.lists(st.tuples(_NUMBERS, st.booleans()), min_size=1, max_size=12))
-def test_the_centre_of_a_row_is_the_lower_middle_of_its_healthy_others(rows: list[tuple[float, bool]]) -> None:
+@given(st.lists(st.tuples(_NUMBERS, st.booleans()), min_size=1, max_size=12), st.floats(0, 2))
+def test_the_centre_of_a_row_is_the_mean_of_its_healthy_others_as_near_their_lower_middle_as_they_reach(
+    rows: list[tuple[float, bool]], reach: float
+) -> None:
     values, healthy = np.array([row[0] for row in rows]), np.array([row[1] for row in rows])
-    found = centres_of_peers(values, healthy)
+    found, nearest = centres_of_peers(values, healthy, reach), centres_of_peers(values, healthy)
     for row in range(len(rows)):
         others = sorted(v for at, (v, ok) in enumerate(rows) if ok and at != row and np.isfinite(v))
         if others:
-            assert found[row] == others[(len(others) - 1) // 2]
+            middle = others[(len(others) - 1) // 2]
+            assert nearest[row] == middle
+            assert found[row] == pytest.approx(np.mean(np.clip(others, middle - reach, middle + reach)))
         else:
             assert np.isnan(found[row])
 

@@ -136,7 +136,7 @@ class LinkRows:
     @property
     def errors(self) -> Floats:
         """Standard errors of the levels."""
-        return self._of_rows(lambda scan: scan.errors(np.zeros(scan.slow.shape[1], dtype=np.int64)))
+        return self._of_rows(lambda scan: scan.errors[0])
 
     @property
     def scales(self) -> Floats:

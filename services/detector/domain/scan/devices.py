@@ -110,8 +110,8 @@ class DeviceScan:
     @property
     def speeds(self) -> tuple[Floats, Floats]:
         """Throughput of each device, and the half-width of its 95 % interval."""
-        throughputs = throughputs_of(self.clocks, self._ratios())
-        return throughputs, INTERVAL * self._rows.errors(self._said_most) * throughputs
+        throughputs, errors = self._throughputs(self._ratios()), self._rows.errors
+        return throughputs, INTERVAL * errors[self._said_most, np.arange(self.num_devices)] * throughputs
 
     @property
     def num_devices(self) -> int:
@@ -132,7 +132,7 @@ class DeviceScan:
         """
         self._rows.observe(iteration, log_ratios)
         ratios = self._ratios()
-        throughputs, told = throughputs_of(self.clocks, ratios), []
+        throughputs, told = self._throughputs(ratios), []
         for device in np.flatnonzero((self._told < 1) | self.ill):
             was = float(self._told[device])
             change = self._change(int(device), float(throughputs[device]), ratios[:, device])
@@ -145,6 +145,9 @@ class DeviceScan:
     def _ratios(self) -> Floats:
         return np.where(self._rows.slow, np.exp(self._rows.levels), 1.0)
 
+    def _throughputs(self, ratios: Floats) -> Floats:
+        return throughputs_of(self.clocks, ratios, np.exp(-INTERVAL * self._rows.errors))
+
     def _change(self, device: int, throughput: float, ratios: Floats) -> SpeedChange:
         rows = self._rows
         if throughput < 1:
@@ -153,7 +156,7 @@ class DeviceScan:
         slow = np.flatnonzero(rows.slow[:, device])
         clocks = slow if len(slow) else np.array([clock])
         count = max(rows.num_frames - int(rows.began_at[clocks, device].min()), 1)
-        error = float(rows.errors(self._said_most)[device])
+        error = float(rows.errors[clock, device])
         return SpeedChange(
             device=device,
             throughput=throughput,

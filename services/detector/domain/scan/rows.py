@@ -129,12 +129,12 @@ class RowScan:
         """Of what makes a verdict that a column is slow, how much its newest frames reached."""
         return np.asarray(self.scan.evidence.max(axis=0) ** 2)
 
-    def errors(self, clocks: Ints) -> Floats:
-        """Standard errors of the levels of all columns, each on a clock of its own."""
-        columns = np.arange(len(clocks))
-        scales = np.maximum(self.scan.noise.scales[clocks, columns], self._scatters[clocks, columns])
-        count = np.clip(self.num_frames - self.began_at[clocks, columns], 1, KEPT)
-        errors = scales * self.scan.widths.widths[clocks, 0] / np.sqrt(count)
+    @property
+    def errors(self) -> Floats:
+        """Standard errors of the levels."""
+        scales = np.maximum(self.scan.noise.scales, self._scatters)
+        count = np.clip(self.num_frames - self.began_at, 1, KEPT)
+        errors = scales * self.scan.widths.widths[:, :1] / np.sqrt(count)
         return np.where(np.isfinite(errors), errors, _ERROR_OF_UNKNOWN)
 
     def observe(self, iteration: int, log_ratios: Floats) -> None:

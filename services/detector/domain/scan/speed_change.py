@@ -2,7 +2,7 @@
 
 What a device loses on one clock adds to what it loses on the others: a throughput of 0.5 is twice the time that its
 work takes on a healthy device, whether it works, sleeps or waits for a core meanwhile. The wall has all of it, so it
-counts where it says more than the others together.
+counts where it says more than the others together, beyond doubt.
 """
 
 from collections.abc import Sequence
@@ -46,13 +46,16 @@ class SpeedChange:
         return not self.ratios
 
 
-def throughputs_of(clocks: Sequence[Clock], ratios: Floats) -> Floats:
+def throughputs_of(clocks: Sequence[Clock], ratios: Floats, doubts: Floats) -> Floats:
     """Throughput of each device.
 
     Args:
         clocks: What was compared.
-        ratios: Times the expected work that each clock adds up to, one row a clock, one column a device.
+        ratios: Times the expected work that each clock adds up to, one row a clock, one column a device; 1 of those
+            that are not slow.
+        doubts: What each of them is at least, as a share of it.
     """
     walls = np.array([clock is Clock.WALL for clock in clocks])
-    parts, whole = (ratios[~walls] - 1).sum(axis=0), (ratios[walls] - 1).sum(axis=0)
+    parts = (ratios[~walls] - 1).sum(axis=0)
+    whole = (np.where(parts > 0, ratios * doubts, ratios)[walls] - 1).sum(axis=0)
     return np.asarray(1 / (1 + np.maximum(parts, whole)))

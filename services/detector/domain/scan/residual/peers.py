@@ -11,15 +11,16 @@ LARGEST_DRIFT = 0.03
 _SCALES_UNMOVED = 4.0
 
 
-def centres_of_peers(values: Floats, healthy: Bools) -> Floats:
-    """The lower median of the healthy others of each row, the row itself left out.
+def centres_of_peers(values: Floats, healthy: Bools, reach: Floats | float = 0.0) -> Floats:
+    """The mean of the healthy others of each row, the row itself left out, those far off counted at arm's length.
 
-    The lower one of two middle values, because illness only slows: a peer that is ill and not yet known to be is the
-    higher one.
+    Far off is what is farther than ``reach`` from their lower median. The lower one of two middle values, because
+    illness only slows: a peer that is ill and not yet known to be is the higher one. Of no reach it is that median.
 
     Args:
         values: One a row, in the last axis; NaN where nothing was observed. Other axes are tables of their own.
         healthy: Rows that may be compared with; of the same shape, or one that is broadcast to it.
+        reach: Not negative; of a shape that is broadcast to that of the values.
 
     Returns:
         One a row; NaN for a row that has no healthy peer.
@@ -32,10 +33,15 @@ def centres_of_peers(values: Floats, healthy: Bools) -> Floats:
         found: Floats = np.take_along_axis(ordered, np.clip(place, 0, values.shape[-1] - 1), axis=-1)
         return found
 
-    middle = (count - 2) // 2
-    lower = at(middle)
+    def around(middle: Floats) -> Floats:
+        apart = np.where(known, np.clip(values - middle, -reach, reach), 0.0)
+        found: Floats = middle + (apart.sum(axis=-1, keepdims=True) - apart) / np.maximum(count - known, 1)
+        return found
+
+    lower = at((count - 2) // 2)
     # Others of a row that is not among them are all of them.
-    centres = np.where(known, np.where(values <= lower, at(middle + 1), lower), at((count - 1) // 2))
+    others = np.where(values <= lower, around(at(count // 2)), around(lower))
+    centres = np.where(known, others, around(at((count - 1) // 2)))
     return np.where(count - known > 0, centres, np.nan)
 
 

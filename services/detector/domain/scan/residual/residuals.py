@@ -38,6 +38,8 @@ _SETTLED_AT = 0.01
 _SHARE_OF_YOUNG = 0.75
 # Learned from what a row does is at most so many of its scales.
 _REACH = 2.0
+# A peer counts as no farther from the others than so many scales.
+_PEERS_REACH = 2.0
 
 
 # Tables of one row a clock and one column a device: what each number is of a device of which nothing is known.
@@ -141,8 +143,13 @@ class Residuals:
         self._values.push(values)
         own = values - self.offsets
         healthy = self._healthy(ill)
+        reach = _PEERS_REACH * np.nan_to_num(np.median(scales, axis=1, keepdims=True))
         centres = unmoved_centres(
-            own, centres=centres_of_peers(own, healthy), usual=self._usual_centres, healthy=healthy, scales=scales
+            own,
+            centres=centres_of_peers(own, healthy, reach),
+            usual=self._usual_centres,
+            healthy=healthy,
+            scales=scales,
         )
         if np.isnan(centres[:, ~ill]).any():
             # Nobody healthy to compare with: the ill, as far as they are known, or the own past.
