@@ -72,15 +72,12 @@ class Agent(Host):
         if self._store is not None and self._job.stores:
             _logger.info("this host has the store at %s", self._store.address)
         try:
-            self.run(self._outcasts, signal.SIGINT, signal.SIGTERM)
+            number = self.run(self._outcasts, signal.SIGINT, signal.SIGTERM)
         finally:
             shutil.rmtree(self._folder, ignore_errors=True)
-        if self._ended > 0:
-            return 128 + self._ended
+        if number:
+            return 128 + number
         return int(any(any(each.statuses) for each in self._units))
-
-    def _is_over(self) -> bool:
-        return self._is_spent
 
     def _hear(self) -> None:
         """The others have gone on without a replica: if it is one of ours that does not end by itself soon, end it."""
@@ -106,13 +103,10 @@ class Agent(Host):
 
     def _tell(self, event: str, **facts: Any) -> None:
         match event:
-            case "exited" if facts["rank"] in self._services:
-                if facts["rank"] == STORE and not self._ended:
-                    said = exit_words(facts["code"])
-                    _logger.warning(
-                        "this host's store, process %d, ended (%s): it is started again", facts["pid"], said
-                    )
-            case "exited":
+            case "exited" if facts["rank"] == STORE:
+                said = exit_words(facts["code"])
+                _logger.warning("this host's store, process %d, ended (%s): it is started again", facts["pid"], said)
+            case "exited" if facts["rank"] != HELPER:
                 self._on_exited(**facts)
             case "unforked":
                 who = {STORE: "the store", HELPER: "the helper"}.get(facts["rank"], f"rank {facts['rank']}")
