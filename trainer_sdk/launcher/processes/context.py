@@ -24,7 +24,6 @@ class RankContext:
         job_id: Job.
         rank: Rank.
         incarnation: Which process of the rank.
-        world_size: Number of ranks, standbys included.
         mailbox: Plans from the scheduler; publish states here.
         device: Measures and paces compute.
         torch_device: Where tensors live, for example ``cpu`` or ``cuda:0``.
@@ -41,7 +40,6 @@ class RankContext:
     job_id: str
     rank: int
     incarnation: int
-    world_size: int
     mailbox: Mailbox
     device: Device
     torch_device: str

@@ -65,7 +65,6 @@ def run_rank(spec: JobSpec, rank: int, incarnation: int, store_address: str) -> 
                 job_id=spec.job_id,
                 rank=rank,
                 incarnation=incarnation,
-                world_size=spec.world_size,
                 mailbox=mailbox,
                 device=_device(spec, rank, incarnation),
                 torch_device=f"cuda:{rank % spec.devices_per_node}" if spec.device_kind is DeviceKind.CUDA else "cpu",
