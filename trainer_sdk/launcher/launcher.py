@@ -176,9 +176,15 @@ class Launcher:
                 case "forked":
                     self._on_forked(**facts)
                 case "unforked":
-                    self._on_unforked(**facts)
+                    who = "the rendezvous store" if facts["rank"] == STORE else f"rank {facts['rank']}"
+                    _logger.warning("%s gets no new process yet: %s", who, facts["why"])
                 case "exited" if facts["rank"] == STORE:
-                    self._on_store_exited(**facts)
+                    _logger.warning(
+                        "the rendezvous store, process %d, ended (%s): it is started again at its address, and the "
+                        "ranks tell it again what it knew",
+                        facts["pid"],
+                        exit_words(facts["code"]),
+                    )
                 case "exited":
                     self._on_exited(**facts)
         code = link.exit_code(_HANG_UP_SECONDS)
@@ -216,23 +222,6 @@ class Launcher:
             self._has_changed()
         if rank == STORE and incarnation:
             _logger.info("the rendezvous store runs again as process %d", pid)
-
-    def _on_unforked(self, *, rank: int, why: str) -> None:
-        if rank == STORE:
-            _logger.warning("the rendezvous store gets no new process yet: %s", why)
-            return
-        _logger.warning("rank %d gets no new process: %s", rank, why)
-        with self._changed:
-            self._state.process(rank).exit_code = EXIT_FAILED
-            self._has_changed()
-
-    def _on_store_exited(self, *, pid: int, code: int, **_: Any) -> None:
-        _logger.warning(
-            "the rendezvous store, process %d, ended (%s): it is started again at its address, and the ranks tell it "
-            "again what it knew",
-            pid,
-            exit_words(code),
-        )
 
     def _on_exited(self, *, rank: int, incarnation: int, code: int, **_: Any) -> None:
         words = take(self.spec.run_dir, rank, incarnation)
