@@ -1,4 +1,4 @@
-"""What a rank says of itself: the words that the rank controller and the scheduler share."""
+"""What a rank says of itself, and is asked: the words that the rank controller and the scheduler share."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -54,6 +54,17 @@ class StandIn:
 
     owner: int
     keeper: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkProbe:
+    """What one end of a link is asked; fields as in ``evenkeel.control.v1.LinkProbe``."""
+
+    probe_id: int
+    partner_rank: int
+    num_bytes: int
+    num_ranks: int
+    repetitions: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

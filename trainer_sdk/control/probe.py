@@ -4,22 +4,13 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from evenkeel.layouts.rank_state import LinkProbe
+
 MAX_MATRIX_SIZE = 4096
 MAX_REPETITIONS = 100
 MAX_LINK_BYTES = 1 << 26
 MAX_PROBE_ID = 1 << 40
 """Ids travel in doubles, and their sums must be exact."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinkProbe:
-    """Transfers there and back between this rank and another; fields as in ``evenkeel.control.v1.LinkProbe``."""
-
-    probe_id: int
-    partner_rank: int
-    num_bytes: int
-    num_ranks: int
-    repetitions: int
 
 
 @dataclass(slots=True, kw_only=True)

@@ -15,12 +15,12 @@ import grpc
 
 from evenkeel.control.v1 import control_pb2 as pb
 from evenkeel.control.v1 import control_pb2_grpc
+from evenkeel.layouts.codec import from_proto
 from evenkeel.layouts.rank_codec import ballot_to_proto, rank_state_to_proto
-from evenkeel.layouts.rank_state import Ballot, RankState
+from evenkeel.layouts.rank_state import Ballot, LinkProbe, RankState
 from evenkeel.trainer_sdk.control import GRPC_CAME_FIRST
 from evenkeel.trainer_sdk.control.daemon_threads import DaemonThreads
 from evenkeel.trainer_sdk.control.mailbox import Mailbox
-from evenkeel.trainer_sdk.control.probe import LinkProbe
 from evenkeel.trainer_sdk.control.refusals import FinishedError, StaleBallotError
 from evenkeel.trainer_sdk.control.state import Reshape, commit_from_proto, reshape_from_proto
 from evenkeel.trainer_sdk.control.tls import ControllerTls, security_of
@@ -171,7 +171,7 @@ class _Handlers(control_pb2_grpc.RankControlServiceServicer):
         def probe() -> list[float]:
             desk, left = self._mailbox.probes, _seconds_left(context)
             if request.HasField("link"):
-                return desk.ask_link(_link_probe(request), left)
+                return desk.ask_link(from_proto(LinkProbe, request.link, repetitions=request.repetitions), left)
             return desk.ask(request.matrix_size, request.repetitions, left)
 
         return pb.ProbeResponse(seconds=self._answer(context, request, probe))
@@ -257,17 +257,6 @@ class _Handlers(control_pb2_grpc.RankControlServiceServicer):
             )
         if job_id != self._job_id:
             _abort(context, grpc.StatusCode.NOT_FOUND, f"this rank belongs to job {self._job_id!r}, not to {job_id!r}")
-
-
-def _link_probe(request: pb.ProbeRequest) -> LinkProbe:
-    link = request.link
-    return LinkProbe(
-        probe_id=link.probe_id,
-        partner_rank=link.partner_rank,
-        num_bytes=link.num_bytes,
-        num_ranks=link.num_ranks,
-        repetitions=request.repetitions,
-    )
 
 
 def _seconds_left(context: grpc.ServicerContext) -> float:

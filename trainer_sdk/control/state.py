@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from evenkeel.control.v1 import control_pb2 as pb
-from evenkeel.layouts.codec import layout_from_proto
+from evenkeel.layouts.codec import from_proto, layout_from_proto
 from evenkeel.layouts.layout import Layout
 from evenkeel.layouts.rank_state import StandIn
 
@@ -67,14 +67,7 @@ def reshape_from_proto(message: pb.Reshape) -> Reshape:
         raise ValueError("the plan has no plan_id: set the id under which the scheduler recorded it")
     if message.epoch < 1:
         raise ValueError(f"plan {message.plan_id!r} leads to epoch {message.epoch}: plans start at epoch 1")
-    return Reshape(
-        job_id=message.job_id,
-        plan_id=message.plan_id,
-        epoch=message.epoch,
-        mode=mode,
-        to_layout=layout_from_proto(message.to_layout),
-        term=message.term,
-    )
+    return from_proto(Reshape, message, mode=mode, to_layout=layout_from_proto(message.to_layout))
 
 
 def commit_from_proto(message: pb.CommitRequest) -> Commit:
@@ -97,12 +90,4 @@ def commit_from_proto(message: pb.CommitRequest) -> Commit:
             f"{sorted(one.owner for one in message.stand_ins)}, but epoch {message.from_epoch} is that of ranks "
             f"{list(from_layout.ranks)}: name some of these, or a checkpoint"
         )
-    return Commit(
-        reshape=reshape,
-        from_epoch=message.from_epoch,
-        from_layout=from_layout,
-        sources=tuple(message.sources),
-        steps_applied=message.steps_applied,
-        stand_ins=tuple(StandIn(owner=one.owner, keeper=one.keeper) for one in message.stand_ins),
-        from_checkpoint=message.from_checkpoint,
-    )
+    return from_proto(Commit, message, reshape=reshape, from_layout=from_layout)

@@ -22,16 +22,13 @@ class Emitter:
 
     Attributes:
         progress: Where the training thread says which operation it has reached, for whoever reads it in the process.
-        newest: The iteration that was finished last, likewise; None before the first.
     """
 
     def __init__(self) -> None:
         self.progress = ProgressMark()
-        self.newest: Callable[[], Measured] | None = None
 
     def emit_later(self, build: Callable[[], Measured]) -> None:
         """One finished iteration; another thread sorts what was measured of it, in its turn."""
-        self.newest = build
 
     def emit_event(self, event: process_pb2.ProcessEvent) -> None:
         """Something happened to a process; sent at once rather than with the next batch."""

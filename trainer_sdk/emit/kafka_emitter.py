@@ -98,7 +98,6 @@ class KafkaEmitter(Emitter):
 
     def emit_later(self, build: Callable[[], Measured]) -> None:
         """Queue one finished iteration."""
-        self.newest = build
         self._append(build)
 
     def emit_event(self, event: pb.ProcessEvent) -> None:

@@ -25,8 +25,8 @@ from evenkeel.trainer_sdk.launcher.processes.rank_process import EXIT_FINISHED
 from evenkeel.trainer_sdk.launcher.processes.zygote_link import ZygoteLink
 from evenkeel.trainer_sdk.launcher.progress.progress_board import ProgressBoard
 
-_HANG_UP_SECONDS = 1.0
-"""From the end of the zygote's connection to its own."""
+_HANG_UP_SECONDS = 10.0
+"""From the end of the zygote's connection to its own, on a busy machine."""
 _LAST_WORDS_SECONDS = 5.0
 """How long the end waits for Kafka to take what was said of the ranks' ends."""
 
@@ -59,7 +59,6 @@ class Launcher:
         self._link: ZygoteLink | None = None
         self._failure = ""
         self._is_stopping = self._is_gone = False  # we end the zygote; it has ended
-        self._is_spent = False  # nobody lived when it last told of an end, nor was to again
         self._unwritten = ""
 
     def __enter__(self) -> Self:
@@ -99,12 +98,10 @@ class Launcher:
             self._link, self._state.zygote_pid = link, link.pid
         self._thread.start()
         with self._changed:
-            ready = self._changed.wait_for(
-                lambda: self._is_stopping or self._is_gone or all(process.pid for process in self._state.ranks),
-                timeout_seconds,
-            )
+            self._changed.wait_for(lambda: self._is_stopping or self._is_gone or self._is_forked(), timeout_seconds)
             gone = self._is_gone or self._is_stopping
-        if not ready or gone:
+            has_started = self._is_forked() and not self._is_stopping
+        if not has_started:
             self.stop()
             slow = f"not all of its ranks have a process after {timeout_seconds:g} s; is the machine very busy?"
             why = (self._failure or "its zygote ended, see its output") if gone else slow
@@ -129,17 +126,14 @@ class Launcher:
             ValueError: No such rank.
         """
         with self._changed:
-            process = self._state.process(rank)
-            if self._link is None or self._is_stopping:
-                return
-            if not process.alive:
-                process.pid, process.exit_code = 0, None
-            self._link.restart(rank)
+            self._state.process(rank)
+            if self._link is not None:
+                self._link.restart(rank)
 
     def wait(self, timeout_seconds: float | None = None) -> int | None:
         """Wait for the job's end: 0 when its last ranks finished, 1 when they failed; None when it still runs."""
         with self._changed:
-            if not self._changed.wait_for(self._is_over, timeout_seconds):
+            if not self._changed.wait_for(lambda: self._is_gone, timeout_seconds):
                 return None
             if self._has_finished():
                 self._failure = ""
@@ -182,13 +176,19 @@ class Launcher:
                 case "forked":
                     self._on_forked(**facts)
                 case "unforked":
-                    self._on_unforked(**facts)
+                    who = "the rendezvous store" if facts["rank"] == STORE else f"rank {facts['rank']}"
+                    _logger.warning("%s gets no new process yet: %s", who, facts["why"])
                 case "exited" if facts["rank"] == STORE:
-                    self._on_store_exited(**facts)
+                    _logger.warning(
+                        "the rendezvous store, process %d, ended (%s): it is started again at its address, and the "
+                        "ranks tell it again what it knew",
+                        facts["pid"],
+                        exit_words(facts["code"]),
+                    )
                 case "exited":
                     self._on_exited(**facts)
-        if not self._is_stopping:
-            code = link.exit_code(_HANG_UP_SECONDS)
+        code = link.exit_code(_HANG_UP_SECONDS)
+        if code != 0 and not self._is_stopping:
             _logger.error(
                 "the parent of all ranks, process %d, ended (%s), and they with it: the job is over; run it again",
                 link.pid,
@@ -200,23 +200,16 @@ class Launcher:
         """The zygote has ended, and all ranks with it."""
         with self._changed:
             self._is_gone = True
-            self._on_unborn()
-            orphans = [process for process in self._state.ranks if process.alive]
-            for process in orphans:  # the kernel kills them with the zygote, which can no longer say so
-                process.alive, process.exit_code = False, -signal.SIGKILL
-                self._emit_end(process, "its zygote ended")
+            words = take(self.spec.run_dir, STORE, 0)
+            for process in self._state.ranks:
+                if process.alive:  # the kernel kills it with the zygote, which can no longer say so
+                    process.alive, process.exit_code = False, -signal.SIGKILL
+                    self._emit_end(process, "its zygote ended")
+                elif not process.pid and words.last_line and not self._is_stopping:
+                    # It never got a process, because its parent failed first: it ended by that error.
+                    self._failure, process.exit_code = words.last_line, EXIT_FAILED
+                    self._fleet.failed(as_exit(words, process.rank, process.incarnation, code=EXIT_FAILED))
             self._has_changed()
-
-    def _on_unborn(self) -> None:
-        """Ranks that never got a process because their parent failed first: they ended by its error."""
-        words = take(self.spec.run_dir, STORE, 0)
-        unborn = [process for process in self._state.ranks if not process.pid]
-        if not words.last_line or self._is_stopping or not unborn:
-            return
-        self._failure = words.last_line
-        for process in unborn:
-            process.exit_code = EXIT_FAILED
-            self._fleet.failed(as_exit(words, process.rank, process.incarnation, code=EXIT_FAILED))
 
     def _on_forked(self, *, rank: int, incarnation: int, pid: int) -> None:
         with self._changed:
@@ -230,30 +223,12 @@ class Launcher:
         if rank == STORE and incarnation:
             _logger.info("the rendezvous store runs again as process %d", pid)
 
-    def _on_unforked(self, *, rank: int, why: str, is_last: bool) -> None:
-        if rank == STORE:
-            _logger.warning("the rendezvous store gets no new process yet: %s", why)
-            return
-        _logger.warning("rank %d gets no new process: %s", rank, why)
-        with self._changed:
-            self._state.process(rank).exit_code, self._is_spent = EXIT_FAILED, is_last
-            self._has_changed()
-
-    def _on_store_exited(self, *, pid: int, code: int, **_: Any) -> None:
-        if not self._is_stopping:
-            _logger.warning(
-                "the rendezvous store, process %d, ended (%s): it is started again at its address, and the ranks "
-                "tell it again what it knew",
-                pid,
-                exit_words(code),
-            )
-
-    def _on_exited(self, *, rank: int, incarnation: int, code: int, is_last: bool, **_: Any) -> None:
+    def _on_exited(self, *, rank: int, incarnation: int, code: int, **_: Any) -> None:
         words = take(self.spec.run_dir, rank, incarnation)
         said = exit_words(code, words.last_line)
         with self._changed:
             process = self._state.process(rank)
-            process.alive, process.exit_code, self._is_spent = False, code, is_last
+            process.alive, process.exit_code = False, code
             in_order = self._is_stopping or self._has_finished()
             # Before the file is written: this is the fastest evidence of a death that there is.
             if not in_order:
@@ -270,14 +245,13 @@ class Launcher:
         kind = process_pb2.PROCESS_EVENT_KIND_FINISHED if in_order else process_pb2.PROCESS_EVENT_KIND_DIED
         self._emitter.emit_event(process_event(kind, process.rank, process.incarnation, detail))
 
+    def _is_forked(self) -> bool:
+        """Every rank has, or had, a process."""
+        return all(process.pid for process in self._state.ranks)
+
     def _has_finished(self) -> bool:
         """A rank has done the job's work."""
         return any(process.exit_code == EXIT_FINISHED for process in self._state.ranks)
-
-    def _is_over(self) -> bool:
-        """Nobody lives, nor will again."""
-        nobody_is_asked_for = all(process.exit_code is not None for process in self._state.ranks)
-        return self._is_gone or (self._is_spent and nobody_is_asked_for)
 
     def _has_changed(self) -> None:
         """The state is another one: for those who wait, and for those who read its file."""

@@ -29,11 +29,11 @@ import numpy as np
 from benchmarks.detection.aspects.probed_rank import CONTROLLER_TOKEN
 from evenkeel.contracts.suspicion import SuspectedLink, Suspicion
 from evenkeel.demo.script.job import ITERATION_SECONDS, MainJob, main_job
+from evenkeel.layouts.rank_state import LinkProbe
 from evenkeel.services.common.metrics import create_registry
 from evenkeel.services.detector.domain.links.watch import PROBE_SECONDS
 from evenkeel.services.detector.domain.probes.suspicion import matrix_size_for
 from evenkeel.services.scheduler.adapters.ranks.client import RankClient
-from evenkeel.services.scheduler.dispatch.protocol import LinkProbe
 from evenkeel.services.scheduler.leadership import Alone
 from evenkeel.services.scheduler.metrics import SchedulerMetrics
 from evenkeel.services.scheduler.serving.probing import REPETITIONS, Prober

@@ -5,7 +5,7 @@ from typing import Protocol
 
 from evenkeel.history.records import PlanRecord
 from evenkeel.layouts.layout import Layout
-from evenkeel.layouts.rank_state import Ballot, RankState, StandIn
+from evenkeel.layouts.rank_state import Ballot, LinkProbe, RankState, StandIn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,17 +18,6 @@ class Decision:
     steps_applied: int
     stand_ins: tuple[StandIn, ...] = ()
     from_checkpoint: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinkProbe:
-    """What one end of a link is asked; fields as in ``evenkeel.control.v1.LinkProbe``."""
-
-    probe_id: int
-    partner_rank: int
-    num_bytes: int
-    num_ranks: int
-    repetitions: int
 
 
 class RankAwayError(Exception):

@@ -14,8 +14,8 @@ from enum import StrEnum
 import structlog
 
 from evenkeel.contracts.suspicion import Suspicion
+from evenkeel.layouts.rank_state import LinkProbe
 from evenkeel.services.scheduler.dispatch.protocol import (
-    LinkProbe,
     RankAwayError,
     RankCalls,
     RankRefusedError,

@@ -117,7 +117,6 @@ class Fleet:
                 job_id=self.config.job_id,
                 rank=rank,
                 incarnation=incarnation,
-                world_size=len(self.layout.ranks),
                 mailbox=mailbox,
                 device=self._make_device(rank),
                 torch_device=str(DEVICE),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from evenkeel.layouts.layout import Layout, uniform_layout
-from evenkeel.trainer_sdk.control.probe import LinkProbe
+from evenkeel.layouts.rank_state import LinkProbe
 from evenkeel.trainer_sdk.devices.links import EmulatedLinks, LinkTable
 from tests.integration.elastic.fleet import Fleet
 from tests.integration.elastic.rank_process import ANY

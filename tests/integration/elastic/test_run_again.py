@@ -19,6 +19,7 @@ from evenkeel.trainer_sdk.elastic.model.optimizer import clip_scale
 from evenkeel.trainer_sdk.elastic.model.reference import reference_runtime, single_layout
 from evenkeel.trainer_sdk.elastic.state.ownership import OwnershipMap
 from evenkeel.trainer_sdk.elastic.state.shard_state import empty_state
+from evenkeel.trainer_sdk.launcher.progress.progress_board import ProgressBoard
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
@@ -75,6 +76,10 @@ def test_a_job_whose_launcher_was_killed_ends_with_the_numbers_of_the_run_that_n
 
     assert "job again.2 resumes from iteration" in output.read_text()
     assert_same_as_reference(folder, folder.steps()[-1])
+    note = ProgressBoard(tmp_path / "run" / "progress").newest()
+    assert note is not None
+    assert (note.iteration, note.epoch) == (wanted - wanted % 5 - 1, 0)
+    assert note.loss > 0
 
 
 def with_timeout(process: subprocess.Popen[bytes], seconds: float) -> None:

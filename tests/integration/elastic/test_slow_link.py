@@ -15,6 +15,7 @@ from evenkeel.contracts.frames import Frames
 from evenkeel.contracts.suspicion import Suspicion
 from evenkeel.contracts.topics import BATCHES, SUSPICIONS
 from evenkeel.layouts.layout import uniform_layout
+from evenkeel.layouts.rank_state import LinkProbe
 from evenkeel.services.common.metrics import create_registry
 from evenkeel.services.detector.adapters.finding_codec import record_of
 from evenkeel.services.detector.adapters.frame_reader import observations_of
@@ -33,7 +34,6 @@ from evenkeel.telemetry.v2 import batch_pb2 as pb
 from evenkeel.telemetry.v2 import process_pb2
 from evenkeel.telemetry.v2.batch_pb2 import Batch
 from evenkeel.telemetry.v2.frames_pb2 import Liveness
-from evenkeel.trainer_sdk.control.probe import LinkProbe
 from evenkeel.trainer_sdk.devices.links import EmulatedLinks, Links, LinkTable
 from evenkeel.trainer_sdk.elastic.config import ModelConfig, TrainingConfig, WorkloadConfig
 from evenkeel.trainer_sdk.emit.batch import BatchBuilder, Source
@@ -151,15 +151,8 @@ class PipedRank:
     def __init__(self, process: RankProcess) -> None:
         self._process = process
 
-    async def probe_link(self, probe: protocol.LinkProbe, timeout_seconds: float) -> list[float]:
-        asked = LinkProbe(
-            probe_id=probe.probe_id,
-            partner_rank=probe.partner_rank,
-            num_bytes=probe.num_bytes,
-            num_ranks=probe.num_ranks,
-            repetitions=probe.repetitions,
-        )
-        await asyncio.to_thread(self._process.call, "ask_link", asked)
+    async def probe_link(self, probe: LinkProbe, timeout_seconds: float) -> list[float]:
+        await asyncio.to_thread(self._process.call, "ask_link", probe)
         return await asyncio.to_thread(self._process.call, "link_answer")
 
 

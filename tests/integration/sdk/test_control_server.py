@@ -14,9 +14,8 @@ from evenkeel.control.v1 import control_pb2 as pb
 from evenkeel.control.v1 import control_pb2_grpc
 from evenkeel.layouts.layout import Layout, uniform_layout
 from evenkeel.layouts.rank_codec import rank_state_from_proto
-from evenkeel.layouts.rank_state import RankPhase, RankState
+from evenkeel.layouts.rank_state import LinkProbe, RankPhase, RankState
 from evenkeel.trainer_sdk.control.mailbox import Mailbox
-from evenkeel.trainer_sdk.control.probe import LinkProbe
 from evenkeel.trainer_sdk.control.server import MAX_WATCHES, ControlServer
 from evenkeel.trainer_sdk.control.state import ApplyMode, Commit, Reshape
 from tests.fakes.plan_messages import commit_to_proto, reshape_to_proto

@@ -14,13 +14,12 @@ from benchmarks.planning.solver.small_jobs import gpt
 from evenkeel.history.records import JobRecord, PlanRecord
 from evenkeel.history.vocabulary import PlanMode
 from evenkeel.layouts.layout import uniform_layout
-from evenkeel.layouts.rank_state import Ballot, RankPhase, RankState
+from evenkeel.layouts.rank_state import Ballot, LinkProbe, RankPhase, RankState
 from evenkeel.services.scheduler.dispatch.agreement import NoAgreementError, NothingLeftError
 from evenkeel.services.scheduler.dispatch.board import StateBoard
 from evenkeel.services.scheduler.dispatch.flight import Flight, FlightTimes
 from evenkeel.services.scheduler.dispatch.protocol import (
     Decision,
-    LinkProbe,
     RankAwayError,
     RankGoneError,
     RankRefusedError,

@@ -8,9 +8,9 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from evenkeel.contracts.suspicion import SuspectedLink, Suspicion
+from evenkeel.layouts.rank_state import LinkProbe
 from evenkeel.services.common.metrics import create_registry
 from evenkeel.services.scheduler.dispatch.protocol import (
-    LinkProbe,
     RankAwayError,
     RankCalls,
     RankRefusedError,

@@ -10,9 +10,9 @@ from evenkeel.history.records import PlanRecord
 from evenkeel.history.vocabulary import PlanMode
 from evenkeel.layouts.codec import layout_from_proto
 from evenkeel.layouts.layout import uniform_layout
-from evenkeel.layouts.rank_state import StandIn
+from evenkeel.layouts.rank_state import LinkProbe, StandIn
 from evenkeel.services.scheduler.adapters.ranks.client import RankClient
-from evenkeel.services.scheduler.dispatch.protocol import Decision, LinkProbe
+from evenkeel.services.scheduler.dispatch.protocol import Decision
 from evenkeel.services.scheduler.leadership import Alone
 
 LAYOUT = uniform_layout(num_blocks=4, tensor=1, pipeline=2, data=1, num_micro_batches=2)

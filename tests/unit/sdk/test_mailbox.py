@@ -10,10 +10,9 @@ from dataclasses import replace
 import pytest
 
 from evenkeel.layouts.layout import Layout, uniform_layout
-from evenkeel.layouts.rank_state import Ballot, RankPhase, RankState
+from evenkeel.layouts.rank_state import Ballot, LinkProbe, RankPhase, RankState
 from evenkeel.trainer_sdk.control.acceptor import Acceptor
 from evenkeel.trainer_sdk.control.mailbox import Mailbox
-from evenkeel.trainer_sdk.control.probe import LinkProbe
 from evenkeel.trainer_sdk.control.refusals import FinishedError, StaleBallotError
 from evenkeel.trainer_sdk.control.state import ApplyMode, Commit, Reshape
 

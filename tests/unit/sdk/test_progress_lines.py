@@ -1,13 +1,8 @@
 import math
-import threading
 from pathlib import Path
 
-from evenkeel.trainer_sdk.emit.emitter import Emitter
-from evenkeel.trainer_sdk.emit.left_value import LeftValue
-from evenkeel.trainer_sdk.emit.measured import Measured, Place
 from evenkeel.trainer_sdk.launcher.progress.progress_board import Note, ProgressBoard
 from evenkeel.trainer_sdk.launcher.progress.progress_lines import ProgressLines
-from evenkeel.trainer_sdk.launcher.progress.progress_notes import ProgressNotes
 
 
 class Clock:
@@ -58,42 +53,3 @@ def test_no_lines_are_no_lines(tmp_path: Path) -> None:
     board = ProgressBoard.create(tmp_path / "progress", 1)
     board.write(0, Note(1, 0, 1.0, 1.0))
     assert ProgressLines(board, 0.0).line({0}, 1) is None
-
-
-def test_a_rank_notes_its_newest_iteration_and_builds_no_sample_on_the_training_thread(tmp_path: Path) -> None:
-    board = ProgressBoard.create(tmp_path / "progress", 3)
-    emitter = Emitter()
-    notes = ProgressNotes(emitter, board, rank=2, interval_seconds=0.01)
-    builders: list[str] = []
-
-    def measured(iteration: int) -> Measured:
-        builders.append(threading.current_thread().name)
-        return Measured(iteration=iteration, place=Place(epoch=4), loss=LeftValue(2.5))
-
-    for iteration in range(50):
-        emitter.emit_later(lambda iteration=iteration: measured(iteration))  # type: ignore[misc]
-    notes.close(60.0)
-    note = board.newest()
-    assert note is not None
-    assert (note.iteration, note.epoch, note.loss) == (49, 4, 2.5)
-    assert set(builders) == {"evenkeel-notes"}
-
-
-def test_a_sample_that_cannot_be_built_costs_only_its_note(tmp_path: Path) -> None:
-    board = ProgressBoard.create(tmp_path / "progress", 1)
-    emitter = Emitter()
-    notes = ProgressNotes(emitter, board, rank=0, interval_seconds=0.01)
-
-    tried = threading.Event()
-
-    def broken() -> Measured:
-        tried.set()
-        raise ValueError("no loss")
-
-    emitter.emit_later(broken)
-    assert tried.wait(60)
-    emitter.emit_later(lambda: Measured(iteration=7, loss=1.0))
-    notes.close(60.0)
-    note = board.newest()
-    assert note is not None
-    assert note.iteration == 7

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from evenkeel.trainer_sdk.control.probe import LinkProbe, ProbeDesk
+from evenkeel.layouts.rank_state import LinkProbe
+from evenkeel.trainer_sdk.control.probe import ProbeDesk
 from evenkeel.trainer_sdk.devices.links import Links
 from evenkeel.trainer_sdk.devices.matrix_probe import LONGEST_SECONDS
 from evenkeel.trainer_sdk.elastic.gradients.step_vote import Armed

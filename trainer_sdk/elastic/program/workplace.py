@@ -3,6 +3,9 @@
 Training thread only.
 """
 
+import math
+import time
+
 import torch
 
 from evenkeel.trainer_sdk.devices.links import Links
@@ -27,6 +30,7 @@ from evenkeel.trainer_sdk.groups.peer_lines import PeerLines
 from evenkeel.trainer_sdk.groups.store.rendezvous import Rendezvous
 from evenkeel.trainer_sdk.groups.waiting import Waiter
 from evenkeel.trainer_sdk.launcher.processes.context import JOB_FINISHED, RankContext
+from evenkeel.trainer_sdk.launcher.progress.progress_board import Note
 
 _FAREWELL_SECONDS = 60.0
 
@@ -46,7 +50,7 @@ class Workplace:
 
     def __init__(self, config: TrainingConfig, context: RankContext) -> None:
         self._config, self._rank, self._mailbox = config, context.rank, context.mailbox
-        self._emitter, self._progress = context.emitter, context.emitter.progress
+        self._emitter, self._progress, self._note = context.emitter, context.emitter.progress, context.note
         device = torch.device(config.device)
         self._dataset = Dataset(config, device)
         self._phases = Phases(context.device, self._progress, in_none=BETWEEN_OPERATIONS)
@@ -135,12 +139,14 @@ class Workplace:
     def emit(self, iteration: int, outcome: Outcome | None, *, after_reshape: bool, checkpoint: bool) -> None:
         """Tell of a step that was just applied; ``outcome`` is None where its vote was not heard."""
         assert self._runtime is not None, "a rank that stepped has a runtime"
+        loss = None if outcome is None else outcome.loss
+        self._note(Note(iteration, self._runtime.epoch, math.nan if loss is None else loss, time.time()))
         measured = iteration_measured(
             self._runtime,
             self._phases.end_iteration(),
             self._traffic.take(),
             iteration=iteration,
-            loss=None if outcome is None else outcome.loss,
+            loss=loss,
             gradient_norm=None if outcome is None else outcome.gradient_norm,
             after_reshape=after_reshape,
             checkpoint=checkpoint,

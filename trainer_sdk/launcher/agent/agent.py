@@ -60,8 +60,7 @@ class Agent(Host):
         )
         self._job = job
         self._by_token: dict[str, Unit] = {}
-        self._outcasts, self._told = Pipe(duplex=False)
-        self._exits, self._exited = Pipe(duplex=False)
+        self._to_helper, self._to_agent = Pipe()  # outcasts come, exits go
         self._access = ServiceSettings.from_environment(os.environ).fleet(job.job_id)
         if self._access.address and not self._access.job_token:
             _logger.warning("EVENKEEL_JOB_TOKEN is not set: the fleet API is not told how ranks end")
@@ -72,19 +71,16 @@ class Agent(Host):
         if self._store is not None and self._job.stores:
             _logger.info("this host has the store at %s", self._store.address)
         try:
-            self.run(self._outcasts, signal.SIGINT, signal.SIGTERM)
+            number = self.run(self._to_helper, signal.SIGINT, signal.SIGTERM)
         finally:
             shutil.rmtree(self._folder, ignore_errors=True)
-        if self._ended > 0:
-            return 128 + self._ended
+        if number:
+            return 128 + number
         return int(any(any(each.statuses) for each in self._units))
-
-    def _is_over(self) -> bool:
-        return self._is_spent
 
     def _hear(self) -> None:
         """The others have gone on without a replica: if it is one of ours that does not end by itself soon, end it."""
-        unit = self._by_token.get(self._outcasts.recv_bytes().decode())
+        unit = self._by_token.get(self._to_helper.recv_bytes().decode())
         if unit is not None and unit.alive:
             unit.ends_at = time.monotonic() + _OUTCAST_GRACE_SECONDS
 
@@ -106,19 +102,16 @@ class Agent(Host):
 
     def _tell(self, event: str, **facts: Any) -> None:
         match event:
-            case "exited" if facts["rank"] in self._services:
-                if facts["rank"] == STORE and not self._ended:
-                    said = exit_words(facts["code"])
-                    _logger.warning(
-                        "this host's store, process %d, ended (%s): it is started again", facts["pid"], said
-                    )
-            case "exited":
+            case "exited" if facts["rank"] == STORE:
+                said = exit_words(facts["code"])
+                _logger.warning("this host's store, process %d, ended (%s): it is started again", facts["pid"], said)
+            case "exited" if facts["rank"] != HELPER:
                 self._on_exited(**facts)
             case "unforked":
                 who = {STORE: "the store", HELPER: "the helper"}.get(facts["rank"], f"rank {facts['rank']}")
                 _logger.warning("%s gets no new process yet: %s", who, facts["why"])
             case "ending":
-                self._exited.close()  # the helper ends once the fleet API has heard all
+                self._to_helper.close()  # the helper ends once the fleet API has heard all
 
     def _on_exited(self, *, rank: int, incarnation: int, code: int, **_: Any) -> None:
         unit, replica = self._unit_of[rank], rank // self._job.replica_size
@@ -127,7 +120,7 @@ class Agent(Host):
         ended_by_us = self._ended or (ends and not words.last_line)
         is_cause = code and sum(map(bool, unit.statuses)) == 1  # the others of a replica end by its end
         if is_cause and not ended_by_us:
-            self._exited.send_bytes(as_exit(words, replica, incarnation, code=code).SerializeToString())
+            self._to_helper.send_bytes(as_exit(words, replica, incarnation, code=code).SerializeToString())
         if code and not self._ended:
             said = exit_words(code, words.last_line)
             _logger.warning("replica %d: rank %d.%d ended: %s", replica, rank, incarnation, said)
@@ -142,7 +135,7 @@ class Agent(Host):
         def heard(text: str) -> bool:
             entry = entry_from_text(text)
             if isinstance(entry, Gone) and not entry.standing:  # who goes in order leaves one
-                self._told.send_bytes(entry.token.encode())
+                self._to_agent.send_bytes(entry.token.encode())
             return True
 
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it ends once all is said
@@ -151,13 +144,12 @@ class Agent(Host):
         fleet.start()
         with contextlib.suppress(EOFError):
             while True:
-                fleet.failed(pb.RankExit.FromString(self._exits.recv_bytes()))
+                fleet.failed(pb.RankExit.FromString(self._to_agent.recv_bytes()))
         fleet.stop(is_over=False)
         return 0
 
     def _let_go(self, child: Child) -> None:
-        self._outcasts.close()
+        self._to_helper.close()
         if child.rank != HELPER:
-            self._told.close()
-        self._exited.close()
+            self._to_agent.close()
         super()._let_go(child)

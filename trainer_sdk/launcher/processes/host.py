@@ -69,14 +69,17 @@ class Host(ABC):
         self._finish_grace_seconds = finish_grace_seconds
         self._max_restarts = max_restarts
         self._ends_at = float("inf")
-        self._ended = 0  # by which signal
+        self._ended = 0  # by which signal; -1: in order
 
-    def run(self, source: "Connection[Any, Any]", *signals: signal.Signals) -> None:
-        """Serve until everything is over, or one of these signals comes; then end all children, and see to that.
+    def run(self, source: "Connection[Any, Any]", *signals: signal.Signals) -> int:
+        """Serve until no unit lives, nor will again, or one of these signals comes; then end all children, see to that.
 
         Args:
             source: What else is listened to, see :meth:`_hear`.
             *signals: Which.
+
+        Returns:
+            The signal that came; 0 when none did.
 
         Raises:
             OSError: There is no process to be had for a first life.
@@ -86,7 +89,7 @@ class Host(ABC):
             signal.signal(each, self._on_signal)
         gc.freeze()
         try:
-            while not self._ended and not self._is_over():
+            while not self._ended and not all(each.is_over for each in self._units):
                 self._start_what_is_due()
                 files = [self._children.wake.fileno(), source.fileno()]
                 readable, _, _ = select.select(files, [], [], self._seconds_to_wait())
@@ -98,6 +101,7 @@ class Host(ABC):
             self._ended = self._ended or -1
             self._tell("ending")
             self._children.end_all(self._on_end)
+        return max(self._ended, 0)
 
     # ---- what a kind of host does
 
@@ -110,15 +114,12 @@ class Host(ABC):
         """What else is listened to has something to say."""
 
     @abstractmethod
-    def _is_over(self) -> bool:
-        """Whether there is nothing left to do."""
-
-    @abstractmethod
     def _tell(self, event: str, **facts: Any) -> None:
         """Something has happened.
 
         Args:
-            event: ``forked``, ``exited``, ``unforked`` (there is no process to be had now), or ``ending``.
+            event: ``forked``, ``exited``, ``unforked`` (there is no process to be had now), or ``ending``, after which
+                only the ends of units' processes are told.
             **facts: Plain values.
         """
 
@@ -133,8 +134,8 @@ class Host(ABC):
             self._kill(unit)  # it lives or dies as one
         if not unit.alive:
             self._decide(unit)
-        is_last = self._is_spent
-        self._tell("exited", rank=child.rank, incarnation=child.incarnation, pid=pid, code=code, is_last=is_last)
+        if not (self._ended and child.rank in self._services):
+            self._tell("exited", rank=child.rank, incarnation=child.incarnation, pid=pid, code=code)
 
     def _decide(self, unit: Unit) -> None:
         """Nobody of it lives any more."""
@@ -154,11 +155,6 @@ class Host(ABC):
             unit.is_over = True
         else:
             unit.plan_restart(now, self._delay_seconds)
-
-    @property
-    def _is_spent(self) -> bool:
-        """No unit lives, nor will again."""
-        return all(each.is_over for each in self._units)
 
     def _kill(self, unit: Unit) -> None:
         for rank in unit.alive:
@@ -191,7 +187,7 @@ class Host(ABC):
                 if not unit.alive:
                     self._decide(unit)
                     unit.incarnation -= 1  # which nobody has been
-                self._tell("unforked", rank=rank, why=str(error), is_last=self._is_spent)
+                self._tell("unforked", rank=rank, why=str(error))
                 return
             unit.alive.add(rank)
             self._tell("forked", rank=rank, incarnation=unit.incarnation, pid=pid)

@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from evenkeel.layouts.rank_state import RankPhase
 from evenkeel.telemetry.v2 import process_pb2
@@ -23,7 +24,6 @@ from evenkeel.trainer_sdk.emit.farewell import EXIT_EVICTED
 from evenkeel.trainer_sdk.launcher.description.job_spec import DeviceKind, JobSpec
 from evenkeel.trainer_sdk.launcher.processes.context import RankContext
 from evenkeel.trainer_sdk.launcher.progress.progress_board import ProgressBoard
-from evenkeel.trainer_sdk.launcher.progress.progress_notes import ProgressNotes
 
 EXIT_FINISHED = 0
 _EVICTION_GRACE_SECONDS = 2.0
@@ -55,7 +55,6 @@ def run_rank(spec: JobSpec, rank: int, incarnation: int, store_address: str) -> 
         job_id=spec.job_id, rank=rank, incarnation=incarnation, node=spec.node_of(rank), device=spec.device_of(rank)
     )
     emitter = spec.emitter(source)
-    notes = ProgressNotes(emitter, ProgressBoard(spec.progress_board_path), rank)
     controller = Controller(mailbox, source, spec, is_launched=True).start() if spec.job_token else None
     detail = f"process {os.getpid()}" + ("" if controller is None else f", controller at {controller.address}")
     emitter.emit_event(process_event(process_pb2.PROCESS_EVENT_KIND_STARTED, rank, incarnation, detail))
@@ -66,7 +65,6 @@ def run_rank(spec: JobSpec, rank: int, incarnation: int, store_address: str) -> 
                 job_id=spec.job_id,
                 rank=rank,
                 incarnation=incarnation,
-                world_size=spec.world_size,
                 mailbox=mailbox,
                 device=_device(spec, rank, incarnation),
                 torch_device=f"cuda:{rank % spec.devices_per_node}" if spec.device_kind is DeviceKind.CUDA else "cpu",
@@ -77,13 +75,13 @@ def run_rank(spec: JobSpec, rank: int, incarnation: int, store_address: str) -> 
                 run_dir=spec.run_dir,
                 links=_links(spec),
                 node_of=spec.node_of,
+                note=partial(ProgressBoard(spec.progress_board_path).write, rank),
             )
         )
         mailbox.publish(replace(mailbox.state, phase=RankPhase.FINISHED))
         return EXIT_EVICTED if mailbox.leaving() else EXIT_FINISHED
     finally:
         emitter.close()
-        notes.close()
         if controller is not None:
             controller.stop()
 

@@ -43,12 +43,8 @@ class Zygote(Host):
         )
         self._control = control
         self._spec = spec
-        self._told_to_end = False
         if self._store is not None:
             self._tell("store", address=self._store.address)
-
-    def _is_over(self) -> bool:
-        return self._told_to_end
 
     def _hear(self) -> None:
         try:
@@ -57,7 +53,7 @@ class Zygote(Host):
             self._children.kill_all()
             rank = None
         if rank is None:
-            self._told_to_end = True
+            self._ended = -1
         else:
             self._unit_of[rank].ask_for(time.monotonic())
             self._kill(self._unit_of[rank])
@@ -89,10 +85,11 @@ def _main() -> None:
     except BaseException as error:
         leave(error, spec.run_dir, STORE, 0)
         raise
-    Zygote(control, spec, incarnations).run(control, signal.SIGTERM)
+    number = Zygote(control, spec, incarnations).run(control, signal.SIGTERM)
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(0)  # nothing is left to clean up, and some libraries report "leaks" when the interpreter ends
+    # Nothing is left to clean up, and some libraries report "leaks" when the interpreter ends.
+    os._exit(128 + number if number else 0)
 
 
 if __name__ == "__main__":

@@ -69,14 +69,12 @@ class ZygoteLink:
         except subprocess.TimeoutExpired:
             return None
 
-    def close(self, timeout_seconds: float) -> int:
-        """Hang up, which ends the zygote and its children, and wait for it; returns its exit status."""
+    def close(self, timeout_seconds: float) -> None:
+        """Hang up, which ends the zygote and its children, and wait for it."""
         self._connection.close()
-        try:
-            return self._process.wait(timeout_seconds)
-        except subprocess.TimeoutExpired:
+        if self.exit_code(timeout_seconds) is None:
             self._process.kill()
-            return self._process.wait()
+            self._process.wait()
 
     def _send(self, said: object) -> None:
         with self._sending, suppress(OSError):  # where it is gone events() ends, and that is where it is handled

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from evenkeel.trainer_sdk.devices.rank_table import RankTable
 
 _NOTE = struct.Struct("dddd")
-# Ranks end their iterations together, and leave a note every half a second; a busy machine lets them wait for long.
+# Ranks end their iterations together, and leave a note of each; a busy machine lets them wait for long.
 _SAME_TIME_SECONDS = 10.0
 
 

@@ -11,11 +11,10 @@ from evenkeel.control.v1 import control_pb2_grpc
 from evenkeel.history.records import PlanRecord
 from evenkeel.layouts.codec import layout_to_proto, to_proto
 from evenkeel.layouts.rank_codec import ballot_from_proto, rank_state_from_proto
-from evenkeel.layouts.rank_state import RankState
+from evenkeel.layouts.rank_state import LinkProbe, RankState
 from evenkeel.services.scheduler.adapters.ranks.tls import RankTls, tls_advice
 from evenkeel.services.scheduler.dispatch.protocol import (
     Decision,
-    LinkProbe,
     RankAwayError,
     RankGoneError,
     RankRefusedError,
