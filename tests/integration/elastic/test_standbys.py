@@ -12,8 +12,8 @@ from evenkeel.trainer_sdk.control.state import ApplyMode, Commit
 from evenkeel.trainer_sdk.elastic.program.topology import TRANSFER
 from evenkeel.trainer_sdk.groups.building.builder import GroupBuilder, GroupSpec
 from evenkeel.trainer_sdk.groups.group import Group
-from evenkeel.trainer_sdk.groups.store.lasting_store import LastingStore
 from evenkeel.trainer_sdk.groups.store.rendezvous import Rendezvous
+from evenkeel.trainer_sdk.groups.store.store_links import StoreLinks
 from tests.integration.elastic.test_copies import recover
 from tests.integration.elastic.test_reshape import UNIFORM, assert_as_if_nothing_happened, config, without
 
@@ -55,10 +55,10 @@ def test_a_replacement_that_dies_before_its_first_step_locks_nobody_out(start_fl
 def test_whoever_has_nothing_to_hand_over_stays_until_the_slowest_has_connected(
     start_fleet: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    connect, multi_get = GroupBuilder.connect, LastingStore.multi_get
+    connect, multi_get = GroupBuilder.connect, StoreLinks.multi_get
     of_rank_7: list[GroupSpec] = []
 
-    def heard(self: LastingStore, keys: list[str]) -> list[bytes]:
+    def heard(self: StoreLinks, keys: list[str]) -> list[bytes]:
         values = multi_get(self, keys)
         if of_rank_7 and of_rank_7[-1].name == TRANSFER:
             time.sleep(0.5)  # the others have its address, it connects to nobody yet
@@ -70,7 +70,7 @@ def test_whoever_has_nothing_to_hand_over_stays_until_the_slowest_has_connected(
         return connect(self, rendezvous, epoch, spec)
 
     monkeypatch.setattr(GroupBuilder, "connect", connecting)
-    monkeypatch.setattr(LastingStore, "multi_get", heard)
+    monkeypatch.setattr(StoreLinks, "multi_get", heard)
     other_half = Layout(num_blocks=4, replicas=(replace(UNIFORM.replicas[1], num_micro_batches=4),), standbys=(0, 1, 3))
     fleet = start_fleet(config(8), UNIFORM)
     # Between two iterations nobody has sums that a survivor could want.

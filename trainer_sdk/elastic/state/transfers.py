@@ -2,7 +2,7 @@
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -14,6 +14,11 @@ from evenkeel.trainer_sdk.groups.delivery import Move
 
 _WORTH_A_SOURCE_ELEMENTS = 1024
 """Below about 10 KB a further source costs more than it saves."""
+
+
+_Lacking = tuple[int, int, int, list[int]]
+"""A rank, start and stop of what it lacks of a parameter, and who has that, ascending: those who leave only when nobody
+stays."""
 
 
 class MissingSliceError(ValueError):
@@ -61,21 +66,16 @@ def plan_transfers(
     # Whoever is gone counts as a rank of another number: a replacement with its own does not pass for it.
     gone = {-1 - one.owner: (one.keeper, one.owner) for one in stand_ins}
     # Thousands of ranks hold hundreds of parameters in a few ways: what is the same for a way is found once.
-    held_in: dict[int, _Held] = {}
-    lacking_in: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
+    lacking_in: dict[tuple[int, int], list[_Lacking]] = {}
     for spec in specs:
         from_way, to_way = before.holders(spec.name), after.holders(spec.name)
         ways = (id(from_way), id(to_way))
         if ways not in lacking_in:
-            held_in.setdefault(ways[0], _Held(from_way, readable, staying, gone))
-            lacking_in[ways] = [
-                (rank, start, stop)
-                for rank, wanted in to_way.items()
-                for start, stop in held_in[ways[0]].lacking(rank, wanted)
-            ]
-        held, row_elements = held_in[ways[0]], spec.row_elements
-        for rank, start, stop in lacking_in[ways]:
-            able = held.able(start)
+            held = {rank: from_way[rank] for rank in sorted(from_way) if rank in readable}
+            held |= {number: from_way[owner] for number, (_, owner) in gone.items() if owner in from_way}
+            lacking_in[ways] = list(_lacking(held, to_way, staying))
+        row_elements = spec.row_elements
+        for rank, start, stop, able in lacking_in[ways]:
             if not able:
                 raise MissingSliceError(
                     f"no rank among {sorted(readable)} holds {spec.name}[{start}:{stop}], which rank "
@@ -103,36 +103,21 @@ def plan_transfers(
     return tuple(copies)
 
 
-class _Held:
-    """Who may be read for what of the parameters that are held in one way; ``gone`` has keeper and owner by number."""
-
-    def __init__(
-        self,
-        holders: Mapping[int, Slice],
-        readable: Collection[int],
-        staying: Collection[int],
-        gone: Mapping[int, tuple[int, int]],
-    ) -> None:
-        held = {rank: holders[rank] for rank in sorted(holders) if rank in readable}
-        held |= {number: holders[owner] for number, (_, owner) in gone.items() if owner in holders}
-        self._held = {rank: one for rank, one in held.items() if len(one)}
-        self._staying = staying
-        self._borders = sorted({border for held in self._held.values() for border in (held.start, held.stop)})
-        self._able: dict[int, list[int]] = {}
-
-    def lacking(self, rank: int, wanted: Slice) -> list[tuple[int, int]]:
-        """The parts of a slice outside what its rank has, cut where the set of holders changes."""
-        start, stop = wanted.start, wanted.stop
-        if start >= stop:
-            return []
-        inner = self._borders[bisect_right(self._borders, start) : bisect_left(self._borders, stop)]
-        pieces, local = pairwise((start, *inner, stop)), self._held.get(rank, Slice(0, 0))
-        return [(a, b) for a, b in pieces if not (local.start <= a and b <= local.stop)]
-
-    def able(self, start: int) -> list[int]:
-        """Who holds the piece that begins at ``start``, ascending; those who leave only when nobody stays."""
-        which = bisect_right(self._borders, start)
-        if which not in self._able:
-            holders = [rank for rank, held in self._held.items() if held.start <= start < held.stop]
-            self._able[which] = [rank for rank in holders if rank in self._staying] or holders
-        return self._able[which]
+def _lacking(held: Mapping[int, Slice], wanted: Mapping[int, Slice], staying: Collection[int]) -> Iterator[_Lacking]:
+    """What each rank wants and does not hold, cut where the set of holders changes."""
+    holders = {rank: one for rank, one in held.items() if one}
+    borders = sorted({border for one in holders.values() for border in (one.start, one.stop)})
+    able: dict[int, list[int]] = {}
+    for rank, one in wanted.items():
+        if not one:
+            continue
+        inner = borders[bisect_right(borders, one.start) : bisect_left(borders, one.stop)]
+        local = holders.get(rank, Slice(0, 0))
+        for a, b in pairwise((one.start, *inner, one.stop)):
+            if local.start <= a and b <= local.stop:
+                continue
+            which = bisect_right(borders, a)
+            if which not in able:
+                here = [each for each, its in holders.items() if its.start <= a < its.stop]
+                able[which] = [each for each in here if each in staying] or here
+            yield rank, a, b, able[which]

@@ -12,7 +12,6 @@ from typing import Any
 from evenkeel.layouts.ranks.levels import WIDEST_GROUP, levels_of, path_of
 from evenkeel.trainer_sdk.control.fleet.own_host import host_towards
 from evenkeel.trainer_sdk.groups.c10d import Store, c10d
-from evenkeel.trainer_sdk.groups.store.lasting_store import LastingStore
 from evenkeel.trainer_sdk.groups.store.store_links import StoreLinks
 from evenkeel.trainer_sdk.groups.store.store_watch import CONNECT_TIMEOUT_SECONDS, OwnEntries, StorePlace, StoreWatch
 from evenkeel.trainer_sdk.groups.waiting import Waiter
@@ -40,7 +39,6 @@ class Rendezvous:
         self.loopback = all(each.host in ("127.0.0.1", "localhost") for each in places)
         self.watches = tuple(watches) or tuple(StoreWatch(each, entries) for each in places)
         self._links = StoreLinks(self.watches)
-        self._lasting = LastingStore(self._links)
 
     @cached_property
     def host(self) -> str:
@@ -64,7 +62,7 @@ class Rendezvous:
 
         It works as long as this rendezvous is there.
         """
-        return c10d.PrefixStore(name, self._lasting)
+        return c10d.PrefixStore(name, self._links)
 
     def bare(self, name: str) -> Store:
         """As :meth:`prefix`, for backends that look for torch's own client: the store's death is an error. Blocks.
@@ -89,7 +87,7 @@ class Rendezvous:
     def read(self, name: str, ranks: Iterable[int]) -> dict[int, Any]:
         """What ranks announced under ``name/RANK``, once they have; blocks until then."""
         keys = {rank: f"{name}/{rank}" for rank in ranks}
-        found = self._lasting.multi_get(list(keys.values())) if keys else []
+        found = self._links.multi_get(list(keys.values())) if keys else []
         return {rank: json.loads(value) for rank, value in zip(keys, found, strict=True)}
 
     def meet(

@@ -3,16 +3,23 @@
 A ``TCPStore`` client whose server ended fails for ever, and opening another one blocks: so a helper thread does that,
 and meanwhile the other stores answer. What this process has set is there before anything else is asked, also in a store
 that was away, host and all.
+
+Torch's process groups see it as their store, whose death is a wait: they find their members' addresses in it while they
+are built. Each key is set once, by one rank, so a new store that everybody tells again what it had set is as good as
+the old one, and whoever waits there goes on.
 """
 
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TypeVar
 
+from torch._C._distributed_c10d import Store as TorchStore
+
 from evenkeel.trainer_sdk.groups.c10d import Store, c10d
-from evenkeel.trainer_sdk.groups.store.store_watch import StoreWatch
+from evenkeel.trainer_sdk.groups.store.store_watch import CONNECT_TIMEOUT_SECONDS, StoreWatch
 
 T = TypeVar("T")
 
@@ -29,14 +36,17 @@ class _Link:
     generation: int = 0
 
 
-class StoreLinks:
+class StoreLinks(TorchStore):
     """One thread's connections. They open in the background.
+
+    Keep it as long as a group is being built in it, which may block: torch does not.
 
     Args:
         watches: Of all stores, or of some.
     """
 
     def __init__(self, watches: Sequence[StoreWatch]) -> None:
+        super().__init__()
         self._names = ", ".join(str(each.place) for each in watches)
         self._changed = threading.Condition()
         self._links = [_Link(each) for each in watches]
@@ -89,6 +99,39 @@ class StoreLinks:
         with self._changed:
             self._closed = True
             self._changed.notify_all()
+
+    # ---- what gloo asks of a store
+
+    def set(self, key: str, value: bytes) -> None:  # type: ignore[override]
+        """Set a key."""
+        self.put({key: value})
+
+    def get(self, key: str) -> bytes:
+        """A key's value, once it is there."""
+        return self.multi_get([key])[0]
+
+    def multi_get(self, keys: list[str]) -> list[bytes]:
+        """Values of keys, once all are there."""
+        found: list[bytes] = self.demand(lambda store: store.multi_get(keys), CONNECT_TIMEOUT_SECONDS)
+        return found
+
+    def multi_set(self, keys: list[str], values: list[bytes]) -> None:
+        """Set several keys."""
+        self.put(dict(zip(keys, values, strict=True)))
+
+    def check(self, keys: list[str]) -> bool:
+        """Whether all keys are there."""
+        return self.demand(lambda store: bool(store.check(keys)), CONNECT_TIMEOUT_SECONDS)
+
+    def wait(self, keys: list[str], timeout: timedelta = timedelta(seconds=CONNECT_TIMEOUT_SECONDS)) -> None:
+        """Wait until all keys are there."""
+        self.demand(lambda store: store.wait(keys, timeout), timeout.total_seconds())
+
+    def has_extended_api(self) -> bool:
+        """Whether several keys can be asked for at once."""
+        return True
+
+    # ---- inside
 
     def _prefer(self, link: _Link) -> None:
         """One that was away comes back empty: the one that answered goes on answering."""
