@@ -63,6 +63,19 @@ class Ledger:
                 return
             place += 1
 
+    def catch_up(self) -> None:
+        """Hear all that has been said so far. Blocks, as long as most stores are away."""
+        while not self._is_over:
+            with self._lock:
+                place = len(self._texts)
+            answer = self._at_majority(self._key(place), lambda register: register)
+            if isinstance(answer, str):
+                self._heard(place, answer)
+            elif answer:
+                return
+            else:
+                time.sleep(_POLL_SECONDS)
+
     def join(self, timeout_seconds: float) -> None:
         """After the last text: wait until nothing of this reads, which would not survive the interpreter."""
         deadline = time.monotonic() + timeout_seconds

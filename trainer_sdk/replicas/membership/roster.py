@@ -140,6 +140,11 @@ class Roster:
         self.finished = False
         self._some_finished = False
 
+    @property
+    def num_members(self) -> int:
+        """Replicas that are there, whether or not enough to begin."""
+        return len(self._members)
+
     def apply(self, entry: Entry) -> None:
         """Take note of the log's next entry; one that says nothing new changes nothing."""
         match entry:
@@ -174,7 +179,7 @@ class Roster:
         if entry.token in self.gone or (before is not None and before.token == entry.token):
             return
         if before is not None:
-            self.gone[before.token] = "another process has taken its place"
+            self.gone[before.token] = "another process has taken its place, of a host or a launcher with the same number if it was not restarted"
         weights = [each.weight for each in self._members.values()]
         self._members[entry.replica] = Member(
             replica=entry.replica,
