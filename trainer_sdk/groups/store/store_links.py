@@ -5,6 +5,7 @@ and meanwhile the other stores answer. What this process has set is there before
 that was away, host and all.
 """
 
+import socket
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from evenkeel.trainer_sdk.groups.c10d import Store, c10d
-from evenkeel.trainer_sdk.groups.store.store_watch import StoreWatch
+from evenkeel.trainer_sdk.groups.store.store_watch import CONNECT_TIMEOUT_SECONDS, StoreWatch
 
 T = TypeVar("T")
 
@@ -26,7 +27,7 @@ class _Link:
 
     watch: StoreWatch
     store: Store | None = None
-    generation: int = 0
+    generation: int = -1
 
 
 class StoreLinks:
@@ -135,13 +136,17 @@ class StoreLinks:
             generation = link.watch.await_store(_LOOK_SECONDS)
             if generation is None:
                 continue
+            place = link.watch.place
             try:
-                store = link.watch.place.connect()
+                if generation == link.generation:
+                    # It broke before the watch saw an end, and torch writes stack traces where nobody answers.
+                    socket.create_connection((place.host, place.port), CONNECT_TIMEOUT_SECONDS).close()
+                store = place.connect()
                 with self._changed:
                     link.watch.entries.set_in(store)
                     link.store, link.generation = store, generation
                     self._changed.notify_all()
-            except RuntimeError:  # what torch raises when nobody answers; the watch tells of it
+            except (OSError, RuntimeError):  # what torch raises when nobody answers; the watch tells of it
                 time.sleep(_PAUSE_SECONDS)
             else:
                 return
