@@ -27,7 +27,7 @@ class _Link:
 
     watch: StoreWatch
     store: Store | None = None
-    generation: int = -1
+    generation: int = 0
 
 
 class StoreLinks:
@@ -138,9 +138,8 @@ class StoreLinks:
                 continue
             place = link.watch.place
             try:
-                if generation == link.generation:
-                    # It broke before the watch saw an end, and torch writes stack traces where nobody answers.
-                    socket.create_connection((place.host, place.port), CONNECT_TIMEOUT_SECONDS).close()
+                # The watch may not have seen an end yet, and torch's client writes stack traces where nobody answers.
+                socket.create_connection((place.host, place.port), CONNECT_TIMEOUT_SECONDS).close()
                 store = place.connect()
                 with self._changed:
                     link.watch.entries.set_in(store)

@@ -70,6 +70,7 @@ class Quotas:
     weights: tuple[tuple[int, int], ...]
 
 
+_REPLACED = "another process has taken its place; if that was no restart, two hosts or launchers have the same number"
 _NUM_KEPT = 64
 """A rank is behind its mates by an epoch or two."""
 
@@ -179,7 +180,7 @@ class Roster:
         if entry.token in self.gone or (before is not None and before.token == entry.token):
             return
         if before is not None:
-            self.gone[before.token] = "another process has taken its place, of a host or a launcher with the same number if it was not restarted"
+            self.gone[before.token] = _REPLACED
         weights = [each.weight for each in self._members.values()]
         self._members[entry.replica] = Member(
             replica=entry.replica,
