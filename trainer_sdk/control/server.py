@@ -20,6 +20,7 @@ from evenkeel.layouts.rank_codec import ballot_to_proto, rank_state_to_proto
 from evenkeel.layouts.rank_state import Ballot, LinkProbe, RankState
 from evenkeel.trainer_sdk.control import GRPC_CAME_FIRST
 from evenkeel.trainer_sdk.control.daemon_threads import DaemonThreads
+from evenkeel.trainer_sdk.control.fleet.address import join_address
 from evenkeel.trainer_sdk.control.mailbox import Mailbox
 from evenkeel.trainer_sdk.control.refusals import FinishedError, StaleBallotError
 from evenkeel.trainer_sdk.control.state import Reshape, commit_from_proto, reshape_from_proto
@@ -94,7 +95,7 @@ class ControlServer:
         )
         control_pb2_grpc.add_RankControlServiceServicer_to_server(self._handlers, self._server)
         self.security = security_of(tls)
-        address = f"{_in_address(bind_host)}:{port}"
+        address = join_address(bind_host, port)
         self.port = (
             self._server.add_insecure_port(address)
             if tls is None
@@ -103,7 +104,7 @@ class ControlServer:
 
     def address(self, advertise_host: str = "") -> str:
         """``host:port`` for others; ``advertise_host`` replaces a bound host that only this machine understands."""
-        return f"{_in_address(advertise_host or self._bind_host)}:{self.port}"
+        return join_address(advertise_host or self._bind_host, self.port)
 
     @property
     def num_watches(self) -> int:
@@ -119,10 +120,6 @@ class ControlServer:
         self._handlers.stop()
         self._server.stop(grace_seconds).wait(grace_seconds + 0.5)
         self._executor.shutdown(wait=False, cancel_futures=True)
-
-
-def _in_address(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
 
 
 class _Handlers(control_pb2_grpc.RankControlServiceServicer):

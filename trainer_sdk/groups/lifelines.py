@@ -13,6 +13,7 @@ import time
 import weakref
 from collections.abc import Callable, Mapping
 
+from evenkeel.trainer_sdk.control.fleet.address import join_address, split_address
 from evenkeel.trainer_sdk.groups.store.silence import bound_silence
 
 _CONNECT_SECONDS = 3.0
@@ -34,9 +35,10 @@ class Lifelines:
 
     def __init__(self, host: str, on_end: Callable[[str, str], None]) -> None:
         self._on_end = on_end
-        self._listener = socket.create_server((host, 0), backlog=_BACKLOG)
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._listener = socket.create_server((host, 0), family=family, backlog=_BACKLOG)
         self._listener.setblocking(False)
-        self.address = f"{host}:{self._listener.getsockname()[1]}"
+        self.address = join_address(host, self._listener.getsockname()[1])
         self._wake_reader, self._wake_writer = socket.socketpair()
         self._wake_reader.setblocking(False)
         self._selector = selectors.DefaultSelector()
@@ -132,12 +134,20 @@ class Lifelines:
         line.close()
 
 
+def is_reached(address: str) -> bool:
+    """Whether a process answers where it has its end of lines; blocks for some seconds at most."""
+    try:
+        socket.create_connection(split_address(address), _CONNECT_SECONDS).close()
+    except OSError:
+        return False
+    return True
+
+
 def _connect(address: str) -> socket.socket:
-    host, _, port = address.rpartition(":")
     deadline = time.monotonic() + _CONNECT_SECONDS
     while True:
         try:
-            return _kept_alive(socket.create_connection((host, int(port)), _CONNECT_SECONDS))
+            return _kept_alive(socket.create_connection(split_address(address), _CONNECT_SECONDS))
         except ConnectionRefusedError:
             raise
         except OSError:

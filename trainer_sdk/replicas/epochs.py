@@ -11,6 +11,7 @@ from evenkeel.trainer_sdk.groups.group import Group
 from evenkeel.trainer_sdk.replicas.membership.director import Director, Evicted
 from evenkeel.trainer_sdk.replicas.membership.patience import Patience
 from evenkeel.trainer_sdk.replicas.membership.plans import Plans
+from evenkeel.trainer_sdk.replicas.membership.reach import await_reach
 from evenkeel.trainer_sdk.replicas.membership.roster import Again, Epoch, Ready
 from evenkeel.trainer_sdk.replicas.place import Mates, Place
 from evenkeel.trainer_sdk.replicas.shares import (
@@ -82,6 +83,7 @@ class Epochs:
 
     def join(self) -> None:
         """Say that this replica is ready; it gets into an epoch when the others say so."""
+        await_reach(self.place, self._director.catch_up)
         lines = self._mates.gather(self._director.line)
         if self.place.index == 0:
             self._director.say(Ready(replica=self.place.replica, token=self._mates.token, lines=lines))

@@ -92,10 +92,22 @@ class Network:
         """It hears again."""
         self._shape(host, "delete")
 
+    def part(self, one: int, other: int) -> None:
+        """Two hosts do not reach each other; all others reach both."""
+        self._route("add", one, other)
+
+    def undo_part(self, one: int, other: int) -> None:
+        """They do again."""
+        self._route("delete", one, other)
+
     def close(self) -> None:
         """Nothing is left."""
         for name in (*self._names, self._switch):
             _ip("netns", "delete", name)
+
+    def _route(self, verb: str, one: int, other: int) -> None:
+        for here, there in ((one, other), (other, one)):
+            _ip("-n", self._names[here], "route", verb, "blackhole", f"{self.address(there)}/32")
 
     def _shape(self, host: int, *words: str) -> None:
         verb, *how = words

@@ -1,5 +1,7 @@
 """Hosts that die without a word, and cables that are cut: the side with most stores goes on, with the same loss."""
 
+import os
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.sharedctypes import RawValue
 
@@ -91,6 +93,36 @@ def test_a_cable_is_cut_for_a_second_then_in_one_direction_for_long(
         crew.reports[each] = Report()
         crew.start(each)
     while not all(crew.reports[each].losses for each in away):  # a newcomer comes in at the end of a step
+        train_on(crew, others)
+    crew.let_train(NUM_STEPS)
+    crew.finish()
+    check(crew, failure_free, others, NUM_STEPS)
+    assert [crew.reports[each].status for each in away] == [0, 0]
+
+
+def test_a_host_that_reaches_some_of_the_others_joins_once_it_reaches_all(
+    start_hosts: Callable[..., HostCrew], failure_free: Report
+) -> None:
+    crew = start_hosts(3, NUM_STEPS)
+    away = list(crew.replicas_of(2))
+    others = [each for each in range(crew.num_replicas) if each not in away]
+    crew.until(lambda: all(2 in crew.reports[each].losses for each in [*others, *away]), "some steps")
+    for each in away:
+        os.kill(crew.pids[each], signal.SIGKILL)
+    crew.until(lambda: all(crew.reports[each].status is not None for each in away), "their end")
+
+    crew.network.part(0, 2)
+    for each in away:
+        crew.reports[each] = Report()
+        crew.start(each)
+    crew.until(lambda: all(crew.reports[each].num_lives for each in away), "newcomers are there")
+    for _ in range(3):
+        train_on(crew, others)
+        crew.pass_time(1.0)
+    assert [crew.reports[each].status for each in range(crew.num_replicas)] == [None] * crew.num_replicas
+    assert not any(crew.reports[each].losses for each in away)
+    crew.network.undo_part(0, 2)
+    while not all(crew.reports[each].losses for each in away):
         train_on(crew, others)
     crew.let_train(NUM_STEPS)
     crew.finish()

@@ -104,7 +104,7 @@ def test_what_a_script_ends_with_is_said_to_people_and_to_the_fleet_api(tmp_path
     ("options", "says"),
     [
         ({"num_hosts": 2}, "--rdzv-endpoint is missing"),
-        ({"num_hosts": 2, "stores": ("nonsense",)}, "--rdzv-endpoint nonsense: expected host:port"),
+        ({"num_hosts": 2, "stores": ("nonsense",)}, "--rdzv-endpoint 'nonsense': expected host:port"),
         ({"num_hosts": 2, "host": 2, "stores": ("a:1",)}, "--node-rank 2: 0 to --nnodes - 1, which is 1"),
         ({"num_ranks": 3, "replica_size": 2}, "is no multiple of"),
         ({"script": "nothing.py"}, "there is no such file"),

@@ -60,6 +60,10 @@ def test_without_a_majority_nothing_is_appended(stores: list[KeptStore]) -> None
     assert ended(fork(lambda: _append_without_a_majority(stores))) == 0
 
 
+def test_what_was_said_stays_when_all_stores_were_started_again(stores: list[KeptStore]) -> None:
+    assert ended(fork(lambda: _append_after_stores_have_forgotten(stores))) == 0
+
+
 def _append_and_read(stores: list[KeptStore]) -> None:
     readers = [Reader(stores, f"reader {each}") for each in range(3)]
     threads = [each.append(*[f"{each.name}: {number}" for number in range(EACH)]) for each in readers]
@@ -95,3 +99,19 @@ def _append_without_a_majority(stores: list[KeptStore]) -> None:
     thread.join(100.0)
     assert reader.texts == ["first", "second"]
     reader.append(LAST).join(100.0)
+
+
+def _append_after_stores_have_forgotten(stores: list[KeptStore]) -> None:
+    reader = Reader(stores, "reader")
+    reader.append("first", "second").join()
+    for each in stores:
+        each.kill()
+        each.await_start(2)
+        plain = Rendezvous(each.address, "job")
+        wait(lambda plain=plain: plain.heard("ledger/1"), "it is told again")
+    Ledger._read = lambda *_: None  # type: ignore[method-assign] # whoever has not read on yet
+    late = Reader(stores, "late")
+    late.append("third").join()
+    assert late.texts == ["first", "second", "third"]
+    reader.append(LAST).join()
+    assert reader.texts == ["first", "second", "third", LAST]

@@ -2,6 +2,8 @@
 
 import socket
 
+from evenkeel.trainer_sdk.control.fleet.address import split_address
+
 
 def host_towards(addresses: str) -> str:
     """The address of this host's interface from which others are reached; asks nobody.
@@ -14,9 +16,8 @@ def host_towards(addresses: str) -> str:
     """
     error, found = OSError(f"no way to {addresses}"), ""
     for address in addresses.split(","):
-        host, _, port = address.strip().rpartition(":")
         try:
-            family, kind, *_, place = socket.getaddrinfo(host, int(port), type=socket.SOCK_DGRAM)[0]
+            family, kind, *_, place = socket.getaddrinfo(*split_address(address), type=socket.SOCK_DGRAM)[0]
             with socket.socket(family, kind) as line:
                 line.connect(place)
                 found = str(line.getsockname()[0])

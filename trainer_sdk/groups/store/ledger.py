@@ -63,6 +63,19 @@ class Ledger:
                 return
             place += 1
 
+    def catch_up(self) -> None:
+        """Hear all that has been said so far. Blocks, as long as most stores are away."""
+        while not self._is_over:
+            with self._lock:
+                place = len(self._texts)
+            answer = self._at_majority(self._key(place), lambda register: register)
+            if isinstance(answer, str):
+                self._heard(place, answer)
+            elif answer:
+                return
+            else:
+                time.sleep(_POLL_SECONDS)
+
     def join(self, timeout_seconds: float) -> None:
         """After the last text: wait until nothing of this reads, which would not survive the interpreter."""
         deadline = time.monotonic() + timeout_seconds
@@ -109,19 +122,22 @@ class Ledger:
             with self._lock:
                 if place < len(self._texts):
                     return self._texts[place]
-            registers = self._at_majority(f"{self._key(place)}/vote", proposal.change)
-            chosen = proposal.heard(registers) if registers else None
+            answer = self._at_majority(self._key(place), proposal.change)
+            chosen = answer if isinstance(answer, str) else proposal.heard(answer) if answer else None
             if chosen is not None:
                 self._heard(place, chosen)
                 return chosen
-            if not registers or not proposal.is_accepting:  # too few stores, or somebody else is at it
+            if not answer or not proposal.is_accepting:  # too few stores, or somebody else is at it
                 time.sleep(random.uniform(0.0, pause_seconds))  # noqa: S311 - so that two do not meet again
                 pause_seconds = min(2 * pause_seconds, _LONGEST_PAUSE_SECONDS)
         return ""
 
-    def _at_majority(self, key: str, change: Callable[[Register], Register]) -> list[Register]:
-        """Change the registers of all stores; those of a majority after it, or nothing where too few answer."""
-        answers: queue.SimpleQueue[Register | None] = queue.SimpleQueue()
+    def _at_majority(self, key: str, change: Callable[[Register], Register]) -> list[Register] | str:
+        """Change the registers of all stores; those of a majority after it, or nothing where too few answer.
+
+        Or the text, where it was chosen before: a store that was started again has been told it, and has no register.
+        """
+        answers: queue.SimpleQueue[Register | str | None] = queue.SimpleQueue()
 
         def ask(links: StoreLinks) -> None:
             try:
@@ -135,6 +151,8 @@ class Ledger:
         needed = len(self._votes) // 2 + 1
         for _ in self._votes:
             answer = answers.get()
+            if isinstance(answer, str):
+                return answer
             if answer is not None:
                 found.append(answer)
             if len(found) == needed:
@@ -142,9 +160,11 @@ class Ledger:
         return []
 
 
-def _changed(store: Store, key: str, change: Callable[[Register], Register]) -> Register:
-    """A register after a change, which happened at once or not at all."""
-    known = ""
+def _changed(store: Store, key: str, change: Callable[[Register], Register]) -> Register | str:
+    """A place's register after a change, which happened at once or not at all; its text where it was chosen before."""
+    if store.check([key]):
+        return bytes(store.get(key)).decode()
+    known, key = "", f"{key}/vote"
     while True:
         wanted = change(Register.from_text(known))
         text = wanted.to_text()

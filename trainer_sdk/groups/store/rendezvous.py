@@ -13,7 +13,13 @@ from evenkeel.layouts.ranks.levels import WIDEST_GROUP, levels_of, path_of
 from evenkeel.trainer_sdk.control.fleet.own_host import host_towards
 from evenkeel.trainer_sdk.groups.c10d import Store, c10d
 from evenkeel.trainer_sdk.groups.store.store_links import StoreLinks
-from evenkeel.trainer_sdk.groups.store.store_watch import CONNECT_TIMEOUT_SECONDS, OwnEntries, StorePlace, StoreWatch
+from evenkeel.trainer_sdk.groups.store.store_watch import (
+    CONNECT_TIMEOUT_SECONDS,
+    LOOPBACK,
+    OwnEntries,
+    StorePlace,
+    StoreWatch,
+)
 from evenkeel.trainer_sdk.groups.waiting import Waiter
 
 
@@ -36,7 +42,7 @@ class Rendezvous:
         self.address = address
         self.job_id = job_id
         places, entries = StorePlace.all_of(address, job_id), OwnEntries()
-        self.loopback = all(each.host in ("127.0.0.1", "localhost") for each in places)
+        self.loopback = all(each.host in LOOPBACK for each in places)
         self.watches = tuple(watches) or tuple(StoreWatch(each, entries) for each in places)
         self._links = StoreLinks(self.watches)
 

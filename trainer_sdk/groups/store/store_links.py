@@ -9,6 +9,7 @@ are built. Each key is set once, by one rank, so a new store that everybody tell
 the old one, and whoever waits there goes on.
 """
 
+import socket
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -178,13 +179,16 @@ class StoreLinks(TorchStore):
             generation = link.watch.await_store(_LOOK_SECONDS)
             if generation is None:
                 continue
+            place = link.watch.place
             try:
-                store = link.watch.place.connect()
+                # The watch may not have seen an end yet, and torch's client writes stack traces where nobody answers.
+                socket.create_connection((place.host, place.port), CONNECT_TIMEOUT_SECONDS).close()
+                store = place.connect()
                 with self._changed:
                     link.watch.entries.set_in(store)
                     link.store, link.generation = store, generation
                     self._changed.notify_all()
-            except RuntimeError:  # what torch raises when nobody answers; the watch tells of it
+            except (OSError, RuntimeError):  # what torch raises when nobody answers; the watch tells of it
                 time.sleep(_PAUSE_SECONDS)
             else:
                 return

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
+from evenkeel.trainer_sdk.control.fleet.address import join_address, split_address
 from evenkeel.trainer_sdk.groups.c10d import Store, c10d
 from evenkeel.trainer_sdk.groups.store.silence import bound_silence, bound_silence_towards
 
@@ -23,6 +24,8 @@ _LONGEST_PAUSE_SECONDS = 1.0
 _TELL_EVERY_SECONDS = 30.0
 _LONG_AWAY_SECONDS = 5.0
 _NOTICED_SECONDS = 1.0
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 _log = logging.getLogger(__name__)
 
@@ -44,10 +47,10 @@ class StorePlace:
         """
         found = []
         for address in addresses.split(","):
-            host, _, port = address.strip().rpartition(":")
-            if not host or not port.isdigit():
-                raise ValueError(f"store address {address!r}: expected host:port, or several of them, comma-separated")
-            found.append(cls(host, int(port), job_id))
+            try:
+                found.append(cls(*split_address(address), job_id))
+            except ValueError as error:
+                raise ValueError(f"store address {error}, or several of them, comma-separated") from error
         return tuple(found)
 
     def connect(self) -> Store:
@@ -62,7 +65,7 @@ class StorePlace:
         return c10d.PrefixStore(self.job_id, client)
 
     def __str__(self) -> str:
-        return f"{self.host}:{self.port}"
+        return join_address(self.host, self.port)
 
 
 class OwnEntries:

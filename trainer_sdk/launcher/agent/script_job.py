@@ -1,8 +1,9 @@
 """What an agent runs: a user's script, as replicas of which some are on this host."""
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
+
+from evenkeel.trainer_sdk.control.fleet.address import split_address
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,9 +50,11 @@ class ScriptJob:
                 "--rdzv-endpoint is missing: with several hosts give host:port of each of an odd number of them, such "
                 "as a:29400,b:29400,c:29400"
             )
-        wrong = [each for each in self.stores if not re.fullmatch(r"\S+:\d+", each)]
-        if wrong:
-            raise ValueError(f"--rdzv-endpoint {wrong[0]}: expected host:port, or several of them, comma-separated")
+        for each in self.stores:
+            try:
+                split_address(each)
+            except ValueError as error:
+                raise ValueError(f"--rdzv-endpoint {error}; or several of them, comma-separated") from error
         if not self.is_module and not Path(self.script).is_file():
             raise ValueError(f"{self.script}: there is no such file; give a Python script, or -m and a module")
 

@@ -6,14 +6,18 @@ live tell it again what they had said (:mod:`evenkeel.trainer_sdk.groups.store.s
 finished this says that the job is.
 """
 
-import contextlib
+import errno
+import logging
 import os
 import socket
 from collections.abc import Sequence
 from typing import Self
 
-from evenkeel.trainer_sdk.groups.store.store_watch import StorePlace
+from evenkeel.trainer_sdk.control.fleet.address import join_address
+from evenkeel.trainer_sdk.groups.store.store_watch import LOOPBACK, StorePlace
 from evenkeel.trainer_sdk.launcher.processes.context import JOB_FINISHED
+
+_logger = logging.getLogger("evenkeel.launch")
 
 
 class StoreKeeper:
@@ -21,7 +25,8 @@ class StoreKeeper:
 
     Args:
         job_id: Job.
-        place: Address and port to listen on; port 0 = any.
+        host: Name or address to listen on.
+        port: 0 = any.
 
     Raises:
         OSError: The address is not this host's, or in use.
@@ -30,10 +35,13 @@ class StoreKeeper:
         address: ``host:port`` of the store, now and later.
     """
 
-    def __init__(self, job_id: str, place: tuple[str, int] = ("127.0.0.1", 0)) -> None:
+    def __init__(self, job_id: str, host: str = "127.0.0.1", port: int = 0) -> None:
         self._job_id = job_id
-        self._listener = socket.create_server(place, backlog=socket.SOMAXCONN)
-        self.address = "{}:{}".format(*self._listener.getsockname())
+        family, *_, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        # Many a host knows its own name by a loopback address, by which nobody else reaches it.
+        own = str(place[0]) if host in LOOPBACK or not str(place[0]).startswith("127.") else ""
+        self._listener = socket.create_server((own, port), family=family, backlog=socket.SOMAXCONN)
+        self.address = join_address(host, self._listener.getsockname()[1])
         self._hears, self._told = os.pipe()  # of whichever store runs; we hold both ends, so telling never fails
         self._finished = False
 
@@ -46,8 +54,15 @@ class StoreKeeper:
             stores: ``host:port`` of each; empty = the only one, of this machine.
         """
         for place in StorePlace.all_of(",".join(stores), job_id) if stores else ():
-            with contextlib.suppress(OSError):  # another host's
-                return cls(job_id, (socket.gethostbyname(place.host), place.port))
+            try:
+                return cls(job_id, place.host, place.port)
+            except OSError as error:  # another host's, most likely
+                if error.errno == errno.EADDRINUSE:
+                    _logger.warning(
+                        "no store is started at %s, which is in use on this host: fine if another agent of the job has "
+                        "one there, else end what has the port, or give all hosts another one",
+                        place,
+                    )
         return None if stores else cls(job_id)
 
     def job_finished(self) -> None:
@@ -68,7 +83,7 @@ class StoreKeeper:
 
         # The store closes what it is given, and the next one inherits it too.
         descriptor = os.dup(self._listener.fileno())
-        host, port = self._listener.getsockname()
+        host, port, *_ = self._listener.getsockname()
         store = TCPStore(host, port, is_master=True, wait_for_workers=False, master_listen_fd=descriptor)
         known = PrefixStore(self._job_id, store)
         if self._finished:

@@ -69,6 +69,7 @@ class Director:
         self._token = token
         self._replica = place.replica
         self._index = place.index
+        self._stores = f"the store at {rendezvous.address}, of {place.num_replicas} that begin together"
         self._roster = Roster(place.num_replicas)
         self.passage = Passage()
         self._changed = threading.Condition()
@@ -82,6 +83,11 @@ class Director:
     def newest(self) -> Epoch | None:
         """The newest epoch that was decided, whether or not this replica is in it."""
         return self._roster.epoch
+
+    def catch_up(self) -> Epoch | None:
+        """As :attr:`newest`, of all that was said so far. Blocks, as long as most stores are away."""
+        self._ledger.catch_up()
+        return self.newest
 
     @property
     def line(self) -> str:
@@ -153,7 +159,8 @@ class Director:
                 self._changed.wait(min(1.0, timeout_seconds))
                 if now - told > _TELL_EVERY_SECONDS:
                     told = now
-                    _log.warning("replica %d has waited %.0f s for other replicas", self._replica, now - since)
+                    come = "" if self._roster.epoch else f": {self._roster.num_members} have come to {self._stores}"
+                    _log.warning("replica %d has waited %.0f s for other replicas%s", self._replica, now - since, come)
 
     def ends(self) -> None:
         """From now on the end of a mate is in order."""

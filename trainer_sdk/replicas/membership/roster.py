@@ -70,6 +70,7 @@ class Quotas:
     weights: tuple[tuple[int, int], ...]
 
 
+_REPLACED = "another process has taken its place; if that was no restart, two hosts or launchers have the same number"
 _NUM_KEPT = 64
 """A rank is behind its mates by an epoch or two."""
 
@@ -140,6 +141,11 @@ class Roster:
         self.finished = False
         self._some_finished = False
 
+    @property
+    def num_members(self) -> int:
+        """Replicas that are there, whether or not enough to begin."""
+        return len(self._members)
+
     def apply(self, entry: Entry) -> None:
         """Take note of the log's next entry; one that says nothing new changes nothing."""
         match entry:
@@ -174,7 +180,7 @@ class Roster:
         if entry.token in self.gone or (before is not None and before.token == entry.token):
             return
         if before is not None:
-            self.gone[before.token] = "another process has taken its place"
+            self.gone[before.token] = _REPLACED
         weights = [each.weight for each in self._members.values()]
         self._members[entry.replica] = Member(
             replica=entry.replica,
