@@ -11,7 +11,7 @@ import shutil
 import signal
 import threading
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -31,6 +31,7 @@ from evenkeel.stack.processes.keeper import Keeper
 from evenkeel.stack.processes.locks import try_lock
 from evenkeel.stack.processes.pids import is_alive
 from evenkeel.stack.processes.ports import LOOPBACK, free_ports, start_on_free_ports
+from evenkeel.stack.processes.process import POLL_SECONDS
 from evenkeel.stack.processes.supervisor import Supervisor
 from evenkeel.stack.processes.watchdog import Watchdog
 from evenkeel.stack.services import SERVICE_NAMES, process_names, service_process
@@ -215,8 +216,17 @@ class Stack:
             self._kafka = Kafka(self.folder / "kafka", self._watchdog, self._say)
         if not database_url:
             self._postgres = Postgres(self.folder / "postgres", self._watchdog)
+        servers = [each for each in (self._kafka, self._postgres) if each is not None]
         with ThreadPoolExecutor(max_workers=2, thread_name_prefix="start") as pool:
-            starts = [pool.submit(each.start) for each in (self._kafka, self._postgres) if each is not None]
+            starts = [pool.submit(each.start) for each in servers]
+            try:
+                wait(starts)
+            except BaseException:
+                # A signal: a server that came up behind our back would outlive us.
+                while wait(starts, timeout=POLL_SECONDS).not_done:
+                    for starting in servers:
+                        starting.stop(grace_seconds=0.0)
+                raise
         for start in starts:
             start.result()
         self._addresses = Addresses(

@@ -12,6 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from evenkeel.stack.addresses import Addresses
+from evenkeel.stack.errors import StackError
 from evenkeel.stack.paths import stack_folder
 from evenkeel.stack.processes.locks import try_lock
 from evenkeel.stack.processes.pids import start_mark
@@ -124,8 +125,15 @@ def remove_state(name: str) -> None:
 
 
 def is_owned(name: str) -> bool:
-    """Whether a living process owns the stack."""
-    lock = try_lock(lock_path(name))
+    """Whether a living process owns the stack.
+
+    Raises:
+        StackError: Its folder cannot be written, so nobody can tell.
+    """
+    try:
+        lock = try_lock(lock_path(name))
+    except OSError as error:
+        raise StackError(f"the folder of the stack {name!r} cannot be used: {error}") from error
     if lock is None:
         return True
     lock.close()

@@ -25,13 +25,20 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _log = structlog.get_logger(__name__)
 
 
-def run_service(name: str, settings: ServiceSettings, serve: Callable[[], Coroutine[Any, Any, None]]) -> int:
+def run_service(
+    name: str,
+    settings: ServiceSettings,
+    serve: Callable[[], Coroutine[Any, Any, None]],
+    *,
+    foreseen: tuple[type[Exception], ...] = (),
+) -> int:
     """Runs a service to its end and returns the exit code; blocks.
 
     Args:
         name: For the logs.
         settings: Logged at start with secrets blanked.
         serve: Makes the coroutine that is the service; called once, inside the event loop.
+        foreseen: Errors that end it and are nobody's mistake: one line tells of them, without a traceback.
     """
     configure_logging(name, level=settings.log_level)
     # What is loaded by now stays, and a batch of records is tens of thousands of objects that are gone together: to
@@ -39,12 +46,12 @@ def run_service(name: str, settings: ServiceSettings, serve: Callable[[], Corout
     gc.freeze()
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS, 20, 20)
     _log.info("starting", **effective(settings))
-    code = asyncio.run(_until_stopped(serve))
+    code = asyncio.run(_until_stopped(serve, foreseen))
     _log.info("stopped", exit_code=code)
     return code
 
 
-async def _until_stopped(serve: Callable[[], Coroutine[Any, Any, None]]) -> int:
+async def _until_stopped(serve: Callable[[], Coroutine[Any, Any, None]], foreseen: tuple[type[Exception], ...]) -> int:
     loop = asyncio.get_running_loop()
     task = asyncio.ensure_future(serve())
     stopping = False
@@ -67,22 +74,21 @@ async def _until_stopped(serve: Callable[[], Coroutine[Any, Any, None]]) -> int:
             raise
     except BaseExceptionGroup as group:
         if not stopping or group.split(asyncio.CancelledError)[1] is not None:
-            _report(group)
+            _report(group, foreseen)
             return EXIT_FAILED
-    except BindError as error:
-        _report(error)
-        return EXIT_FAILED
-    except Exception:
-        _log.exception("failed")
+    except Exception as error:
+        _report(error, foreseen)
         return EXIT_FAILED
     return 0
 
 
-def _report(error: BaseException) -> None:
-    """A crash with its traceback; an address that cannot be had in one line."""
+def _report(error: BaseException, foreseen: tuple[type[Exception], ...]) -> None:
+    """A crash with its traceback; in one line an address that cannot be had, and what was foreseen."""
     leaves = list(_leaves(error))
     if all(isinstance(leaf, BindError) for leaf in leaves):
         _log.error("cannot start", error="; ".join(map(str, leaves)))
+    elif all(isinstance(leaf, foreseen) for leaf in leaves):
+        _log.warning("ends", reason="; ".join(dict.fromkeys(map(str, leaves))))
     else:
         _log.error("failed", exc_info=error)
 

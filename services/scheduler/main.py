@@ -4,6 +4,7 @@ import asyncio
 import socket
 import uuid
 
+from evenkeel.history.errors import DeposedError
 from evenkeel.numeric.compiled import Compiled
 from evenkeel.planning.costs.price import TransitionCosts
 from evenkeel.services.common.backoff import Reachability
@@ -169,4 +170,4 @@ def main() -> int:
     settings = load_settings(SchedulerSettings)
     # What it predicts itself is little: numba would take it a second of CPU and a hundred megabytes.
     Compiled.interpret()
-    return run_service(SERVICE, settings, lambda: serve(settings))
+    return run_service(SERVICE, settings, lambda: serve(settings), foreseen=(DeposedError,))

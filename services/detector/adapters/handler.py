@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from heapq import nsmallest
 
 import structlog
 
@@ -29,6 +30,8 @@ from evenkeel.services.detector.metrics import DetectorMetrics
 _RETRY_SECONDS = 2.0
 # A healthy database is done by then, and the offsets go with this very commit.
 _SAVE_WAIT_SECONDS = 0.2
+_MOST_SAVED_TOGETHER = 50
+"""Jobs in one transaction. All that a large fleet has would not be written in time, and never, as they become more."""
 _FORGET_SECONDS = 86_400.0
 FORGET_FINISHED_SECONDS = 120.0
 """A job all of whose processes ended is kept so long: its last frame may come that late and must not begin it anew."""
@@ -158,13 +161,14 @@ class DetectorHandler:
         self._count_jobs()
 
     async def _begin_save(self, now: float) -> asyncio.Task[None]:
-        """Takes the states of the jobs that are due, and starts to write them and to drop those that are over."""
-        due = [
+        """Takes states of the jobs that are due longest, and starts to write them and to drop those that are over."""
+        all_due = [
             (partition, job_id, watched)
             for partition, jobs in self._jobs.items()
             for job_id, watched in jobs.items()
             if watched.first_unsaved is not None and now >= watched.save_due_seconds
         ]
+        due = nsmallest(_MOST_SAVED_TOGETHER, all_due, key=lambda one: one[2].save_due_seconds)
         snapshots = [
             JobSnapshot(
                 partition=partition,

@@ -33,8 +33,9 @@ def with_standstill(job: JobKnowledge, at: datetime) -> JobKnowledge:
     """The job when it goes on, or ends, after somebody whom the layout in force counts on was gone.
 
     Each of the deaths and hangs since that layout was seen to run is charged until the next one, the last one until
-    ``at``. Where there is none, a plan in flight had to be replaced: its incident is charged from its start on. Whole
-    replicas stand still for nobody.
+    ``at``. Where there is none, a plan in flight had to be replaced: its incident is charged from its start on; and
+    without one nothing is known, as of a death that was dated before that layout ran. Whole replicas stand still for
+    nobody.
     """
     if job.home.whole:
         return job
@@ -46,9 +47,9 @@ def with_standstill(job: JobKnowledge, at: datetime) -> JobKnowledge:
         and one.opened_at.timestamp() > job.running_since_unix_seconds
         and not one.ranks.isdisjoint(job.layout.ranks)
     )
-    if not gone and job.flight is not None:
-        plan = job.flight.record
-        return with_loss(job, plan.incident_id, end - plan.proposed_at.timestamp())
+    if not gone:
+        plan = None if job.flight is None else job.flight.record
+        return job if plan is None else with_loss(job, plan.incident_id, end - plan.proposed_at.timestamp())
     for (begin, incident_id), (until, _) in zip(gone, [*gone[1:], (end, "")], strict=True):
         job = with_loss(job, incident_id, min(until, end) - begin)
     return job

@@ -62,7 +62,7 @@ def _messages(job_id: str, sequence: int, observed: Frames | Picture | ArrivedEv
     else:
         message.liveness.at_unix_seconds = observed.at_seconds
         message.liveness.event.CopyFrom(observed.payload)
-        event_id = f"{observed.kind}/{observed.rank}/{observed.incarnation}/{observed.at_seconds}"
+        event_id = f"{observed.kind}/{observed.rank}/{observed.incarnation}/{observed.payload.at_unix_seconds}"
     yield event_id, message.SerializeToString()
 
 

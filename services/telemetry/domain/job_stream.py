@@ -18,6 +18,8 @@ from evenkeel.services.telemetry.domain.progress import ProgressWatcher
 
 RETURN_SECONDS = 12.0
 """After a long cut every rank has so long to come back; a client's longest pause and attempt are in it."""
+# A reporter's clock that is further off, as by a time zone, is not believed: what it tells of happens as it comes.
+_MOST_OFF_SECONDS = 600.0
 _MAX_REMEMBERED_EVENTS = 4096
 
 
@@ -117,7 +119,7 @@ class JobStream:
         numbered = self._number(self.frames.add(batches, arrived.offsets, now_seconds))
         for event in arrived.events:
             if self._remember(event):
-                numbered += self._number([event, *self._apply(event, now_seconds)])
+                numbered += self._number([_dated(event, now_seconds), *self._apply(event, now_seconds)])
         return numbered
 
     def tick(self, now_seconds: float) -> list[Numbered]:
@@ -153,6 +155,10 @@ class JobStream:
             numbered.append(Numbered(self._next_sequence, each))
             self._next_sequence += len(each) if isinstance(each, Frames) else 1
         return numbered
+
+
+def _dated(event: ArrivedEvent, now_seconds: float) -> ArrivedEvent:
+    return event if abs(now_seconds - event.at_seconds) <= _MOST_OFF_SECONDS else event._replace(at_seconds=now_seconds)
 
 
 def _key_of(event: ArrivedEvent) -> tuple[float, EventKind, int, int]:

@@ -28,7 +28,7 @@ class ArrivedEvent(NamedTuple):
     """Something happened to a process.
 
     Attributes:
-        at_seconds: When, Unix seconds, by the reporter's clock.
+        at_seconds: When, Unix seconds, by the reporter's clock; once passed on, by ours where that is far off.
         kind: What.
         rank: To which rank.
         incarnation: To which of its processes.

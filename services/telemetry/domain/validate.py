@@ -83,7 +83,7 @@ def check_batches(batches: Batches) -> None:
         values = getattr(batches, name)
         within = (values >= lowest) & (values <= highest)  # NaN is within nothing
         if not within.all():
-            value = values[int(np.argmin(within))]
+            value = values[int(np.argmin(within))].item()
             raise UnbelievedError("value", f"{name} = {value!r} is not within {lowest:g} and {highest:g}")
     silent = (batches.rank == NO_RANK) & (batches.num_iterations + batches.num_progress + batches.num_readings > 0)
     if silent.any():

@@ -5,6 +5,7 @@ from pathlib import Path
 import grpc
 import pytest
 import pytest_asyncio
+import structlog
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from prometheus_client import CollectorRegistry
@@ -77,6 +78,15 @@ async def test_without_the_database_calls_are_unavailable_and_say_to_try_again(a
                 await stub.ListPlans(pb.ListPlansRequest(job_id="job-1"), metadata=metadata)
             assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
             assert caught.value.details() == "the database is away; try again"
+
+
+async def test_whoever_sends_megabytes_for_a_name_does_not_fill_the_log(api: Api) -> None:
+    with structlog.testing.capture_logs() as logged, pytest.raises(grpc.aio.AioRpcError) as caught:
+        await FleetServiceStub(api.channel).GetJob(pb.GetJobRequest(job_id="x" * 10**6), metadata=bearer("no-token"))
+
+    assert caught.value.code() is grpc.StatusCode.PERMISSION_DENIED
+    (line,) = [each for each in logged if each["event"] == "call"]
+    assert len(str(line)) < 1000
 
 
 @pytest.fixture

@@ -82,6 +82,22 @@ def test_an_error_in_any_task_ends_with_1() -> None:
     assert run(serve) == 1
 
 
+def test_an_end_that_was_foreseen_is_one_line(capfd: pytest.CaptureFixture[str]) -> None:
+    async def child() -> None:
+        raise LookupError("another one has taken over")
+
+    async def serve() -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(child())
+            tasks.create_task(child())
+
+    assert run_service("example", SETTINGS, serve, foreseen=(LookupError,)) == 1
+    output = capfd.readouterr()
+    (said,) = [line for line in (output.out + output.err).splitlines() if "taken over" in line]
+    assert said.count("another one has taken over") == 1
+    assert "Traceback" not in output.out + output.err
+
+
 def test_a_normal_end_is_0() -> None:
     async def serve() -> None:
         return None

@@ -35,6 +35,7 @@ class FakeStore:
         self.kept: dict[tuple[Partition, str], JobSnapshot] = {}
         self.away = False
         self.num_failed = self.num_saved = 0
+        self.most_at_once = 1_000
         self.answers = asyncio.Event()
         self.answers.set()
 
@@ -43,6 +44,9 @@ class FakeStore:
 
     async def save(self, snapshots: Sequence[JobSnapshot]) -> None:
         self._check()
+        if len(snapshots) > self.most_at_once:
+            self.num_failed += 1
+            raise OSError("the fake store is too slow for so many")
         await self.answers.wait()
         self.num_saved += len(snapshots)
         for snapshot in snapshots:
@@ -186,6 +190,24 @@ async def test_a_database_that_hangs_delays_commits_and_never_verdicts() -> None
 
 
 @pytest.mark.asyncio
+async def test_more_jobs_than_can_be_saved_at_once_are_saved_one_part_after_the_other_and_forgotten() -> None:
+    world, names = World(), [f"job-{number}" for number in range(7)]
+    world.store.most_at_once = 2
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(handler_module, "_MOST_SAVED_TOGETHER", 2)
+        async with world.detector(forget_finished_seconds=0.05):
+            stories = zip(*map(ended_story, names), strict=True)
+            messages = [message for at_once in stories for message in at_once]
+            await world.tell(*messages)
+            await world.until_committed(len(messages))
+            async with asyncio.timeout(20):
+                while world.store.kept:
+                    await world.tell(picture(28))
+                    await asyncio.sleep(0.005)
+    assert world.store.num_failed == 0
+
+
+@pytest.mark.asyncio
 async def test_killed_while_a_snapshot_hangs_nothing_is_lost() -> None:
     world, messages = World(), story()
     world.store.answers.clear()
@@ -299,10 +321,10 @@ async def test_an_instance_that_another_one_overtook_ends() -> None:
             await task
 
 
-def ended_story() -> list[pb.Observation]:
-    messages = story()[:20]
+def ended_story(job_id: str = "job") -> list[pb.Observation]:
+    messages = story(job_id)[:20]
     for rank in range(8):
-        ended = death("job", 20 + rank, rank=rank, at_unix_seconds=1_030.0 + rank)
+        ended = death(job_id, 20 + rank, rank=rank, at_unix_seconds=1_030.0 + rank)
         ended.liveness.event.kind = process_pb2.PROCESS_EVENT_KIND_FINISHED
         messages.append(ended)
     return messages

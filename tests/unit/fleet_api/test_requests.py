@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given
@@ -9,6 +10,7 @@ from evenkeel.layouts.codec import layout_to_proto, model_to_proto
 from evenkeel.layouts.layout import uniform_layout
 from evenkeel.layouts.model import BlockCost, ModelSpec
 from evenkeel.scheduler.v1 import scheduler_pb2 as pb
+from evenkeel.services.scheduler.adapters.api.codec import exits_from_request
 from evenkeel.services.scheduler.adapters.api.errors import InvalidRequestError
 from evenkeel.services.scheduler.adapters.api.requests import (
     check_name,
@@ -136,6 +138,24 @@ def test_an_end_that_cannot_be_is_refused_by_field(field: str, value: object) ->
 
     with pytest.raises(InvalidRequestError, match=field):
         check_report_exits(request)
+
+
+@pytest.mark.parametrize(("seconds", "nanos"), [(-1, 0), (2**62, 0), (-(2**62), 0), (1, -1), (1, 10**9)])
+def test_an_end_at_a_time_that_no_calendar_has_is_refused(seconds: int, nanos: int) -> None:
+    request = exits_request()
+    request.exits[0].at.seconds, request.exits[0].at.nanos = seconds, nanos
+
+    with pytest.raises(InvalidRequestError, match=r"exits\.at"):
+        check_report_exits(request)
+
+
+def test_the_last_moment_that_a_calendar_has_is_read() -> None:
+    request = exits_request()
+    request.exits[0].at.seconds, request.exits[0].at.nanos = 253_402_300_799, 999_999_999
+
+    check_report_exits(request)
+    (one,) = exits_from_request(request, datetime.now(UTC))
+    assert one.at.year == 9999
 
 
 def test_a_rank_is_named_once_in_a_call_and_a_call_names_one_at_least() -> None:

@@ -72,6 +72,12 @@ def test_a_standstill_is_charged_from_the_death_until_the_plan_runs_and_told_und
     assert due_accounts(known, at(14)) == (known, [])
 
 
+def test_a_death_that_is_dated_before_the_layout_ran_costs_no_standstill_that_anybody_knows() -> None:
+    dead = on_verdict(fresh_job(), verdict(VerdictKind.FAIL_STOP, 2, after=10.0)).job
+    later = replace(dead, running_since_unix_seconds=at(20.0).timestamp())
+    assert with_standstill(later, at(60.0)) == later
+
+
 def test_whole_replicas_stand_still_for_nobody() -> None:
     dead = on_verdict(fresh_job(), verdict(VerdictKind.FAIL_STOP, 2, after=10.0)).job
     whole = replace(dead, layouts={0: replace(dead.home, whole=True)})

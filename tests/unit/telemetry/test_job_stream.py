@@ -44,6 +44,21 @@ def test_an_event_passes_at_once_and_once() -> None:
     assert stream.take(arrived(events=[event(EventKind.DIED, 1, incarnation=1)]), 0.2) != []
 
 
+@pytest.mark.parametrize("told_at", [0.0, 1.6e9 + 601, 9e10])
+def test_an_event_of_a_clock_that_is_far_off_is_dated_by_ours_and_passes_once(told_at: float) -> None:
+    stream, now_seconds = JobStream("job"), 1.6e9
+    died = event(EventKind.DIED, 1, at_seconds=told_at)
+    [numbered] = stream.take(arrived(events=[died]), now_seconds)
+    assert numbered.observed == died._replace(at_seconds=now_seconds)
+    assert stream.take(arrived(events=[died]), now_seconds + 5) == []
+
+
+def test_an_event_that_comes_minutes_late_keeps_its_time() -> None:
+    died = event(EventKind.DIED, 1, at_seconds=1000.0)
+    [numbered] = JobStream("job").take(arrived(events=[died]), 1590.0)
+    assert numbered.observed == died
+
+
 def test_a_death_closes_the_frame_that_waits_for_the_dead_after_the_event() -> None:
     stream = JobStream("job")
     run_iterations(stream, range(2))

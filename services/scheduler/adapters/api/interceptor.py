@@ -21,6 +21,7 @@ from evenkeel.services.scheduler.adapters.api.errors import InvalidRequestError,
 SERVICE = "evenkeel.scheduler.v1.FleetService"
 # For callers that set no deadline, or a longer one: longer than the database's own time limit.
 MAX_UNARY_SECONDS = 10.0
+_MOST_LOGGED_CHARACTERS = 128
 
 _log = structlog.get_logger(__name__)
 
@@ -109,7 +110,8 @@ class FleetApiInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc, unu
         try:
             async with deadline:
                 request = _parsed(method, parse, raw)
-                job_id = getattr(request, "job_id", "")
+                # Nobody has looked at it yet, and whoever reaches the port may send megabytes.
+                job_id = getattr(request, "job_id", "")[:_MOST_LOGGED_CHARACTERS]
                 await self._admission.check(method, request, context.invocation_metadata() or ())
                 yield request
         except (asyncio.CancelledError, GeneratorExit):

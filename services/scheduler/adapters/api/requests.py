@@ -12,6 +12,7 @@ _MAX_TOKEN_CHARACTERS = 4096
 _MAX_TEXT_CHARACTERS = 256
 _MAX_LINE_CHARACTERS = 1000
 _MAX_EXIT = 255
+_LATEST_UNIX_SECONDS = 253_402_300_799
 _MAX_RANKS = 8192
 _MAX_BLOCKS = 4096
 _MAX_PASSES = 100_000
@@ -76,6 +77,8 @@ def check_report_exits(request: pb.ReportExitsRequest) -> None:
             if not 0 <= number <= _MAX_EXIT:
                 raise InvalidRequestError(f"exits.{field} {number}: must be 0 to {_MAX_EXIT}")
         check_line("exits.last_line", one.last_line)
+        if one.HasField("at") and not (0 <= one.at.seconds <= _LATEST_UNIX_SECONDS and 0 <= one.at.nanos < 10**9):
+            raise InvalidRequestError(f"exits.at {one.at.seconds} s, {one.at.nanos} ns: from 1970 to 9999")
 
 
 def check_line(field: str, text: str) -> None:
