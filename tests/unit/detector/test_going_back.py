@@ -59,7 +59,7 @@ def told(found: Sequence[tuple[int, Finding]]) -> list[bytes]:
 PARTS = st.lists(st.tuples(st.integers(0, 120), st.integers(1, 150)), min_size=2, max_size=4)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(PARTS, st.booleans())
 def test_whatever_is_done_again_findings_make_sense(parts: list[tuple[int, int]], new_processes: bool) -> None:
     frames = run_of([(start, start + length) for start, length in parts], new_processes=new_processes)

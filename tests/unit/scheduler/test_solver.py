@@ -102,12 +102,6 @@ def test_capacity_that_joins_never_makes_the_plan_slower(situation, speed):
     assert judged_seconds(joined, after.layout) <= judged_seconds(settled, before.layout) * (1.0 + margin) * (1.0 + TIE)
 
 
-@given(situations())
-@settings(max_examples=10, deadline=None)
-def test_the_same_question_has_the_same_answer(situation):
-    assert solved(situation) == solve(situation)
-
-
 def test_a_healthy_job_is_left_alone():
     solution = solve(situation_of(DEMO))
     assert not solution.changes
