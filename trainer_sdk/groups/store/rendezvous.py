@@ -14,7 +14,8 @@ from evenkeel.trainer_sdk.control.fleet.own_host import host_towards
 from evenkeel.trainer_sdk.groups.c10d import Store, c10d
 from evenkeel.trainer_sdk.groups.store.lasting_store import LastingStore
 from evenkeel.trainer_sdk.groups.store.store_links import StoreLinks
-from evenkeel.trainer_sdk.groups.store.store_watch import CONNECT_TIMEOUT_SECONDS, OwnEntries, StorePlace, StoreWatch
+from evenkeel.trainer_sdk.groups.store.store_place import StorePlace
+from evenkeel.trainer_sdk.groups.store.store_watch import CONNECT_TIMEOUT_SECONDS, OwnEntries, StoreWatch
 from evenkeel.trainer_sdk.groups.waiting import Waiter
 
 

@@ -136,7 +136,7 @@ class StoreLinks:
             if generation is None:
                 continue
             try:
-                store = link.watch.place.connect()
+                store = link.watch.connect()
                 with self._changed:
                     link.watch.entries.set_in(store)
                     link.store, link.generation = store, generation

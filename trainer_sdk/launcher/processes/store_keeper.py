@@ -12,7 +12,7 @@ import socket
 from collections.abc import Sequence
 from typing import Self
 
-from evenkeel.trainer_sdk.groups.store.store_watch import StorePlace
+from evenkeel.trainer_sdk.groups.store.store_place import StorePlace
 from evenkeel.trainer_sdk.launcher.processes.context import JOB_FINISHED
 
 
