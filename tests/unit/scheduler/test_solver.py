@@ -88,7 +88,7 @@ def test_planning_again_from_the_plan_changes_nothing_that_matters(situation):
 
 
 @given(situations(), st.floats(0.2, 1.2))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_capacity_that_joins_never_makes_the_plan_slower(situation, speed):
     dead = set(situation.home.ranks) - set(situation.throughputs)
     newcomer = min(dead, default=max(situation.home.ranks) + 1)
