@@ -2,9 +2,10 @@
 
 Tests that wait for servers and clocks leave the processors idle for half of their time; what only computes fits into
 that time. A folder that is run ``--beside`` has less right to the processors, so that the clocks of the others stay
-right; what looks at the clock itself is marked so and runs with those. One that is run ``--along`` waits as much as
-they do, and has the same right. Each folder has a process: one that waits leaves its time to the next. A command that
-only computes, as a check of types, may run beside them too: the run ends when it fails.
+right: what looks at the clock itself belongs into another one. One that is run ``--along`` waits as much as the others
+do, and has the same right. Each folder has a process, which reads nothing of what others run: one that waits leaves its
+time to the next. A command that only computes, as a check of types, may run beside them too: the run ends when it
+fails.
 
     python -m pytest -p tests.beside --beside-command mypy --beside tests/unit --along tests/integration tests/e2e
 """
@@ -22,7 +23,6 @@ from typing import Any
 
 import pytest
 
-CLOCK = "clock"
 NICENESS = 15
 TIMEOUT_SECONDS = 1200
 """Of each test of a part: it may have to wait long for a processor."""
@@ -65,15 +65,15 @@ class Parts:
         """Whether its tests have less right to the processors."""
         return folder in self._beside
 
-    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        items[:] = [item for item in items if self._part_of(item) == self._mine]
+    def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
+        """To read what another process runs takes seconds; pytest asks of no path that was given to it."""
+        return self._part_of(collection_path) != self._mine or None
 
-    def _part_of(self, item: pytest.Item) -> str | None:
-        clocked = item.get_closest_marker(CLOCK) is not None
-        for folder in self.folders:
-            if item.path.is_relative_to(self._place / folder) and not (clocked and self.is_beside(folder)):
-                return folder
-        return None
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        items[:] = [item for item in items if self._part_of(item.path) == self._mine]
+
+    def _part_of(self, path: Path) -> str | None:
+        return next((folder for folder in self.folders if path.is_relative_to(self._place / folder)), None)
 
 
 class Teller:

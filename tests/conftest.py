@@ -63,10 +63,6 @@ SERVER_MARKERS = frozenset({"integration", "e2e"})
 MIGRATED_TEMPLATE = "evenkeel_test_template"
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "clock: takes the machine's time; not to be run beside others, see tests.beside")
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """A test that needs servers says so: else ``-m "not integration"`` would start them."""
     for item in items:

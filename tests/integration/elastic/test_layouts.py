@@ -11,14 +11,10 @@ import torch
 
 from evenkeel.layouts.layout import Layout, Replica, Stage
 from evenkeel.layouts.programs.interleaved import interleaved_orders
-from evenkeel.layouts.programs.orders import LETTERS, Turn
+from evenkeel.layouts.programs.orders import LETTERS, Order, Turn
 from evenkeel.layouts.programs.routes import Route
 from evenkeel.layouts.programs.schedules import SCHEDULES
 from evenkeel.layouts.sizes.mix import Mix
-from evenkeel.pipelines.case import Case, Layer
-from evenkeel.pipelines.layout import layout_of
-from evenkeel.pipelines.search.budget import Budget
-from evenkeel.pipelines.search.generate import generate
 from evenkeel.trainer_sdk.control.mailbox import Mailbox
 from evenkeel.trainer_sdk.devices.real_device import CpuDevice
 from evenkeel.trainer_sdk.elastic.config import ModelConfig, TrainingConfig, WorkloadConfig
@@ -103,29 +99,40 @@ def virtual(first_rank: int, quota: int, num_cells: int, num_chunks: int, width:
     return Replica(stages=stages, num_micro_batches=quota, orders=orders)
 
 
-# There and back again: rank 0 has the first and the last stage, and weights' gradients come late (like ZB-V).
-WAVE = tuple(
-    tuple(Turn(LETTERS[letter], int(place), int(number)) for letter, place, number in order.split())
-    for order in (
-        "F00 F10 F03 B03 F13 B13 W03 B00 W13 B10 W00 W10",
-        "F01 F02 F11 F12 B02 B01 B12 W02 B11 W01 W11 W12",
+def orders_of(*written: str) -> tuple[Order, ...]:
+    """Orders whose turns are written as letter, place and stage."""
+    return tuple(
+        tuple(Turn(LETTERS[letter], int(place), int(number)) for letter, place, number in order.split())
+        for order in written
     )
+
+
+# There and back again: rank 0 has the first and the last stage, and weights' gradients come late (like ZB-V).
+WAVE = orders_of(
+    "F00 F10 F03 B03 F13 B13 W03 B00 W13 B10 W00 W10",
+    "F01 F02 F11 F12 B02 B01 B12 W02 B11 W01 W11 W12",
 )
 
-SCHEDULED = layout_of(
-    generate(
-        Case(
-            name="three devices",
-            devices=3,
-            micro_batches=5,
-            layers=tuple(Layer(forward=f, backward_input=1.2 * f, backward_weight=f) for f in (1.0, 6.0, 6.0, 4.0)),
-        ),
-        Budget(50),
-    ).plan
+# What ``evenkeel schedule`` finds within 50 evaluations for five micro-batches on three devices, where layers cost as
+# 1, 6, 6 and 4.
+SEARCHED = orders_of(
+    "F00 F10 F20 F30 F40 F03 B03 F13 B13 F23 B23 W03 B00 W00 W13 W23 F33 B33 F43 B43 B10 W10 B20 W20 W33 W43 "
+    "B30 W30 B40 W40",
+    "F01 F11 F21 F31 F41 B01 W01 B11 B21 W11 W21 B31 B41 W31 W41",
+    "F02 F12 F22 B02 B12 B22 F32 F42 W02 B32 B42 W12 W22 W32 W42",
 )
 
 LAYOUTS |= {
-    "as the pipeline search found it": SCHEDULED,
+    "as the pipeline search found it": Layout(
+        num_blocks=4,
+        replicas=(
+            Replica(
+                stages=tuple(stage(s, s + 1, (rank,)) for s, rank in enumerate((0, 2, 1, 0))),
+                num_micro_batches=5,
+                orders=SEARCHED,
+            ),
+        ),
+    ),
     "two stages a rank in turns": Layout(num_blocks=4, replicas=(virtual(0, 5, 2, 2, 1),)),
     "two stages on the same two shards beside one rank with all of four": Layout(
         num_blocks=4, replicas=(virtual(0, 3, 2, 2, 2), virtual(4, 2, 1, 4, 1))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import yaml
 
-from evenkeel.trainer_sdk.groups.store.store_watch import StorePlace
+from evenkeel.trainer_sdk.groups.store.store_place import StorePlace
 from tests.integration.replicas.torchruns import ROOT
 
 _SCONTROL = "#!/bin/bash\nfor each in ${3//,/ }; do echo $each; done\n"

@@ -82,7 +82,9 @@ def wait_for_end(run_dir: Path, rank: int, exit_code: int) -> None:
     eventually(lambda: read_run_state(run_dir).ranks[rank].exit_code == exit_code, f"rank {rank} does not end")
 
 
-def test_a_killed_rank_is_reported_at_once_and_comes_back_as_a_new_incarnation(launcher: Launcher) -> None:
+def test_a_killed_rank_is_reported_at_once_and_it_and_a_stopped_one_come_back_as_new_incarnations(
+    launcher: Launcher, caplog: pytest.LogCaptureFixture
+) -> None:
     wait_for_ranks(launcher, "0-0", "1-0")
     killed = inject.kill(launcher.spec.run_dir, 1)
     wait_for_end(launcher.spec.run_dir, 1, -signal.SIGKILL)
@@ -97,6 +99,10 @@ def test_a_killed_rank_is_reported_at_once_and_comes_back_as_a_new_incarnation(l
     assert other.incarnation == 0
     assert (process.incarnation, process.pid, process.alive) == (1, launcher.pids[1], True)
     assert (process.node, process.device) == ("node-1", "gpu-0")
+    inject.stop(launcher.spec.run_dir, 0)
+    launcher.restart(0)
+    wait_for_ranks(launcher, "0-1")
+    eventually(lambda: "rank 0.0 ended: killed by SIGKILL" in caplog.text, "the end is not told")
     (launcher.spec.run_dir / "finish").touch()
     assert launcher.wait(200) == 0
 
@@ -112,15 +118,7 @@ def test_stopping_ends_every_process_even_a_stopped_one(tmp_path: Path) -> None:
     launcher.stop()
 
 
-def test_a_stopped_rank_is_replaced_on_request(launcher: Launcher, caplog: pytest.LogCaptureFixture) -> None:
-    wait_for_ranks(launcher, "0-0", "1-0")
-    inject.stop(launcher.spec.run_dir, 0)
-    launcher.restart(0)
-    wait_for_ranks(launcher, "0-1")
-    eventually(lambda: "rank 0.0 ended: killed by SIGKILL" in caplog.text, "the end is not told")
-
-
-def test_a_failing_rank_restarts_by_itself_and_the_job_fails_when_nobody_is_left(tmp_path: Path) -> None:
+def test_a_failing_rank_restarts_by_itself(tmp_path: Path) -> None:
     with Launcher(job(tmp_path, restart_delay_seconds=0.0, logs_to_files=True)) as launcher:
         wait_for_ranks(launcher, "0-0", "1-0")
         (tmp_path / "fail-0").touch()
@@ -128,11 +126,6 @@ def test_a_failing_rank_restarts_by_itself_and_the_job_fails_when_nobody_is_left
         (tmp_path / "fail-0").unlink()
         log = tmp_path / "logs" / "rank-0-0.log"
         assert "told to fail" in log.read_text()
-    with Launcher(job(tmp_path / "again")) as launcher:
-        wait_for_ranks(launcher, "0-0", "1-0")
-        (tmp_path / "again" / "fail-0").touch()
-        (tmp_path / "again" / "fail-1").touch()
-        assert launcher.wait(200) == 1
 
 
 def test_while_no_process_can_be_had_the_others_work_on_and_the_rank_comes_back_when_there_is_one(
@@ -198,51 +191,6 @@ def test_when_the_parent_of_the_ranks_is_killed_the_job_is_over_and_that_is_said
         eventually(lambda: not any(exists(pid) for pid in processes[1:]), "a rank is left")
     (said,) = [one for one in caplog.messages if "the parent of all ranks" in one]
     assert "ended (killed by SIGKILL), and they with it: the job is over" in said
-
-
-def test_an_evicted_rank_leaves_although_its_device_hangs(tmp_path: Path) -> None:
-    ranks: queue.Queue[scheduler_pb2.RegisterRanksRequest] = queue.Queue()
-
-    class Fleet(scheduler_pb2_grpc.FleetServiceServicer):
-        def RegisterJob(  # noqa: N802
-            self, request: scheduler_pb2.RegisterJobRequest, context: grpc.ServicerContext
-        ) -> scheduler_pb2.RegisterJobResponse:
-            assert ("authorization", "Bearer fleet-token") in context.invocation_metadata()
-            return scheduler_pb2.RegisterJobResponse()
-
-        def RegisterRanks(  # noqa: N802
-            self, request: scheduler_pb2.RegisterRanksRequest, context: grpc.ServicerContext
-        ) -> scheduler_pb2.RegisterRanksResponse:
-            ranks.put(request)
-            return scheduler_pb2.RegisterRanksResponse()
-
-        def FinishJob(  # noqa: N802
-            self, request: scheduler_pb2.FinishJobRequest, context: grpc.ServicerContext
-        ) -> scheduler_pb2.FinishJobResponse:
-            return scheduler_pb2.FinishJobResponse()
-
-    server = grpc.server(ThreadPoolExecutor(max_workers=4))
-    scheduler_pb2_grpc.add_FleetServiceServicer_to_server(Fleet(), server)
-    port = server.add_insecure_port("127.0.0.1:0")
-    server.start()
-    block = BlockCost(forward_flops_per_token=1, forward_flops_per_squared_length=1)
-    spec = job(
-        tmp_path,
-        job_token="a-token-of-this-job",
-        fleet_address=f"127.0.0.1:{port}",
-        fleet_token="fleet-token",
-    )
-    with Launcher(spec, ModelSpec(blocks=(block, block))) as launcher:
-        registered, *_ = ranks.get(timeout=100).processes
-        wait_for_ranks(launcher, f"{registered.rank}-0")
-        inject.hang(tmp_path, registered.rank)
-        with grpc.insecure_channel(registered.address) as channel:
-            stub = control_pb2_grpc.RankControlServiceStub(channel)
-            metadata = (("authorization", "Bearer a-token-of-this-job"),)
-            request = control_pb2.InterruptRequest(job_id="launched", epoch=0, leave=True)
-            stub.Interrupt(request, timeout=60, metadata=metadata)
-        wait_for_end(tmp_path, registered.rank, EXIT_EVICTED)
-    server.stop(None).wait(5)
 
 
 @pytest.fixture
@@ -347,17 +295,20 @@ class ListeningFleet(scheduler_pb2_grpc.FleetServiceServicer):
     """A fleet API that takes everything in."""
 
     def __init__(self) -> None:
+        self.ranks: queue.Queue[scheduler_pb2.RegisterRanksRequest] = queue.Queue()
         self.exits: queue.Queue[scheduler_pb2.RankExit] = queue.Queue()
         self.failures: queue.Queue[str] = queue.Queue()
 
     def RegisterJob(  # noqa: N802
         self, request: scheduler_pb2.RegisterJobRequest, context: grpc.ServicerContext
     ) -> scheduler_pb2.RegisterJobResponse:
+        assert ("authorization", "Bearer fleet-token") in context.invocation_metadata()
         return scheduler_pb2.RegisterJobResponse()
 
     def RegisterRanks(  # noqa: N802
         self, request: scheduler_pb2.RegisterRanksRequest, context: grpc.ServicerContext
     ) -> scheduler_pb2.RegisterRanksResponse:
+        self.ranks.put(request)
         return scheduler_pb2.RegisterRanksResponse()
 
     def ReportExits(  # noqa: N802
@@ -389,6 +340,22 @@ def registered_launcher(run_dir: Path, port: int, entry_point: str = "launched_r
     block = BlockCost(forward_flops_per_token=1, forward_flops_per_squared_length=1)
     spec = job(run_dir, job_token="a-token-of-this-job", fleet_address=f"127.0.0.1:{port}", fleet_token="fleet-token")
     return Launcher(replace(spec, entry_point=entry_point), ModelSpec(blocks=(block, block)))
+
+
+def test_an_evicted_rank_leaves_although_its_device_hangs(
+    tmp_path: Path, listening: tuple[ListeningFleet, int]
+) -> None:
+    fleet, port = listening
+    with registered_launcher(tmp_path, port) as launcher:
+        registered, *_ = fleet.ranks.get(timeout=100).processes
+        wait_for_ranks(launcher, f"{registered.rank}-0")
+        inject.hang(tmp_path, registered.rank)
+        with grpc.insecure_channel(registered.address) as channel:
+            stub = control_pb2_grpc.RankControlServiceStub(channel)
+            metadata = (("authorization", "Bearer a-token-of-this-job"),)
+            request = control_pb2.InterruptRequest(job_id="launched", epoch=0, leave=True)
+            stub.Interrupt(request, timeout=60, metadata=metadata)
+        wait_for_end(tmp_path, registered.rank, EXIT_EVICTED)
 
 
 def test_the_fleet_api_hears_how_ranks_ended_and_why_the_job_failed(

@@ -82,7 +82,7 @@ user_{USER}="{secret}";
 
 def python(*arguments: str, environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, env=clean(environment))
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=280, env=clean(environment))
 
 
 def clean(environment: Mapping[str, str]) -> dict[str, str]:

@@ -9,19 +9,30 @@ from pathlib import Path
 
 import pytest
 
-INI = "[pytest]\naddopts = --import-mode=importlib --strict-markers\nmarkers = clock: as in tests/conftest.py\n"
+INI = "[pytest]\naddopts = --import-mode=importlib\n"
 # Other plugins take longer to load than all the rest of a run.
 ALONE = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": str(Path(__file__).parents[3])}
 PASSES = "def test_it_passes():\n    pass\n"
 FAILS = "def test_it_fails():\n    assert 1 == 2, 'one is not two'\n"
-FAILS_TO_TEAR_DOWN = (
-    "import pytest\n\n@pytest.fixture\ndef thing():\n    yield\n    raise OSError('too late')\n\n"
-    "def test_it_passes(thing):\n    pass\n"
-)
-SKIPS = "import pytest\n\ndef test_it_skips():\n    pytest.skip('not here')\n"
+OF_ALL_KINDS = f"""
+import pytest
+
+@pytest.fixture
+def thing():
+    yield
+    raise OSError('too late')
+
+def test_it_fails_to_tear_down(thing):
+    pass
+
+def test_it_skips():
+    pytest.skip('not here')
+
+{PASSES}
+{FAILS}"""
 CANNOT_BE_READ = "import no_such_module\n"
-CLOCKED = (
-    "\nimport os\nimport pytest\n\n@pytest.mark.clock\ndef test_its_time():\n"
+HAS_THE_SAME_RIGHT = (
+    "\nimport os\n\ndef test_its_right():\n"
     f"    assert os.getpriority(os.PRIO_PROCESS, 0) == {os.getpriority(os.PRIO_PROCESS, 0)}\n"
 )
 WAITS = (
@@ -76,29 +87,22 @@ def run(tmp_path: Path):
     return run
 
 
-def test_the_last_line_counts_both(run) -> None:
-    status, lines = run(PASSES, PASSES)
-    assert status == pytest.ExitCode.OK
-    assert "2 passed" in lines[-1]
-    assert any(line.startswith("beside/test_beside.py .") for line in lines)
-
-
-def test_what_was_skipped_beside_is_told_with_its_reason(run) -> None:
-    status, lines = run(SKIPS, PASSES, "-rs")
-    assert status == pytest.ExitCode.OK
-    assert "1 passed, 1 skipped" in lines[-1]
+def test_each_test_beside_is_told_and_counted_as_the_others_are(run) -> None:
+    status, lines = run(OF_ALL_KINDS, PASSES, "-rs")
+    assert status == pytest.ExitCode.TESTS_FAILED
+    assert "beside/test_beside.py .Es.F" in [line.split("  ")[0] for line in lines]
     assert any(line.startswith("SKIPPED") and "not here" in line for line in lines)
+    assert all(any(said in line for line in lines) for said in ("too late", "one is not two"))
+    assert "1 failed, 3 passed, 1 skipped, 1 error" in lines[-1]
 
 
 @pytest.mark.parametrize(
     ("beside", "own", "said", "counted"),
     [
-        (FAILS, PASSES, "one is not two", "1 failed, 1 passed"),
         (PASSES, FAILS, "one is not two", "1 failed, 1 passed"),
-        (FAILS_TO_TEAR_DOWN, PASSES, "too late", "2 passed, 1 error"),
         (CANNOT_BE_READ, PASSES, "no_such_module", "1 passed, 1 error"),
     ],
-    ids=["beside", "own", "teardown beside", "import beside"],
+    ids=["own", "import beside"],
 )
 def test_what_fails_in_either_is_told_and_fails_the_run(run, beside: str, own: str, said: str, counted: str) -> None:
     status, lines = run(beside, own)
@@ -107,19 +111,13 @@ def test_what_fails_in_either_is_told_and_fails_the_run(run, beside: str, own: s
     assert counted in lines[-1]
 
 
-def test_a_process_that_just_ends_fails_the_run(run) -> None:
-    status, lines = run(ENDS, PASSES)
-    assert status == pytest.ExitCode.TESTS_FAILED
-    assert any("ended with 3" in line for line in lines)
-
-
 def test_each_folder_beside_has_a_process_and_all_run_at_once(run) -> None:
     status, lines = run(MEETS, MEETS, also=MEETS)
     assert status == pytest.ExitCode.OK
     assert "3 passed" in lines[-1]
 
 
-def test_of_two_folders_beside_each_is_told_what_went_wrong(run) -> None:
+def test_of_two_folders_beside_each_is_told_what_went_wrong_and_one_that_just_ends_fails_the_run(run) -> None:
     status, lines = run(ENDS, PASSES, also=FAILS)
     assert status == pytest.ExitCode.TESTS_FAILED
     assert any("tests of beside ended with 3" in line for line in lines)
@@ -132,22 +130,18 @@ def test_flags_hold_for_both(run) -> None:
     assert lines[-1].startswith("2 passed")
 
 
-def test_a_folder_along_has_the_same_right_to_the_processors_and_gets_what_looks_at_the_clock_in_its_folders_beside(
+def test_a_folder_along_has_the_same_right_to_the_processors_and_each_test_runs_once_and_is_read_by_its_process_alone(
     run, tmp_path: Path
 ) -> None:
     inner = tmp_path / "along" / "inner"
     inner.mkdir(parents=True)
-    (inner / "test_inner.py").write_text(PASSES + CLOCKED)
-    (inner.parent / "test_along.py").write_text(CLOCKED)
-    status, lines = run(PASSES, PASSES, "--beside", "along/inner", "--along", "along", "along")
+    reads = "open(__file__ + '.read', 'a').write('once')\n"
+    (inner / "test_inner.py").write_text(reads + PASSES)
+    (inner.parent / "test_along.py").write_text(reads + HAS_THE_SAME_RIGHT)
+    status, lines = run(PASSES, PASSES, "--beside", "along/inner", "--along", "along", "beside")
     assert status == pytest.ExitCode.OK
-    assert "5 passed" in lines[-1]
-
-
-def test_in_a_folder_beside_what_looks_at_the_clock_runs_with_the_others_and_each_test_runs_once(run) -> None:
-    status, lines = run(PASSES + CLOCKED, PASSES, "beside")
-    assert status == pytest.ExitCode.OK
-    assert "3 passed" in lines[-1]
+    assert "4 passed" in lines[-1]
+    assert [each.read_text() for each in tmp_path.glob("along/**/*.read")] == ["once", "once"]
 
 
 COMMAND = f"{sys.executable} -c "

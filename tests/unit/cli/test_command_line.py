@@ -20,6 +20,8 @@ from evenkeel.stack.addresses import Addresses
 from evenkeel.stack.processes.locks import try_lock
 from evenkeel.stack.state import Phase, StackState, lock_path, write_state
 
+EXAMPLE = Path(__file__).parents[3] / "examples" / "gpt.json"
+
 
 def commands(command: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Every command that does something, with the words that lead to it."""
@@ -248,7 +250,7 @@ def test_doctor_says_how_to_get_java_where_there_is_none(monkeypatch: pytest.Mon
     assert "brew install" in result.stdout
 
 
-def test_a_command_loads_no_library_that_it_does_not_use() -> None:
+def test_a_command_loads_no_library_that_it_does_not_use_nor_does_what_supervises_a_job() -> None:
     # In this order each loads what the ones before it may not.
     heavy = ("numpy", "psycopg", "torch", "sqlalchemy", "alembic", "scipy", "river")
     steps = (("run", ("grpc", "aiokafka", *heavy)), ("jobs", ("aiokafka", *heavy)), ("stack", heavy))
@@ -258,9 +260,13 @@ from evenkeel.cli.main import load_command
 for command, heavy in {steps}:
     load_command(command)
     print(command, *(name for name in heavy if name in sys.modules))
+from pathlib import Path
+from evenkeel.trainer_sdk.launcher.__main__ import load_job
+load_job(Path({str(EXAMPLE)!r}), {{}})
+print("launcher", *(name for name in {heavy} if name in sys.modules))
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=100)
-    assert done.stdout.split() == ["run", "jobs", "stack"]
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=600)
+    assert done.stdout.split() == ["run", "jobs", "stack", "launcher"]
 
 
 def test_a_mistyped_command_is_answered_with_the_one_that_was_meant(
@@ -310,7 +316,7 @@ def run_with(path: Path, *arguments: str, output: Path) -> subprocess.CompletedP
             stderr=subprocess.PIPE,
             text=True,
             check=False,
-            timeout=100,
+            timeout=600,
         )
 
 

@@ -39,7 +39,7 @@ runpy.run_module("evenkeel.cli.main", run_name="__main__")
 def evenkeel(*arguments: str) -> subprocess.CompletedProcess[str]:
     lock = checkout_root() / "requirements" / "trainer.lock"
     return subprocess.run(
-        [sys.executable, "-c", RUNNER, str(lock), *arguments], capture_output=True, text=True, check=False, timeout=100
+        [sys.executable, "-c", RUNNER, str(lock), *arguments], capture_output=True, text=True, check=False, timeout=600
     )
 
 

@@ -59,7 +59,7 @@ def told(found: Sequence[tuple[int, Finding]]) -> list[bytes]:
 PARTS = st.lists(st.tuples(st.integers(0, 120), st.integers(1, 150)), min_size=2, max_size=4)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(PARTS, st.booleans())
 def test_whatever_is_done_again_findings_make_sense(parts: list[tuple[int, int]], new_processes: bool) -> None:
     frames = run_of([(start, start + length) for start, length in parts], new_processes=new_processes)
@@ -90,9 +90,10 @@ def test_a_device_that_gets_slow_after_a_restart_is_found_and_asked_as_soon_as_a
     def late(rank: int, iteration: int) -> float:
         return slow(rank, iteration) if iteration < 100 else slow_from(3, 350, 0.9, 400)(rank, iteration)
 
-    before, after = run_of([(100, 420)], late), run_of([(100, 420), (0, 100)], late, new_processes=new_processes)
-    assert any(isinstance(one, Suspicion) for _, one in found_in(before))
-    news = [one for _, one in found_in(after)[len(found_in(before)) :]]
+    before = found_in(run_of([(100, 420)], late))
+    after = found_in(run_of([(100, 420), (0, 100)], late, new_processes=new_processes))
+    assert any(isinstance(one, Suspicion) for _, one in before)
+    news = [one for _, one in after[len(before) :]]
     slow_ones = [one for one in news if isinstance(one, Verdict) and one.kind is VerdictKind.COMPUTE_SLOW]
     assert [culprit.rank for one in slow_ones for culprit in one.culprits][:1] == [5]
     assert 55 <= slow_ones[0].first_iteration <= slow_ones[0].decided_iteration <= 70

@@ -18,7 +18,6 @@ from evenkeel.trainer_sdk.elastic.model.data import Dataset, MicroBatch
 from evenkeel.trainer_sdk.elastic.model.model import (
     backward_flops,
     block_flops,
-    initial_slice,
     model_spec,
     model_spec_of,
     parameter_specs,
@@ -26,7 +25,7 @@ from evenkeel.trainer_sdk.elastic.model.model import (
 from evenkeel.trainer_sdk.elastic.model.optimizer import ShardOptimizer, clip_scale
 from evenkeel.trainer_sdk.elastic.model.reference import reference_losses, reference_runtime
 from evenkeel.trainer_sdk.elastic.state.ownership import OwnershipMap, Slice
-from evenkeel.trainer_sdk.elastic.state.shard_state import initial_state
+from evenkeel.trainer_sdk.elastic.state.shard_state import initial_slice, initial_state
 from evenkeel.trainer_sdk.launcher.description.job_file import load_job
 
 REPOSITORY = Path(__file__).parents[3]

@@ -56,7 +56,7 @@ def test_a_question_comes_back_as_it_was_and_is_one_of_the_schema(question: Situ
 
 
 @given(situations())
-@settings(max_examples=50)
+@settings(max_examples=20)
 def test_an_answer_to_a_written_question_is_the_answer_and_comes_back_to_the_bit(question: Situation) -> None:
     """So the same question has the same answer too."""
     try:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evenkeel.layouts.layout import Layout, uniform_layout
@@ -110,6 +110,7 @@ def test_a_death_under_routes_is_planned_for_as_any_other(dead: tuple[int, ...])
 
 
 @given(situations(), st.booleans())
+@settings(max_examples=50)
 def test_a_plan_that_may_have_routes_is_as_good_as_one_that_may_not(situation: Situation, in_force: bool) -> None:
     able = replace(situation, home=replace(situation.home, routable=True))
     plain = solve(situation)

@@ -55,6 +55,6 @@ def test_at_exit_the_interpreter_knows_what_a_process_ends_with(ends_with: str, 
         f"{ends_with}\n"
     )
     ended = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=120, env=dict(os.environ)
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=600, env=dict(os.environ)
     )
     assert ended.stdout.strip() == error

@@ -1,15 +1,11 @@
-"""The byte-level GPT as the engine and the planner see it: blocks, their parameters, their cost, their first values.
+"""The byte-level GPT as the engine and the planner see it: blocks, their parameters, their cost.
 
 Attention and MLP of a layer run side by side on the same normalised input (as in PaLM, arXiv 2204.02311), which
 leaves one tensor-parallel reduction per layer and direction instead of two.
 """
 
-import hashlib
 import math
 from typing import Any
-
-import torch
-from torch import Tensor
 
 from evenkeel.layouts.model import BlockCost, ModelSpec
 from evenkeel.trainer_sdk.elastic.config import ModelConfig, TrainingConfig, config_from_json
@@ -107,25 +103,3 @@ def model_spec_of(config: dict[str, Any]) -> ModelSpec:
         ValueError: The configuration is not usable.
     """
     return model_spec(config_from_json(config))
-
-
-def initial_slice(config: TrainingConfig, spec: ParameterSpec, held: Slice) -> Tensor:
-    """First values of a slice: a pure function of (seed, parameter), made whole and then cut, on the CPU."""
-    dtype = torch.float64 if config.dtype == "float64" else torch.float32
-    if spec.name.endswith("norm"):
-        whole = torch.ones(spec.shape, dtype=torch.float64)
-    else:
-        digest = hashlib.sha256(f"{config.seed}/{spec.name}".encode()).digest()
-        generator = torch.Generator().manual_seed(int.from_bytes(digest[:7], "big"))
-        whole = torch.randn(spec.shape, dtype=torch.float64, generator=generator) * _spread(config.model, spec)
-    return whole.narrow(spec.cut_axis, held.start, len(held)).to(dtype).contiguous()
-
-
-def _spread(model: ModelConfig, spec: ParameterSpec) -> float:
-    """Standard deviation: small embeddings, fan-in elsewhere, branches that end in the residual scaled by depth."""
-    if spec.block == 0:
-        return 0.1
-    spread = 1.0 / math.sqrt(spec.shape[1])
-    if spec.name.endswith((".wo", ".w_down")):
-        return spread / math.sqrt(2 * model.num_layers)
-    return spread * 0.5

@@ -3,17 +3,19 @@
 The buffer is what is sent to a peer in one piece, and what a copy of the slices is made of.
 """
 
+import hashlib
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from math import prod
 from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor
 
 from evenkeel.layouts.layout import Layout
-from evenkeel.trainer_sdk.elastic.config import TrainingConfig
-from evenkeel.trainer_sdk.elastic.model.model import initial_slice, parameter_specs
+from evenkeel.trainer_sdk.elastic.config import ModelConfig, TrainingConfig
+from evenkeel.trainer_sdk.elastic.model.model import parameter_specs
+from evenkeel.trainer_sdk.elastic.model.parameters import ParameterSpec
 from evenkeel.trainer_sdk.elastic.state.ownership import OwnershipMap, Slice
 
 _ALIGNED_ELEMENTS = 16  # 64 bytes of float32: sums come out the same wherever a tensor lies
@@ -111,6 +113,18 @@ def initial_state(config: TrainingConfig, layout: Layout, rank: int) -> ShardSta
     return state
 
 
+def initial_slice(config: TrainingConfig, spec: ParameterSpec, held: Slice) -> Tensor:
+    """First values of a slice: a pure function of (seed, parameter), made whole and then cut, on the CPU."""
+    dtype = torch.float64 if config.dtype == "float64" else torch.float32
+    if spec.name.endswith("norm"):
+        whole = torch.ones(spec.shape, dtype=torch.float64)
+    else:
+        digest = hashlib.sha256(f"{config.seed}/{spec.name}".encode()).digest()
+        generator = torch.Generator().manual_seed(int.from_bytes(digest[:7], "big"))
+        whole = torch.randn(spec.shape, dtype=torch.float64, generator=generator) * _spread(config.model, spec)
+    return whole.narrow(spec.cut_axis, held.start, len(held)).to(dtype).contiguous()
+
+
 def num_elements(ownership: OwnershipMap, rank: int) -> int:
     """Length of the buffer for what a rank holds."""
     held = ownership.held_by(rank).items()
@@ -123,11 +137,21 @@ def _views(buffer: Tensor, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, P
         room = _room(shape)
         rows = buffer[start : start + TENSORS_PER_PARAMETER * room].view(TENSORS_PER_PARAMETER, room)
         views[name] = ParameterState(
-            *(rows[place, : prod(shape)].view(shape) for place in range(TENSORS_PER_PARAMETER))
+            *(rows[place, : math.prod(shape)].view(shape) for place in range(TENSORS_PER_PARAMETER))
         )
         start += rows.numel()
     return views
 
 
 def _room(shape: tuple[int, ...]) -> int:
-    return -(-prod(shape) // _ALIGNED_ELEMENTS) * _ALIGNED_ELEMENTS
+    return -(-math.prod(shape) // _ALIGNED_ELEMENTS) * _ALIGNED_ELEMENTS
+
+
+def _spread(model: ModelConfig, spec: ParameterSpec) -> float:
+    """Standard deviation: small embeddings, fan-in elsewhere, branches that end in the residual scaled by depth."""
+    if spec.block == 0:
+        return 0.1
+    spread = 1.0 / math.sqrt(spec.shape[1])
+    if spec.name.endswith((".wo", ".w_down")):
+        return spread / math.sqrt(2 * model.num_layers)
+    return spread * 0.5

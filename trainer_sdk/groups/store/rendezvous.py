@@ -13,13 +13,8 @@ from evenkeel.layouts.ranks.levels import WIDEST_GROUP, levels_of, path_of
 from evenkeel.trainer_sdk.control.fleet.own_host import host_towards
 from evenkeel.trainer_sdk.groups.c10d import Store, c10d
 from evenkeel.trainer_sdk.groups.store.store_links import StoreLinks
-from evenkeel.trainer_sdk.groups.store.store_watch import (
-    CONNECT_TIMEOUT_SECONDS,
-    LOOPBACK,
-    OwnEntries,
-    StorePlace,
-    StoreWatch,
-)
+from evenkeel.trainer_sdk.groups.store.store_place import LOOPBACK, StorePlace
+from evenkeel.trainer_sdk.groups.store.store_watch import CONNECT_TIMEOUT_SECONDS, OwnEntries, StoreWatch
 from evenkeel.trainer_sdk.groups.waiting import Waiter
 
 

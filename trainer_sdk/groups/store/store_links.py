@@ -183,7 +183,7 @@ class StoreLinks(TorchStore):
             try:
                 # The watch may not have seen an end yet, and torch's client writes stack traces where nobody answers.
                 socket.create_connection((place.host, place.port), CONNECT_TIMEOUT_SECONDS).close()
-                store = place.connect()
+                store = link.watch.connect()
                 with self._changed:
                     link.watch.entries.set_in(store)
                     link.store, link.generation = store, generation

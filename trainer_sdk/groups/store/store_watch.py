@@ -11,12 +11,11 @@ import threading
 import time
 import weakref
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import timedelta
 
-from evenkeel.trainer_sdk.control.fleet.address import join_address, split_address
 from evenkeel.trainer_sdk.groups.c10d import Store, c10d
 from evenkeel.trainer_sdk.groups.store.silence import bound_silence, bound_silence_towards
+from evenkeel.trainer_sdk.groups.store.store_place import StorePlace
 
 CONNECT_TIMEOUT_SECONDS = 10.0
 _FIRST_PAUSE_SECONDS = 0.02
@@ -25,47 +24,7 @@ _TELL_EVERY_SECONDS = 30.0
 _LONG_AWAY_SECONDS = 5.0
 _NOTICED_SECONDS = 1.0
 
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
-
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class StorePlace:
-    """Where the store is, and the job's part of it."""
-
-    host: str
-    port: int
-    job_id: str
-
-    @classmethod
-    def all_of(cls, addresses: str, job_id: str) -> "tuple[StorePlace, ...]":
-        """Those of a list such as ``a:1,b:1,c:1``.
-
-        Raises:
-            ValueError: It is none.
-        """
-        found = []
-        for address in addresses.split(","):
-            try:
-                found.append(cls(*split_address(address), job_id))
-            except ValueError as error:
-                raise ValueError(f"store address {error}, or several of them, comma-separated") from error
-        return tuple(found)
-
-    def connect(self) -> Store:
-        """A client under the job's prefix; blocks until a store answers, so on a helper thread.
-
-        Raises:
-            RuntimeError: Nobody listens there, or the store ended meanwhile.
-        """
-        timeout = timedelta(seconds=CONNECT_TIMEOUT_SECONDS)
-        client = c10d.TCPStore(self.host, self.port, is_master=False, timeout=timeout)
-        bound_silence_towards(self.port)
-        return c10d.PrefixStore(self.job_id, client)
-
-    def __str__(self) -> str:
-        return join_address(self.host, self.port)
 
 
 class OwnEntries:
@@ -125,6 +84,17 @@ class StoreWatch:
         self._is_there = False
         threading.Thread(target=_run, args=(weakref.ref(self), place), name="evenkeel-store-watch", daemon=True).start()
 
+    def connect(self) -> Store:
+        """A client under the job's prefix; blocks until a store answers, so on a helper thread.
+
+        Raises:
+            RuntimeError: Nobody listens there, or the store ended meanwhile.
+        """
+        timeout = timedelta(seconds=CONNECT_TIMEOUT_SECONDS)
+        client = c10d.TCPStore(self.place.host, self.place.port, is_master=False, timeout=timeout)
+        bound_silence_towards(self.place.port)
+        return c10d.PrefixStore(self.place.job_id, client)
+
     @property
     def generation(self) -> int:
         """How many ends of the store were seen: connections that are older are dead."""
@@ -144,7 +114,7 @@ class StoreWatch:
         with self._changed:
             self._is_there = True
             self._changed.notify_all()
-        return self.entries.set_in(self.place.connect()) if len(self.entries) else 0
+        return self.entries.set_in(self.connect()) if len(self.entries) else 0
 
     def lost(self) -> None:
         """The watch's thread has seen the end of a store."""

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Self
 
 from evenkeel.trainer_sdk.control.fleet.address import join_address
-from evenkeel.trainer_sdk.groups.store.store_watch import LOOPBACK, StorePlace
+from evenkeel.trainer_sdk.groups.store.store_place import LOOPBACK, StorePlace
 from evenkeel.trainer_sdk.launcher.processes.context import JOB_FINISHED
 
 _logger = logging.getLogger("evenkeel.launch")

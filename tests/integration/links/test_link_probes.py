@@ -20,7 +20,7 @@ from tests.integration.elastic.test_reshape import (
     without,
 )
 
-pytestmark = [pytest.mark.integration, pytest.mark.clock]
+pytestmark = pytest.mark.integration
 
 NUM_BYTES = 100_000
 # Tensor parallel pairs of different replicas: each has a group of two.

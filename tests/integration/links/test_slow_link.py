@@ -41,7 +41,7 @@ from tests.fakes.kafka import FakeBroker, FakeProducer
 from tests.integration.elastic.fleet import Fleet
 from tests.integration.elastic.rank_process import RankProcess
 
-pytestmark = [pytest.mark.integration, pytest.mark.clock]
+pytestmark = pytest.mark.integration
 
 CONFIG = TrainingConfig(
     job_id="slow-link",

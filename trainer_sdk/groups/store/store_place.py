@@ -1,0 +1,34 @@
+"""Where a job's stores are. Loads no torch: launchers read it too."""
+
+from dataclasses import dataclass
+
+from evenkeel.trainer_sdk.control.fleet.address import join_address, split_address
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+@dataclass(frozen=True, slots=True)
+class StorePlace:
+    """Where the store is, and the job's part of it."""
+
+    host: str
+    port: int
+    job_id: str
+
+    @classmethod
+    def all_of(cls, addresses: str, job_id: str) -> "tuple[StorePlace, ...]":
+        """Those of a list such as ``a:1,b:1,c:1``.
+
+        Raises:
+            ValueError: It is none.
+        """
+        found = []
+        for address in addresses.split(","):
+            try:
+                found.append(cls(*split_address(address), job_id))
+            except ValueError as error:
+                raise ValueError(f"store address {error}, or several of them, comma-separated") from error
+        return tuple(found)
+
+    def __str__(self) -> str:
+        return join_address(self.host, self.port)
