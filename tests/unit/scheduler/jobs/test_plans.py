@@ -40,7 +40,7 @@ def test_a_death_is_saved_with_what_it_leads_to_and_the_planner_works_meanwhile(
     play = Play()
     step = play.say(VerdictKind.FAIL_STOP, 3)
     assert [type(one) for one in step.save] == [VerdictRecord, IncidentRecord, JobStateRecord]
-    assert play.said is JobState.RESHAPING
+    assert step.save[-1] == JobStateRecord(job_id="job", state=JobState.RESHAPING, at=play.at)
     assert len(step.meanwhile) == 1
     step = play.solved()
     assert [type(one) for one in step.save] == [PlanRecord]
@@ -53,6 +53,7 @@ def test_a_death_is_saved_with_what_it_leads_to_and_the_planner_works_meanwhile(
     play.applied()
     assert PlanStatus(plan=plan, state=PlanState.APPLIED, at=play.at, first_iteration=7) in play.step.then
     assert (play.known.flight, play.known.epoch, play.said) == (None, 1, JobState.RUNNING)
+    assert play.step.meanwhile == [], "what the planner found is as good as it gets"
     assert list(play.plan_states.values()) == [[PlanState.PROPOSED, PlanState.COMMITTED, PlanState.APPLIED]]
 
 
@@ -190,6 +191,17 @@ def test_a_recovery_that_counts_on_nobody_who_died_goes_on() -> None:
     assert play.known.flight is plan
 
 
+def test_a_plan_waits_for_ranks_that_are_coming_up_and_a_recovery_not_for_ever() -> None:
+    play = Play(registered=False)
+    play.on(events.RanksRegistered(tuple(registration(rank) for rank in HOME.ranks if rank != 5)))
+    assert (play.say(VerdictKind.COMPUTE_SLOW, 1, throughput=0.4).meanwhile, play.timers_set()) == ([], [])
+    assert (play.say(VerdictKind.FAIL_STOP, 3).meanwhile, play.timers_set()) == ([], [Timer.REGISTRATIONS])
+    assert len(play.fire(Timer.REGISTRATIONS).meanwhile) == 1
+    play.solved()
+    play.agreed()
+    assert play.plan.record.layout.ranks == tuple(rank for rank in HOME.ranks if rank not in (3, 5))
+
+
 def test_a_slow_rank_waits_for_the_profile_and_a_death_does_not() -> None:
     play = Play(profiled=False)
     assert play.say(VerdictKind.COMPUTE_SLOW, 1, throughput=0.4).meanwhile == []
@@ -226,6 +238,8 @@ def test_a_slice_that_nobody_holds_is_waited_for() -> None:
     play.say(VerdictKind.FAIL_STOP, 3)
     play.solved()
     play.failed(NothingLeftError("blocks 1"))
+    (note,) = [one for one in play.step.save if isinstance(one, IncidentEventRecord)]
+    assert note.incident_id == play.known.incidents[0].incident_id
     stuck = play.known.stuck
     assert stuck is not None
     assert (stuck.reason, play.said) == (StuckReason.NOTHING_HELD, JobState.STUCK)
@@ -315,6 +329,7 @@ def test_a_person_is_told_once_what_would_help_a_job_that_nobody_can_reshape() -
     (weighed,) = [one for one in play.step.then if isinstance(one, steps.Weighed)]
     assert (weighed.choice, weighed.solve_seconds) == ("apply", 0.25)
     assert plan.reason == f"{solution.reason} {weighed.reason}"
+    assert plan.idle_seconds == solution.idle_seconds > 0.0
     assert (plan.solve_seconds, plan.proposed_at, play.known.flight, play.known.stuck) == (0.25, play.at, None, None)
     play.say(VerdictKind.COMPUTE_SLOW, 1, throughput=0.5)
     assert play.solved().save == []
