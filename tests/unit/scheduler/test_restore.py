@@ -103,6 +103,13 @@ def test_a_newer_checkpoint_comes_before_older_copies() -> None:
     assert decide({r: replace(s, checkpoint_steps=(5,)) for r, s in states.items()}).steps_applied == 6
 
 
+def test_nobody_goes_back_further_than_is_needed() -> None:
+    states = answers(earlier=(EarlierState(epoch=0, steps_applied=6),))
+    copies = tuple(KeptCopy(owner=3, epoch=0, steps_applied=steps) for steps in (6, 12))
+    states[1] = replace(states[1], copies=copies)
+    assert decide(states).steps_applied == 12
+
+
 def test_a_copy_of_another_epoch_or_step_is_not_used() -> None:
     states = answers()
     states[1] = replace(
