@@ -297,9 +297,10 @@ def test_a_slice_that_nobody_holds_is_waited_for() -> None:
         play.at = stuck.since + timedelta(seconds=waited_seconds, milliseconds=-10)
         assert play.on(events.Answered(Timer.POSSIBLE, parked)).then == [steps.SetTimer(Timer.POSSIBLE, pause)]
         play.fire(Timer.POSSIBLE)
+    play.on(events.Answered(Timer.POSSIBLE, parked))
     seen = {process: replace(state, checkpoint_steps=(4,)) for process, state in parked.items()}
     assert len(play.on(events.Answered(Timer.POSSIBLE, seen)).meanwhile) == 1
-    assert play.known.stuck is None
+    assert (play.known.stuck, play.fire(Timer.POSSIBLE).then) == (None, [])
 
 
 def test_a_job_that_is_stuck_for_the_same_reason_has_been_so_since_the_first_time() -> None:
