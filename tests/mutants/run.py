@@ -138,13 +138,17 @@ def made(wanted: Sequence[str]) -> list[str]:
     return names
 
 
+def _function_of(mutant: str) -> str:
+    return mutant.rpartition("__mutmut_")[0]
+
+
 @cache
 def functions(module: str) -> Mapping[str, list[str]]:
     """The lines of each function that mutmut wrote into a module, by its name."""
     code = Path("src", *module.split(".")).with_suffix(".py").read_text()
     code = code.replace(" # type: ignore # mutmut generated", "")
     return {
-        node.name: (ast.get_source_segment(code, node) or "").splitlines()[1:]
+        node.name: (ast.get_source_segment(code, node) or "").replace(node.name, _function_of(node.name)).splitlines()
         for node in ast.walk(ast.parse(code))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     }
@@ -153,7 +157,7 @@ def functions(module: str) -> Mapping[str, list[str]]:
 def difference(name: str) -> str:
     """What a mutant changes."""
     module, _, mutant = name.rpartition(".")
-    original = functions(module)[f"{mutant.rpartition('__mutmut_')[0]}__mutmut_orig"]
+    original = functions(module)[f"{_function_of(mutant)}__mutmut_orig"]
     changes = list(difflib.unified_diff(original, functions(module)[mutant], n=0, lineterm=""))
     return "\n".join(line for line in changes[2:] if not line.startswith("@@"))
 
