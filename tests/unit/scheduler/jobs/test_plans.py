@@ -151,6 +151,13 @@ def test_who_is_gone_or_may_go_on_with_the_others_is_not_told_to_leave(kind: Ver
     assert not [one for one in step.then if isinstance(one, steps.Evict)]
 
 
+def test_who_goes_on_with_a_job_asks_the_planner_again() -> None:
+    play = Play()
+    play.say(VerdictKind.COMPUTE_SLOW, 1, throughput=0.4)
+    play.job = replace(play.job, question=None)
+    assert len(play.on(events.Began()).meanwhile) == 1
+
+
 @pytest.mark.parametrize("is_decided", [False, True])
 def test_who_goes_on_with_a_job_takes_back_what_was_not_decided_and_tells_who_hangs_to_leave(is_decided: bool) -> None:
     play = Play()
@@ -301,6 +308,7 @@ def test_a_slice_that_nobody_holds_is_waited_for() -> None:
     seen = {process: replace(state, checkpoint_steps=(4,)) for process, state in parked.items()}
     assert len(play.on(events.Answered(Timer.POSSIBLE, seen)).meanwhile) == 1
     assert (play.known.stuck, play.fire(Timer.POSSIBLE).then) == (None, [])
+    assert play.on(events.Answered(Timer.POSSIBLE, seen)).then == [], "it comes too late"
 
 
 def test_a_job_that_is_stuck_for_the_same_reason_has_been_so_since_the_first_time() -> None:
