@@ -51,7 +51,7 @@ simulate: setup ## The protocol between scheduler and ranks on virtual time, fro
 mutants: setup ## Mistakes put into jobs, plans, mailbox, restore and copies, one at a time: which does no unit test find? MODULE= for some
 	rm -rf .cache/mutants && mkdir -p .cache/mutants/src
 	cp -rL src/evenkeel .cache/mutants/src/ && cp -r tests benchmarks pyproject.toml .cache/mutants/
-	cd .cache/mutants && mutmut run $(if $(MODULE),"evenkeel.$(MODULE)*") && mutmut results
+	cd .cache/mutants && PYTHONPATH=src python -m tests.mutants.run $(MODULE)
 
 test-integration: setup ## Tests against real Kafka, PostgreSQL, gRPC and process groups
 	pytest tests/integration $(PYTEST_FLAGS)

@@ -166,9 +166,8 @@ class SimulatedClient:
             elif rank.is_stopped:
                 rank.when_it_runs(there)
             else:
-                self._job.reached(rank, term)
                 try:
-                    rank.acceptor.follow(term)
+                    self._job.reached(rank, term)
                     arrive(rank, reply)
                 except (refusals.StaleBallotError, refusals.FinishedError) as error:
                     reply(error)

@@ -28,7 +28,8 @@ from evenkeel.services.scheduler.adapters.store.lease import Lease
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
-ENDS = frozenset({PlanState.ABORTED, PlanState.APPLIED})
+ENDS = frozenset({PlanState.ABORTED, PlanState.APPLIED, PlanState.MEASURED})
+"""Outcomes of a plan: nothing follows one, but that what was applied is measured."""
 
 
 class FencedStore:
@@ -80,6 +81,10 @@ class MemoryHistory:
     def is_decided(self, plan_id: str) -> bool:
         return self.plans[plan_id].decision is not None
 
+    def outcomes(self, job_id: str) -> list[tuple[PlanRecord, PlanState]]:
+        """The plans of a job, and what became of each."""
+        return [(one.plan, one.state) for one in self.plans.values() if one.plan.job_id == job_id]
+
     def status(self, job_id: str) -> JobStatus | None:
         return self.jobs[job_id].status if job_id in self.jobs else None
 
@@ -113,7 +118,7 @@ class MemoryHistory:
 
     def _enter(self, plan_id: str, state: PlanState, at: Any, decision: Any = None, first: int | None = None) -> None:
         known = self.plans[plan_id]
-        if known.state in ENDS and state in ENDS:
+        if known.state in ENDS and (known.state, state) != (PlanState.APPLIED, PlanState.MEASURED):
             self.broken.append(f"told_once: plan {plan_id} was {known.state} and became {state}")
         if state is PlanState.COMMITTED and any(
             (other.plan.job_id, other.plan.epoch) == (known.plan.job_id, known.plan.epoch)

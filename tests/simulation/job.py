@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from evenkeel.contracts.verdict_ids import verdict_id
 from evenkeel.history.records import CulpritRecord, JobRecord, RankRecord, VerdictRecord
-from evenkeel.history.vocabulary import VerdictKind
+from evenkeel.history.vocabulary import PlanState, VerdictKind
 from evenkeel.layouts import copies
 from evenkeel.layouts.layout import Layout, uniform_layout
 from evenkeel.layouts.rank_state import RankPhase
@@ -17,6 +17,7 @@ from evenkeel.services.scheduler.serving.coordinator import Coordinator
 from evenkeel.services.scheduler.serving.news import JobView
 from evenkeel.trainer_sdk.control.state import Commit
 from tests.simulation.faults import Shape
+from tests.simulation.history import ENDS
 from tests.simulation.ranks import Meeting, SimulatedRank
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ class SimulatedJob:
         self.cut_until: dict[tuple[int, int], float] = {}
         self._epoch_of_step: dict[int, int] = {}
         self._steps_in: dict[int, int] = {}
+        self._entered: dict[int, set[int]] = {}
         self._died_lately: set[int] = set()
         self._nothing_left = False
         self._placed: dict[tuple[object, ...], tuple[copies.Placement, ...]] = {}
@@ -146,6 +148,8 @@ class SimulatedJob:
         newest = self._epoch_of_step.setdefault(step, epoch)
         if not catches_up and not rank.is_given_up and epoch < newest:
             self.breaks(f"one_epoch: rank {rank.rank} applies step {step} in {epoch} after others did in {newest}")
+        if step > self.num_steps:
+            self.breaks(f"samples_once: rank {rank.rank} applies step {step} in {epoch}, nobody did {self.num_steps}")
         if not rank.is_given_up and step < self.num_steps - 2:
             self.breaks(f"samples_once: rank {rank.rank} applies step {step} of {self.num_steps} again, in {epoch}")
         self._epoch_of_step[step] = max(newest, epoch)
@@ -156,6 +160,7 @@ class SimulatedJob:
 
     def entered(self, rank: SimulatedRank, epoch: int, steps: int) -> None:
         self.note(f"rank {rank.rank}.{rank.incarnation} trains in epoch {epoch} after {steps} steps")
+        self._entered.setdefault(epoch, set()).add(rank.rank)
 
     def taken(self, rank: SimulatedRank, commit: Commit) -> None:
         self.note(f"rank {rank.rank}.{rank.incarnation} moves to epoch {commit.reshape.epoch} by {commit.reshape.mode}")
@@ -167,13 +172,11 @@ class SimulatedJob:
             self.note(f"rank {rank.rank} parks in epoch {state.epoch} at {state.steps_applied}, voted {state.voted}")
 
     def reached(self, rank: SimulatedRank, term: int) -> None:
-        """A message of a scheduler has got there; that of an earlier one changes nothing."""
-        if term >= rank.acceptor.promised.term:
-            return
-        before = rank.acceptor.state
-        self.world.after(
-            0.0, lambda: None if rank.acceptor.promised.term > term else self.breaks(f"fenced: {before} by term {term}")
-        )
+        """A message of a scheduler has got there; that of an earlier one is refused."""
+        promised = rank.acceptor.promised
+        rank.acceptor.follow(term)
+        if term < promised.term:
+            self.breaks(f"fenced: rank {rank.rank} listens to term {term}, promised to {promised}")
 
     # ---- faults
 
@@ -285,5 +288,11 @@ class SimulatedJob:
         if history.state is not known.state:
             self.breaks(f"history_is_true: {history.state} for {known.state}")
         for incident in history.incidents.values():
-            if incident.kind in (VerdictKind.FAIL_STOP, VerdictKind.HANG):
-                self.breaks(f"no_ghost_incident: {incident.incident_id}, {incident.kind} of {incident.culprits}")
+            self.breaks(f"no_ghost_incident: {incident.incident_id}, {incident.kind} of {incident.culprits}")
+        for plan, state in self.world.history.outcomes(self.job_id):
+            if state not in ENDS:
+                self.breaks(f"told_once: plan {plan.plan_id} is {state}")
+            elif state is not PlanState.ABORTED and not self._entered.get(plan.epoch, set()) >= {*plan.layout.ranks}:
+                self.breaks(f"history_is_true: plan {plan.plan_id} is {state}, {self._entered.get(plan.epoch)} entered")
+            elif state is PlanState.ABORTED and plan.epoch == known.epoch:
+                self.breaks(f"history_is_true: plan {plan.plan_id} is {state}, and everybody trains by it")

@@ -8,16 +8,19 @@ from typing import Any
 from unittest import mock
 
 from evenkeel.history.records import CulpritRecord
-from evenkeel.history.vocabulary import VerdictKind
+from evenkeel.history.vocabulary import PlanState, VerdictKind
 from evenkeel.layouts import copies
 from evenkeel.layouts.rank_state import RankState
-from evenkeel.services.scheduler.dispatch import flight
+from evenkeel.services.scheduler.dispatch import agreement, flight, restore
 from evenkeel.services.scheduler.dispatch.flight import Flight
 from evenkeel.services.scheduler.dispatch.protocol import Decision
 from evenkeel.services.scheduler.domain import transitions
 from evenkeel.services.scheduler.domain.job_state import JobKnowledge
+from evenkeel.services.scheduler.jobs import flights
+from evenkeel.services.scheduler.jobs.steps import Step
 from evenkeel.services.scheduler.serving import job_life
 from evenkeel.trainer_sdk.control.acceptor import Acceptor
+from evenkeel.trainer_sdk.control.cycle import RankCycle
 from evenkeel.trainer_sdk.control.state import ApplyMode, Commit, Reshape
 from tests.simulation.leases import Leases
 
@@ -102,6 +105,72 @@ def blames_the_successor() -> Patches:
     return [(transitions, "_is_current", is_current)]
 
 
+def listens_to_anybody() -> Patches:
+    return [(Acceptor, "follow", lambda self, term: None)]
+
+
+def told_twice() -> Patches:
+    """A plan that is in force is said to have come to nothing as well."""
+
+    def applied(step: Step, flight: Any, first_iteration: int, real: Any = flights.applied) -> None:
+        real(step, flight, first_iteration)
+        step.enter(flight.record, PlanState.ABORTED)
+
+    return [(flights, "applied", applied)]
+
+
+def taken_back_in_silence() -> Patches:
+    def ground(step: Step, why: str) -> None:
+        step.known = replace(step.known, flight=None)
+
+    return [(flights, "ground", ground)]
+
+
+def slow_for_ever() -> Patches:
+    """The incident of a device that is healthy again stays open."""
+
+    def resolve(self: Any, incidents: Any, detail: str, real: Any = transitions._Story.resolve) -> None:
+        if "healthy again" not in detail:
+            real(self, incidents, detail)
+
+    return [(transitions._Story, "resolve", resolve)]
+
+
+def dead_for_ever() -> Patches:
+    """The incident of a rank that is back stays open."""
+
+    def back(job: JobKnowledge, at: Any, real: Any = transitions.in_their_places) -> Any:
+        return real(job, at)[0], []
+
+    return [(transitions, "in_their_places", back)]
+
+
+def left_idle() -> Patches:
+    """Nobody counts a new process in."""
+    return [(transitions, "_TAKEN", {**transitions._TAKEN, VerdictKind.REJOINED: lambda story, culprits: None})]
+
+
+def trains_a_step_again() -> Patches:
+    """Survivors meet a step before the newest at which they could, where all have it."""
+
+    def find(states: Any, *, epoch: int, holders: Any, real: Any = restore.find_meeting, **of: Any) -> Any:
+        found = real(states, epoch=epoch, holders=holders, **of)
+        if found is None or found.stand_ins or found.lost:
+            return found
+        before = found.steps_applied - 1
+        can = all(before in restore.steps_within_reach(states[rank], epoch) for rank in holders)
+        return replace(found, steps_applied=before) if can else found
+
+    return [(agreement, "find_meeting", find)]
+
+
+def skips_a_step() -> Patches:
+    def enter(self: RankCycle, epoch: int, steps: int, real: Any = RankCycle.enter) -> None:
+        real(self, epoch, steps + (epoch > 0))
+
+    return [(RankCycle, "enter", enter)]
+
+
 MISTAKES: Mapping[Callable[[], Patches], int] = {
     locked_out: 0,
     without_copies: 6,
@@ -110,6 +179,14 @@ MISTAKES: Mapping[Callable[[], Patches], int] = {
     history_takes_from_anybody: 7,
     not_told_that_it_is_off: 67,
     blames_the_successor: 54,
+    listens_to_anybody: 106,
+    told_twice: 0,
+    taken_back_in_silence: 1,
+    slow_for_ever: 2,
+    dead_for_ever: 0,
+    left_idle: 0,
+    trains_a_step_again: 5,
+    skips_a_step: 0,
 }
 """Each with the first seed that showed it when it was last looked for: the one to begin with."""
 

@@ -291,6 +291,10 @@ class SimulatedRank:
             case Way.STEP:
                 self.step()
             case Way.BACK:
+                if not commit.stand_ins:
+                    self.job.breaks(
+                        f"samples_once: rank {self.rank} goes back to {commit.steps_applied}, and no copy is read"
+                    )
                 self.held = {commit.from_epoch: commit.steps_applied}
                 self.cycle.steps_applied = commit.steps_applied
             case Way.UNFIT:

@@ -42,6 +42,10 @@ def test_nothing_breaks_in_any_of_the_seeds(first: int) -> None:
     assert found is None, f"make simulate SEED={found[0].seed} RUNS=1 shows it: {found[2].broken}"
 
 
+def test_a_scheduler_that_dies_while_it_takes_over_leaves_nothing_that_is_waited_for_without_end() -> None:
+    assert first_broken([734210062]) is None
+
+
 def test_a_seed_repeats_exactly() -> None:
     scenario, faults = drawn(11)
     first, second = run(scenario, faults), run(scenario, faults)

@@ -154,7 +154,7 @@ class World:
                 await asyncio.sleep(0.1)
 
         self._errands.add(job := self.loop.create_task(work(), context=self.loop.outside))
-        job.add_done_callback(self._errands.discard)
+        job.add_done_callback(self._errands.discard, context=self.loop.outside)
 
     def _is_taken(self, scheduler: Scheduler, task: asyncio.Task[object]) -> bool:
         error = None if task.cancelled() else task.exception()

@@ -26,6 +26,7 @@ _TAKEN_IN = {
     RankPhase.TRAINING: frozenset({ApplyMode.BOUNDARY}),
     RankPhase.PARKED: frozenset({ApplyMode.RECOVER}),  # its boundary is lost with its peers
     RankPhase.JOINING: frozenset(ApplyMode),
+    RankPhase.FINISHED: frozenset(),
 }
 
 
@@ -40,7 +41,7 @@ class Switching:
     """
 
     epoch: int
-    plan_id: str
+    plan_id: str = ""
     failure: str = ""
 
 
@@ -206,7 +207,7 @@ class Acceptor:
         if visible is None:
             return None
         left_behind = self._said.phase is RankPhase.PARKED and visible.from_epoch != self._said.epoch
-        if not left_behind and visible.reshape.mode not in _TAKEN_IN.get(self._said.phase, ()):
+        if not left_behind and visible.reshape.mode not in _TAKEN_IN[self._said.phase]:
             return None
         if epoch is not None and visible.reshape.epoch != epoch:
             return None
@@ -216,7 +217,7 @@ class Acceptor:
     def begin(self, epoch: int) -> None:
         """The training thread moves to the job's first epoch, which no plan leads to."""
         assert self.switching is None, "a hand-over ends before the next one"
-        self.switching = Switching(epoch, "")
+        self.switching = Switching(epoch)
 
     def fail(self, reason: str) -> None:
         """The training thread cannot go over; what it says next tells where that leaves it."""

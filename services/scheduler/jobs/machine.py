@@ -214,7 +214,7 @@ def _say_state(step: Step, before: JobKnowledge) -> None:
     known = step.known
     if known.state in (before.state, JobState.FINISHED):
         return
-    detail = f"ranks {list(known.lost)} are gone" if known.state is JobState.DEGRADED else ""
-    if known.stuck and known.state is JobState.STUCK:
-        detail = known.stuck.detail
+    detail = known.stuck.detail if known.stuck else ""
+    if known.state is JobState.DEGRADED:
+        detail = f"ranks {list(known.lost)} are gone"
     step.save.append(JobStateRecord(job_id=known.job_id, state=known.state, at=step.moment.at, detail=detail))

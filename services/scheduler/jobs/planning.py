@@ -86,8 +86,8 @@ def _awaits_profile(step: Step) -> bool:
 def _ask(step: Step, need: PlanNeed) -> None:
     """Ask the planner, unless it is asked the same already."""
     known, rules = step.known, step.moment.rules
-    waits = need is PlanNeed.BOUNDARY or (need is PlanNeed.RECOVER and Timer.REGISTRATIONS not in step.job.waited)
-    if known.unregistered and waits:
+    may_wait = need is PlanNeed.BOUNDARY or Timer.REGISTRATIONS not in step.job.waited
+    if known.unregistered and need is not PlanNeed.ADVICE and may_wait:
         ranks = list(known.unregistered[:_MOST_NAMED])
         step.note("some ranks have not registered their controllers: no plan yet", ranks=ranks)
         if need is PlanNeed.RECOVER:
@@ -140,7 +140,7 @@ def _weigh(step: Step, solution: Solution, mode: PlanMode, solve_seconds: float)
     decision = weigh(known, solution, mode, rules.rule, at.timestamp())
     step.then.append(Weighed(decision.choice.value, solve_seconds, decision.reason))
     if decision.choice is Choice.KEEP:
-        if not known.at_home and Timer.SECOND_LOOK not in step.job.timers:
+        if Timer.SECOND_LOOK not in step.job.timers:
             seconds = rules.second_look_seconds * 2.0 ** min(step.job.num_second_looks, 60)
             step.set_timer(Timer.SECOND_LOOK, min(seconds, _LONGEST_SECOND_LOOK_SECONDS))
             step.job = replace(step.job, num_second_looks=step.job.num_second_looks + 1)

@@ -116,6 +116,14 @@ def test_what_is_told_is_what_cannot_be_survived(layout: Layout, devices_per_nod
         assert told == (), "it could have been covered"
 
 
+def test_a_copy_is_of_a_holder_on_the_keeper_s_node_where_there_is_one() -> None:
+    layout = uniform_layout(num_blocks=8, tensor=1, pipeline=4, data=2, num_micro_batches=8)
+    nodes = on_nodes(layout, 4)
+    placements = place_copies(MODEL, layout, nodes)
+    assert {nodes[one.keeper] for one in placements} == {"n0", "n1"}
+    assert all(nodes[one.owner] == nodes[one.keeper] for one in placements)
+
+
 def test_a_budget_is_kept_and_spent_on_single_losses_first() -> None:
     layout = uniform_layout(num_blocks=8, tensor=1, pipeline=8, data=1, num_micro_batches=8)
     nodes = on_nodes(layout, 2)

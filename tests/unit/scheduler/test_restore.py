@@ -10,7 +10,7 @@ from benchmarks.planning.solver.small_jobs import gpt
 from evenkeel.layouts.layout import uniform_layout
 from evenkeel.layouts.rank_state import EarlierState, KeptCopy, RankPhase, RankState, StandIn
 from evenkeel.services.scheduler.dispatch.agreement import NothingLeftError, recovery_decision
-from evenkeel.services.scheduler.dispatch.restore import find_meeting
+from evenkeel.services.scheduler.dispatch.restore import find_meeting, uncovered_blocks
 
 ONE = uniform_layout(num_blocks=8, tensor=2, pipeline=2, data=1, num_micro_batches=8)
 MODEL = gpt(6)
@@ -101,6 +101,19 @@ def test_a_newer_checkpoint_comes_before_older_copies() -> None:
     states[1] = replace(states[1], copies=(KeptCopy(owner=3, epoch=0, steps_applied=6),))
     assert decide(states).from_checkpoint
     assert decide({r: replace(s, checkpoint_steps=(5,)) for r, s in states.items()}).steps_applied == 6
+
+
+@pytest.mark.parametrize("holders", [(0, 2), (1, 3)])
+def test_a_block_that_cannot_be_cut_is_whole_on_each_of_its_tensor_ranks(holders: tuple[int, ...]) -> None:
+    uncut = replace(MODEL, blocks=tuple(replace(block, max_width=1) for block in MODEL.blocks))
+    assert uncovered_blocks(uncut, ONE, holders) == ()
+
+
+def test_nobody_goes_back_further_than_is_needed() -> None:
+    states = answers(earlier=(EarlierState(epoch=0, steps_applied=6),))
+    copies = tuple(KeptCopy(owner=3, epoch=0, steps_applied=steps) for steps in (6, 12))
+    states[1] = replace(states[1], copies=copies)
+    assert decide(states).steps_applied == 12
 
 
 def test_a_copy_of_another_epoch_or_step_is_not_used() -> None:

@@ -249,6 +249,12 @@ def test_a_rank_that_has_finished_says_so(mailbox: Mailbox, threads: ThreadPoolE
         mailbox.commit(commit(2, ApplyMode.BOUNDARY))
 
 
+def test_a_rank_that_has_finished_takes_no_plan_that_waits(mailbox: Mailbox) -> None:
+    mailbox.commit(commit(1, ApplyMode.BOUNDARY))
+    mailbox.publish(state(RankPhase.FINISHED))
+    assert taken(mailbox) is None
+
+
 def test_the_way_into_the_first_epoch_is_none_of_a_plan() -> None:
     box = Mailbox(rank=1)
     with box.beginning():

@@ -30,6 +30,7 @@ from evenkeel.services.scheduler.jobs.rules import Rules
 HOME = uniform_layout(num_blocks=8, tensor=2, pipeline=2, data=2, num_micro_batches=16)
 START = datetime(2026, 1, 1, tzinfo=UTC)
 RULES = Rules()
+PROFILE = JobProfile(job_id="job", iteration=5, epoch=0, workload=WORKLOAD, iteration_seconds=1.7, throughputs={})
 
 
 class Play:
@@ -46,10 +47,7 @@ class Play:
         if registered:
             self.on(events.RanksRegistered(tuple(registration(rank, can_reshape=can_reshape) for rank in HOME.ranks)))
         if profiled:
-            profile = JobProfile(
-                job_id="job", iteration=5, epoch=0, workload=WORKLOAD, iteration_seconds=1.7, throughputs={}
-            )
-            self.on(profile)
+            self.on(PROFILE)
 
     @property
     def known(self) -> JobKnowledge:

@@ -15,7 +15,7 @@ from evenkeel.services.scheduler.domain.stuck import StuckReason
 from evenkeel.services.scheduler.jobs import events, steps
 from evenkeel.services.scheduler.jobs.events import Silence
 from evenkeel.services.scheduler.jobs.job import Timer
-from tests.unit.scheduler.jobs.play import HOME, RULES, START, Play, state_of
+from tests.unit.scheduler.jobs.play import HOME, PROFILE, RULES, START, Play, state_of
 
 _SUSPECT = (3, 0)
 _OTHERS = tuple(rank for rank in HOME.ranks if rank != 3)
@@ -31,6 +31,7 @@ def suspected(play: Play) -> None:
 
 def test_a_death_that_nobody_tells_is_decided_with_the_detector_s_id() -> None:
     play = Play()
+    play.park(3)
     suspected(play)
     step = play.on(events.Answered(Timer.VERDICT, {_SUSPECT: Silence.AWAY}))
     (verdict,) = [one for one in step.save if isinstance(one, VerdictRecord)]
@@ -167,8 +168,9 @@ def test_ranks_that_are_parked_with_all_alive_get_a_recovery(
 def test_ranks_that_are_recovered_already_or_moved_on_need_no_second_recovery() -> None:
     play = Play()
     play.park(*_OTHERS)
-    play.say(VerdictKind.FAIL_STOP, 3)
-    play.solved()
+    (question,) = play.say(VerdictKind.FAIL_STOP, 3).meanwhile
+    assert play.fire(Timer.STANDSTILL).then == [steps.SetTimer(Timer.STANDSTILL, 3.0)], "the planner is asked"
+    play.solved(question)
     assert play.fire(Timer.STANDSTILL).then == [steps.SetTimer(Timer.STANDSTILL, 3.0)]
     play.agreed()
     play.applied()
@@ -191,6 +193,19 @@ def test_a_job_of_which_somebody_is_gone_is_not_over() -> None:
     play.on(JobEnded(job_id="job"))
     play.say(VerdictKind.FAIL_STOP, 3)
     assert play.fire(Timer.ENDED).then == []
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_a_job_that_goes_on_or_loses_somebody_while_all_are_asked_is_not_over(is_lost: bool) -> None:
+    play = Play()
+    play.on(JobEnded(job_id="job"))
+    play.fire(Timer.ENDED)
+    if is_lost:
+        play.say(VerdictKind.FAIL_STOP, 3)
+    else:
+        play.on(PROFILE)
+    play.on(events.Answered(Timer.ENDED, dict.fromkeys(all_training(), Silence.AWAY)))
+    assert not play.known.finished
 
 
 def test_a_job_none_of_whose_processes_comes_is_stuck_until_one_does() -> None:

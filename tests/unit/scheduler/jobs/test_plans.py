@@ -40,7 +40,7 @@ def test_a_death_is_saved_with_what_it_leads_to_and_the_planner_works_meanwhile(
     play = Play()
     step = play.say(VerdictKind.FAIL_STOP, 3)
     assert [type(one) for one in step.save] == [VerdictRecord, IncidentRecord, JobStateRecord]
-    assert play.said is JobState.RESHAPING
+    assert step.save[-1] == JobStateRecord(job_id="job", state=JobState.RESHAPING, at=play.at)
     assert len(step.meanwhile) == 1
     step = play.solved()
     assert [type(one) for one in step.save] == [PlanRecord]
@@ -53,6 +53,7 @@ def test_a_death_is_saved_with_what_it_leads_to_and_the_planner_works_meanwhile(
     play.applied()
     assert PlanStatus(plan=plan, state=PlanState.APPLIED, at=play.at, first_iteration=7) in play.step.then
     assert (play.known.flight, play.known.epoch, play.said) == (None, 1, JobState.RUNNING)
+    assert play.step.meanwhile == [], "what the planner found is as good as it gets"
     assert list(play.plan_states.values()) == [[PlanState.PROPOSED, PlanState.COMMITTED, PlanState.APPLIED]]
 
 
@@ -140,13 +141,39 @@ def test_a_process_that_hangs_is_told_to_leave_also_a_later_one_that_waits(incar
     play = Play()
     play.on(events.RanksRegistered((registration(3, 1),)))
     step = play.say(VerdictKind.HANG, 3, incarnation=incarnation)
-    assert [one.info.process for one in step.then if isinstance(one, steps.Evict)] == [(3, incarnation)]
+    evicted = [one for one in step.then if isinstance(one, steps.Evict)]
+    assert [(one.info.process, one.epoch) for one in evicted] == [((3, incarnation), 0)]
 
 
 @pytest.mark.parametrize(("kind", "can_reshape"), [(VerdictKind.FAIL_STOP, True), (VerdictKind.HANG, False)])
 def test_who_is_gone_or_may_go_on_with_the_others_is_not_told_to_leave(kind: VerdictKind, can_reshape: bool) -> None:
     step = Play(can_reshape=can_reshape).say(kind, 3)
     assert not [one for one in step.then if isinstance(one, steps.Evict)]
+
+
+def test_who_goes_on_with_a_job_asks_the_planner_again() -> None:
+    play = Play()
+    play.say(VerdictKind.COMPUTE_SLOW, 1, throughput=0.4)
+    play.job = replace(play.job, question=None)
+    assert len(play.on(events.Began()).meanwhile) == 1
+
+
+@pytest.mark.parametrize("is_decided", [False, True])
+def test_who_goes_on_with_a_job_takes_back_what_was_not_decided_and_tells_who_hangs_to_leave(is_decided: bool) -> None:
+    play = Play()
+    play.say(VerdictKind.HANG, 3)
+    play.solved()
+    if is_decided:
+        play.agreed()
+    flight = play.plan
+    step = play.on(events.Began())
+    assert [(one.info.process, one.epoch) for one in step.then if isinstance(one, steps.Evict)] == [((3, 0), 1)]
+    aborted = [(one.plan_id, one.detail) for one in step.save if isinstance(one, PlanEventRecord)]
+    if is_decided:
+        assert (aborted, play.known.flight, step.meanwhile) == ([], flight, [])
+    else:
+        assert aborted == [(flight.record.plan_id, "the scheduler began anew before it was decided")]
+        assert (play.known.flight, len(step.meanwhile)) == (None, 1)
 
 
 def test_a_question_that_is_asked_already_is_not_asked_again() -> None:
@@ -190,6 +217,24 @@ def test_a_recovery_that_counts_on_nobody_who_died_goes_on() -> None:
     assert play.known.flight is plan
 
 
+def test_a_plan_waits_for_ranks_that_are_coming_up_and_a_recovery_not_for_ever() -> None:
+    play = Play(registered=False)
+    play.on(events.RanksRegistered(tuple(registration(rank) for rank in HOME.ranks if rank != 5)))
+    assert (play.say(VerdictKind.COMPUTE_SLOW, 1, throughput=0.4).meanwhile, play.timers_set()) == ([], [])
+    assert play.say(VerdictKind.FAIL_STOP, 3).meanwhile == []
+    assert steps.SetTimer(Timer.REGISTRATIONS, 30.0) in play.step.then
+    assert len(play.fire(Timer.REGISTRATIONS).meanwhile) == 1
+    play.solved()
+    play.agreed()
+    assert play.plan.record.layout.ranks == tuple(rank for rank in HOME.ranks if rank not in (3, 5))
+
+
+def test_advice_waits_for_nobody() -> None:
+    play = Play(registered=False)
+    play.on(events.RanksRegistered(tuple(registration(rank, can_reshape=False) for rank in HOME.ranks if rank != 5)))
+    assert len(play.say(VerdictKind.COMPUTE_SLOW, 1, throughput=0.4).meanwhile) == 1
+
+
 def test_a_slow_rank_waits_for_the_profile_and_a_death_does_not() -> None:
     play = Play(profiled=False)
     assert play.say(VerdictKind.COMPUTE_SLOW, 1, throughput=0.4).meanwhile == []
@@ -221,11 +266,31 @@ def test_after_a_failure_it_is_tried_again_beyond_all_epochs_that_were_heard_of(
     assert steps.SetTimer(Timer.AGAIN, longer) in play.failed(RankAwayError("away")).then
 
 
+def test_pauses_between_plans_that_fail_grow_until_one_is_applied() -> None:
+    play, pauses = Play(), []
+    play.say(VerdictKind.COMPUTE_SLOW, 1, throughput=0.4)
+    for _ in range(8):
+        play.solved()
+        step = play.failed(RankAwayError("away"))
+        pauses += [one.seconds for one in step.then if isinstance(one, steps.SetTimer)]
+        play.fire(Timer.AGAIN)
+    assert pauses == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0]
+    play.solved()
+    play.agreed()
+    play.applied()
+    play.say(VerdictKind.COMPUTE_SLOW, 3, throughput=0.4)
+    play.solved()
+    assert steps.SetTimer(Timer.AGAIN, 0.1) in play.failed(RankAwayError("away")).then
+
+
 def test_a_slice_that_nobody_holds_is_waited_for() -> None:
     play = Play()
     play.say(VerdictKind.FAIL_STOP, 3)
     play.solved()
+    plan = play.plan.record
     play.failed(NothingLeftError("blocks 1"))
+    (note,) = [one for one in play.step.save if isinstance(one, IncidentEventRecord)]
+    assert (note.incident_id, note.reference) == (play.known.incidents[0].incident_id, plan.plan_id)
     stuck = play.known.stuck
     assert stuck is not None
     assert (stuck.reason, play.said) == (StuckReason.NOTHING_HELD, JobState.STUCK)
@@ -235,9 +300,15 @@ def test_a_slice_that_nobody_holds_is_waited_for() -> None:
     play.on(events.Answered(Timer.POSSIBLE, parked))
     assert (play.step.meanwhile, play.step.then) == ([], [steps.SetTimer(Timer.POSSIBLE, 0.5)])
     assert asks in play.fire(Timer.POSSIBLE).then
+    for waited_seconds, pause in ((2.0, 2.0), (60.0, 5.0)):
+        play.at = stuck.since + timedelta(seconds=waited_seconds, milliseconds=-10)
+        assert play.on(events.Answered(Timer.POSSIBLE, parked)).then == [steps.SetTimer(Timer.POSSIBLE, pause)]
+        play.fire(Timer.POSSIBLE)
+    play.on(events.Answered(Timer.POSSIBLE, parked))
     seen = {process: replace(state, checkpoint_steps=(4,)) for process, state in parked.items()}
     assert len(play.on(events.Answered(Timer.POSSIBLE, seen)).meanwhile) == 1
-    assert play.known.stuck is None
+    assert (play.known.stuck, play.fire(Timer.POSSIBLE).then) == (None, [])
+    assert play.on(events.Answered(Timer.POSSIBLE, seen)).then == [], "it comes too late"
 
 
 def test_a_job_that_is_stuck_for_the_same_reason_has_been_so_since_the_first_time() -> None:
@@ -315,6 +386,7 @@ def test_a_person_is_told_once_what_would_help_a_job_that_nobody_can_reshape() -
     (weighed,) = [one for one in play.step.then if isinstance(one, steps.Weighed)]
     assert (weighed.choice, weighed.solve_seconds) == ("apply", 0.25)
     assert plan.reason == f"{solution.reason} {weighed.reason}"
+    assert plan.idle_seconds == solution.idle_seconds > 0.0
     assert (plan.solve_seconds, plan.proposed_at, play.known.flight, play.known.stuck) == (0.25, play.at, None, None)
     play.say(VerdictKind.COMPUTE_SLOW, 1, throughput=0.5)
     assert play.solved().save == []
