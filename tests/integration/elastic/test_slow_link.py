@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import count
 from pathlib import Path
 from typing import cast
@@ -151,14 +151,9 @@ class PipedRank:
     def __init__(self, process: RankProcess) -> None:
         self._process = process
 
-    async def probe_link(self, probe: protocol.LinkProbe, timeout_seconds: float) -> list[float]:
-        asked = LinkProbe(
-            probe_id=probe.probe_id,
-            partner_rank=probe.partner_rank,
-            num_bytes=probe.num_bytes,
-            num_ranks=probe.num_ranks,
-            repetitions=probe.repetitions,
-        )
+    async def probe(self, probe: protocol.Probe, timeout_seconds: float) -> list[float]:
+        assert probe.link is not None
+        asked = LinkProbe(**asdict(probe.link), repetitions=probe.repetitions)
         await asyncio.to_thread(self._process.call, "ask_link", asked)
         return await asyncio.to_thread(self._process.call, "link_answer")
 

@@ -20,7 +20,7 @@ from evenkeel.services.scheduler.dispatch.board import StateBoard
 from evenkeel.services.scheduler.dispatch.flight import Flight, FlightTimes
 from evenkeel.services.scheduler.dispatch.protocol import (
     Decision,
-    LinkProbe,
+    Probe,
     RankAwayError,
     RankGoneError,
     RankRefusedError,
@@ -80,10 +80,7 @@ class Rank:
     async def interrupt(self, epoch: int, *, leave: bool, timeout_seconds: float) -> None:
         await self.hear("interrupt")
 
-    async def probe(self, matrix_size: int, repetitions: int, timeout_seconds: float) -> list[float]:
-        raise NotImplementedError
-
-    async def probe_link(self, probe: LinkProbe, timeout_seconds: float) -> list[float]:
+    async def probe(self, probe: Probe, timeout_seconds: float) -> list[float]:
         raise NotImplementedError
 
     async def status(self, timeout_seconds: float) -> RankState:
