@@ -17,6 +17,7 @@ from evenkeel.planning.costs.price import Price, Prices, TransitionCosts
 from evenkeel.planning.costs.usual_shape import usual_shape
 from evenkeel.planning.pipelined.makespan import pipeline_makespan
 from evenkeel.planning.pipelined.pipeline_bound import pipeline_bound
+from evenkeel.planning.pipelined.routed import slowest_replica
 from evenkeel.planning.pipelined.virtual import bare, has_orders, ordered_makespan
 
 _ROUNDED = 1.0 - 1e-9
@@ -188,11 +189,13 @@ class Situation:
     def seconds(self, layout: Layout) -> float:
         """Predicted seconds per iteration of a layout of live ranks."""
         replicas, schedule = layout.replicas, layout.schedule
-        return self.cost.layout_seconds(
+        slowest = slowest_replica(
             layout,
             lambda d: self.parts(replicas[d].stages, schedule).tolist(),
             lambda d: self._replica_seconds(replicas[d], schedule),
+            self.cost.workload.transfer_seconds,
         )
+        return self.cost.total(slowest, self.cost.gradients.seconds([replica.stages for replica in replicas]))
 
     def _replica_seconds(self, replica: Replica, schedule: str) -> float:
         if replica.orders:
