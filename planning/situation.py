@@ -166,7 +166,7 @@ class Situation:
         """Seconds that :meth:`makespan` does not get below, found much sooner; 0 where nothing is known.
 
         Args:
-            parts: Seconds of one micro-batch in each stage, forward and backward together.
+            parts: [stages, 3] seconds of one micro-batch, as :func:`pipeline_bound` takes them.
             num_micro_batches: The replica's quota.
             schedule: Name of the schedule.
             limit: Once it takes longer than that, by how much does not matter.
@@ -175,7 +175,7 @@ class Situation:
             return 0.0
         least, most = self.cost.forward_parts
         transfer = self.cost.workload.transfer_seconds
-        return pipeline_bound(parts, num_micro_batches, most, 1.0 - least, transfer, limit)[0] * _ROUNDED
+        return pipeline_bound(parts, 0, 0.0, num_micro_batches, most, 1.0 - least, transfer, limit)[0] * _ROUNDED
 
     def parts(self, stages: tuple[Stage, ...], schedule: str) -> _Floats:
         """[stages, 3]: :meth:`CostModel.parts` of each stage; the same array for the same question."""

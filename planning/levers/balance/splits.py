@@ -189,10 +189,11 @@ def _bound_of(
     limit: float,
 ) -> tuple[float, int]:
     """:func:`pipeline_bound` of a split; infinite where some stage must not have its blocks."""
-    parts = parts_of(seconds, borders)
+    parts = np.zeros((len(seconds), 3))
+    parts[:, 1] = parts_of(seconds, borders)
     if parts.max() == math.inf:
         return math.inf, 0
-    return pipeline_bound(parts, num_micro_batches, forward_part, 1.0 - forward_part, transfer_seconds, limit)
+    return pipeline_bound(parts, 0, 0.0, num_micro_batches, forward_part, 1.0 - forward_part, transfer_seconds, limit)
 
 
 @compiled
