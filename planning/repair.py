@@ -5,7 +5,7 @@ neighbours or takes its whole replica out of the job, whose other ranks become s
 micro-batches.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from heapq import heapify, heapreplace
 from itertools import chain, pairwise
@@ -104,26 +104,3 @@ def _alive(stages: tuple[Stage, ...], live: Collection[int]) -> tuple[Stage, ...
         ranks, shares = zip(*shards, strict=True)
         alive.append(Stage(first_block=first, stop_block=stop, ranks=ranks, shares=shares))
     return tuple(alive)
-
-
-def narrowed(layout: Layout, width: int, speeds: Mapping[int, float]) -> Layout:
-    """The layout with no stage wider than ``width``: the slowest shards of wider ones become standbys.
-
-    Args:
-        layout: Where to start from; itself when no stage is wider.
-        width: Most shards of a stage.
-        speeds: Of the live ranks.
-    """
-
-    def narrow(stage: Stage) -> Stage:
-        if len(stage.ranks) <= width:
-            return stage
-        fastest = sorted(stage.ranks, key=lambda rank: (-speeds[rank], rank))[:width]
-        kept = [(rank, share) for rank, share in zip(stage.ranks, stage.shares, strict=True) if rank in fastest]
-        ranks, shares = zip(*kept, strict=True)
-        return replace(stage, ranks=ranks, shares=shares)
-
-    if all(len(stage.ranks) <= width for replica in layout.replicas for stage in replica.stages):
-        return layout
-    replicas = [replace(r, stages=tuple(map(narrow, r.stages))) for r in layout.replicas]
-    return with_replicas(layout, replicas, speeds.keys())

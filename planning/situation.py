@@ -17,6 +17,7 @@ from evenkeel.planning.costs.price import Price, Prices, TransitionCosts
 from evenkeel.planning.costs.usual_shape import usual_shape
 from evenkeel.planning.pipelined.makespan import pipeline_makespan
 from evenkeel.planning.pipelined.pipeline_bound import pipeline_bound
+from evenkeel.planning.pipelined.routed import slowest_replica
 from evenkeel.planning.pipelined.virtual import bare, has_orders, ordered_makespan
 
 _ROUNDED = 1.0 - 1e-9
@@ -165,7 +166,7 @@ class Situation:
         """Seconds that :meth:`makespan` does not get below, found much sooner; 0 where nothing is known.
 
         Args:
-            parts: Seconds of one micro-batch in each stage, forward and backward together.
+            parts: [stages, 3] seconds of one micro-batch, as :func:`pipeline_bound` takes them.
             num_micro_batches: The replica's quota.
             schedule: Name of the schedule.
             limit: Once it takes longer than that, by how much does not matter.
@@ -174,7 +175,7 @@ class Situation:
             return 0.0
         least, most = self.cost.forward_parts
         transfer = self.cost.workload.transfer_seconds
-        return pipeline_bound(parts, num_micro_batches, most, 1.0 - least, transfer, limit)[0] * _ROUNDED
+        return pipeline_bound(parts, 0, 0.0, num_micro_batches, most, 1.0 - least, transfer, limit)[0] * _ROUNDED
 
     def parts(self, stages: tuple[Stage, ...], schedule: str) -> _Floats:
         """[stages, 3]: :meth:`CostModel.parts` of each stage; the same array for the same question."""
@@ -188,11 +189,13 @@ class Situation:
     def seconds(self, layout: Layout) -> float:
         """Predicted seconds per iteration of a layout of live ranks."""
         replicas, schedule = layout.replicas, layout.schedule
-        return self.cost.layout_seconds(
+        slowest = slowest_replica(
             layout,
             lambda d: self.parts(replicas[d].stages, schedule).tolist(),
             lambda d: self._replica_seconds(replicas[d], schedule),
+            self.cost.workload.transfer_seconds,
         )
+        return self.cost.total(slowest, self.cost.gradients.seconds([replica.stages for replica in replicas]))
 
     def _replica_seconds(self, replica: Replica, schedule: str) -> float:
         if replica.orders:

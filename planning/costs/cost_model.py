@@ -1,15 +1,15 @@
-"""Seconds per iteration of any layout: stage times from model and devices, the pipeline as a longest path.
+"""What a job's iterations are made of, and what stages take of it: times from model and devices.
 
 A stage computes a micro-batch block by block. Tensor-parallel collectives inside each block make the shards wait for
 the slowest of them, so a block takes the maximum over its shards of (granules held / all granules) / throughput, with
 the same rounding rule as the engine (:func:`evenkeel.layouts.cut.cut`). The collectives' own time comes on top, per
 sharded block and by how many shards take part; that of gradients comes after the pipelines
-(:mod:`evenkeel.planning.costs.gradients`). Not modelled: shared links, memory limits. Micro-batches are taken to be
-alike here; :mod:`evenkeel.planning.costs.measured.replay` takes them as they were.
+(:mod:`evenkeel.planning.costs.gradients`). Not modelled: shared links, memory limits. Whole iterations are predicted by
+:mod:`evenkeel.planning.costs.measured.replay`.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property, lru_cache
 
@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from evenkeel.layouts.cut import shard_parts
-from evenkeel.layouts.layout import Layout, Replica, Stage
+from evenkeel.layouts.layout import Stage
 from evenkeel.layouts.model import ModelSpec
 from evenkeel.layouts.programs.schedules import SPLIT_BACKWARD
 from evenkeel.layouts.ranks.traffic import ring_part
@@ -25,8 +25,6 @@ from evenkeel.planning.costs.gradients import GradientExchange
 from evenkeel.planning.costs.measured.recent import RecentIteration
 from evenkeel.planning.costs.usual_shape import UsualShape
 from evenkeel.planning.pipelined.makespan import pipeline_makespan
-from evenkeel.planning.pipelined.routed import slowest_replica
-from evenkeel.planning.pipelined.virtual import ordered_makespan
 
 _MAX_PREFIXES = 16384
 BY_ORDERS = "zb-h1"
@@ -91,7 +89,7 @@ def block_slowness(max_width: int, shares: tuple[int, ...], speeds: tuple[float,
 
 @dataclass(frozen=True, eq=False)
 class CostModel:
-    """Predicts iterations of one job.
+    """What stages of one job take, and what comes on top of its slowest pipeline.
 
     Attributes:
         model: The model's blocks.
@@ -245,38 +243,3 @@ class CostModel:
     def total(self, makespan_seconds: float, gradient_seconds: float = 0.0) -> float:
         """Seconds per iteration when the slowest pipeline takes ``makespan_seconds``, with the exchange after it."""
         return (makespan_seconds + gradient_seconds + self.workload.fixed_seconds) * self.correction
-
-    def iteration_seconds(self, layout: Layout, throughputs: Mapping[int, float]) -> float:
-        """Seconds per iteration of a layout.
-
-        Raises:
-            ValueError: A rank of the layout is dead.
-        """
-        replicas, name = layout.replicas, layout.schedule
-        return self.layout_seconds(
-            layout,
-            lambda d: [self.parts(stage, throughputs, name) for stage in replicas[d].stages],
-            lambda d: self._replica_seconds(replicas[d], throughputs, name),
-        )
-
-    def layout_seconds(
-        self,
-        layout: Layout,
-        parts_of: Callable[[int], Sequence[Sequence[float]]],
-        seconds_of: Callable[[int], float],
-    ) -> float:
-        """Seconds per iteration of a layout whose replicas are known.
-
-        Args:
-            layout: Layout.
-            parts_of: Seconds of the stages of a replica; asked of those that run stages of one another.
-            seconds_of: Seconds of the pipeline of a replica alone.
-        """
-        slowest = slowest_replica(layout, parts_of, seconds_of, self.workload.transfer_seconds)
-        return self.total(slowest, self.gradients.seconds([replica.stages for replica in layout.replicas]))
-
-    def _replica_seconds(self, replica: Replica, throughputs: Mapping[int, float], schedule: str) -> float:
-        if replica.orders:
-            parts = [self.parts(stage, throughputs, BY_ORDERS) for stage in replica.stages]
-            return ordered_makespan(replica, parts, self.workload.transfer_seconds)
-        return self.makespan(replica.stages, replica.num_micro_batches, throughputs, schedule)

@@ -8,8 +8,6 @@ from itertools import accumulate
 from evenkeel.layouts.cut import cut
 from evenkeel.layouts.layout import Layout, Stage
 from evenkeel.layouts.model import ModelSpec
-from evenkeel.layouts.programs.paths import Paths
-from evenkeel.layouts.programs.routes import Route
 from evenkeel.planning.costs.looks import Looks
 
 
@@ -33,12 +31,10 @@ class Price:
     Attributes:
         moved_bytes: Parameters and optimizer state that travel, all ranks together.
         pause_seconds: Training time it costs: groups, and the rank that receives most.
-        num_changed: Ranks whose position or slice changes.
     """
 
     moved_bytes: int
     pause_seconds: float
-    num_changed: int
 
 
 Holding = tuple[tuple[tuple[int, int, tuple[int, ...]], ...], int]
@@ -134,37 +130,9 @@ class Prices:
         held, holds = _held(old, sound), _held(new, sound)
         same = {each for each in holds if each in held and lost.isdisjoint(each[0].ranks)}
         before, after = (holdings_of([each for each in some if each not in same]) for some in (held, holds))
-        moved = largest = changed = 0
-        for rank, holding in after.items():
-            old_holding = before.get(rank) if rank not in lost else None
-            if old_holding == holding:
-                continue
-            missing = self._sizes.missing_bytes(holding, old_holding)
-            moved += missing
-            largest = max(largest, missing)
-            changed += 1
-        changed += sum(1 for rank in before if rank not in lost and rank not in after)
-        changed += sum(
-            len(replica.ranks)
-            for was, replica in zip(old.replicas, new.replicas, strict=False)
-            if was.num_micro_batches != replica.num_micro_batches and was.stages == replica.stages
-        )
-        if old.routes != new.routes:
-            # Nothing moves; whoever gives a stage away or runs it, and its neighbours, do something else.
-            changed = max(changed, sum(len(new.replicas[d].ranks) for d in _rerouted(old, new)))
-        if old.schedule != new.schedule:
-            changed = len(new.ranks)  # nothing moves, but everybody has another program
-        pause = self._costs.group_seconds + largest / self._costs.bytes_per_second
-        return Price(moved_bytes=moved, pause_seconds=pause if old != new else 0.0, num_changed=changed)
-
-
-def _rerouted(old: Layout, new: Layout) -> set[int]:
-    """Replicas of the new layout that some route concerns under only one of the two."""
-    gone, came = set(old.routes) - set(new.routes), set(new.routes) - set(old.routes)
-    return {d for d in _concerned(old, gone) | _concerned(new, came) if d < len(new.replicas)}
-
-
-def _concerned(layout: Layout, routes: Collection[Route]) -> set[int]:
-    """Homes and hosts of routes."""
-    paths = Paths(layout)
-    return {d for route in routes for d in (paths.home(route.micro_batch), route.replica)}
+        missing = [
+            self._sizes.missing_bytes(holding, before.get(rank) if rank not in lost else None)
+            for rank, holding in after.items()
+        ]
+        pause = self._costs.group_seconds + max(missing, default=0) / self._costs.bytes_per_second
+        return Price(moved_bytes=sum(missing), pause_seconds=pause if old != new else 0.0)

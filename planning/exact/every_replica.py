@@ -5,10 +5,6 @@ whose digits are these counts, so that what is left of a group is a difference. 
 quota the pipeline that is done first is sought, stage by stage, with any cell and any blocks. What cannot be done in
 time is not followed (:mod:`evenkeel.planning.pipelined.pipeline_bound`); blocks that have no stage yet run on
 no more than all devices that are left, and each on no more than the fastest cell of them.
-
-With a split backward (ZB-H1) the closed form holds with one change. No stage hands on a gradient later for the weights'
-parts that it has left by then: those of its last s + 1 micro-batches, if it is stage s. When it has handed on its last
-one, the stages before it still have theirs to compute, and the first one its last weights' part.
 """
 
 import math
@@ -20,7 +16,7 @@ import numpy.typing as npt
 from evenkeel.numeric.compiled import compiled
 from evenkeel.planning.levers.balance.splits import Floats, Integers
 from evenkeel.planning.pipelined.makespan import pipeline_makespan
-from evenkeel.planning.pipelined.pipeline_bound import claimed
+from evenkeel.planning.pipelined.pipeline_bound import least_beside, pipeline_bound
 
 _Shorts = npt.NDArray[np.int16]
 
@@ -170,7 +166,8 @@ def _look(
         handed_on = (devices.handed_on[num_blocks] - devices.handed_on[stop]) / devices.fastest[left]
         put_off = min(low, depth) * devices.weight_part * share
         least_later = least_beside(parts[0, 2], ahead[s] + parts[s, 0], back[s] + parts[s, 1], put_off) + low * share
-        if max(least_later, least_seconds(devices, parts, s, last, handed_on, low)) <= most:
+        least = _least_seconds(devices, parts[: s + 1], last - s, handed_on, low, most)
+        if max(least_later, least) <= most:
             risks[s + 1], rest[s + 1] = risks_here, left
             ahead[s + 1] = ahead[s] + parts[s, 0] + devices.transfer_seconds
             back[s + 1] = back[s] + parts[s, 1] + devices.transfer_seconds
@@ -208,7 +205,7 @@ def _weigh(
     borders = np.full(depth - 1, devices.transfer_seconds)
     for quota in range(low, high + 1):
         limit = min(within, seconds[quota])
-        if least_seconds(devices, parts, depth - 1, depth - 1, 0.0, quota) > limit:
+        if _least_seconds(devices, parts, 0, 0.0, quota, limit) > limit:
             if limit == within:
                 break
             continue
@@ -221,46 +218,11 @@ def _weigh(
 
 
 @compiled
-def least_seconds(devices: Devices, parts: Floats, s: int, last: int, later: float, quota: int) -> float:
-    """Seconds that a pipeline takes at least by what its first stages say.
-
-    Args:
-        devices: What transfers take, and which part of a stage is forward.
-        parts: [stages, 3] of the stages up to ``s``.
-        s: Stage.
-        last: The last stage.
-        later: Seconds of a micro-batch in the stages after ``s`` up to the gradient that each sends on, at least;
-            transfers not included.
-        quota: Micro-batches.
-    """
-    round_trip = 2.0 * devices.transfer_seconds
-    after, ahead, back, longest = later + round_trip * last, 0.0, 0.0, 0.0
-    for place in range(s + 1):
-        after += parts[place, 0] + parts[place, 1]
-    for place in range(s + 1):
-        after -= parts[place, 0] + parts[place, 1]
-        own = parts[place, 0] + parts[place, 1] + parts[place, 2]
-        before = least_beside(parts[0, 2], ahead, back, min(quota, place + 1) * parts[place, 2])
-        least = claimed(own, before, after, last - place, quota, devices.forward_part, devices.backward_part)
-        longest = max(longest, least)
-        ahead += parts[place, 0] + devices.transfer_seconds
-        back += parts[place, 1] + devices.transfer_seconds
-        after -= round_trip
-    return longest
-
-
-@compiled
-def least_beside(first_weights: float, ahead: float, back: float, put_off: float) -> float:
-    """Seconds that a stage's pipeline takes at least beyond its own work, for the stages before it.
-
-    Args:
-        first_weights: Seconds of the weights' part of a micro-batch in the first stage.
-        ahead: Seconds of a micro-batch forward in the stages before it, with transfers.
-        back: The same of its way back.
-        put_off: Seconds of weights' parts that the stage itself may have left by then.
-    """
-    seconds: float = ahead + max(0.0, back + first_weights - put_off)
-    return seconds
+def _least_seconds(devices: Devices, parts: Floats, num_later: int, later: float, quota: int, limit: float) -> float:
+    """:func:`pipeline_bound` of the first stages of a pipeline of these devices."""
+    return pipeline_bound(
+        parts, num_later, later, quota, devices.forward_part, devices.backward_part, devices.transfer_seconds, limit
+    )[0]
 
 
 @compiled

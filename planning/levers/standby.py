@@ -6,7 +6,7 @@ the number of different replicas, not of devices.
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import cached_property, partial
 from heapq import heapify, heapreplace
@@ -15,7 +15,7 @@ from evenkeel.layouts.layout import Layout, Replica, Stage
 from evenkeel.planning.levers.balance.cuts import best_stage
 from evenkeel.planning.levers.lever import Asked, Lever
 from evenkeel.planning.pipelined.pace import Pace
-from evenkeel.planning.repair import narrowed, with_standbys
+from evenkeel.planning.repair import repaired, with_standbys
 from evenkeel.planning.situation import Situation
 
 _MAX_PLACED = 16
@@ -111,6 +111,18 @@ class _Job:
         return slowest
 
 
+def _narrowed(situation: Situation, layouts: Iterable[Layout]) -> Iterator[Layout]:
+    """Those of the layouts that have stages wider than the full shape's, without the slowest shards of these."""
+    speeds = situation.throughputs
+    for layout in layouts:
+        stages = [stage for replica in layout.replicas for stage in replica.stages]
+        ordered = [sorted(stage.ranks, key=lambda rank: (-speeds[rank], rank)) for stage in stages]
+        surplus = {rank for ranks in ordered for rank in ranks[situation.full_width :]}
+        narrow = repaired(layout, speeds.keys() - surplus) if surplus else None
+        if narrow is not None:
+            yield narrow
+
+
 class Standby(Lever):
     """Standbys as further shards."""
 
@@ -145,11 +157,7 @@ class Standby(Lever):
             useless = set()
             steps.append(replace(before, replicas=replicas, standbys=()))
             job = _Job(situation, steps[-1])
-        last = steps[-1:]
-        if last:
-            narrow = narrowed(last[0], situation.full_width, situation.throughputs)
-            last += [narrow] if narrow is not last[0] else []
-        for layout in [*last, *steps[: min(_MAX_STEPS, len(steps) - 1)]]:
+        for layout in [*steps[-1:], *_narrowed(situation, steps[-1:]), *steps[: min(_MAX_STEPS, len(steps) - 1)]]:
             yield with_standbys(replace(layout, standbys=()), situation.throughputs.keys())
 
     def describe(self, before: Layout, after: Layout) -> str:

@@ -187,7 +187,7 @@ class Search:
                 self.add(near.structural_levers, near.base, self.tuner.tuned(near.base, subset))
 
     def choose(self) -> tuple[Price, Candidate]:
-        """Of those as fast as the fastest the one that moves the fewest bytes, and what going there costs.
+        """Of those as fast as the fastest the one that moves the fewest bytes, and what it costs.
 
         Raises:
             NoPlanError: Nothing fits the devices' memory.
@@ -200,4 +200,4 @@ class Search:
             )
         most = self.fastest.judged * (1.0 + TIE)
         tied = [(self.situation.price(c.layout), c) for c in self.candidates if c.judged <= most]
-        return min(tied, key=lambda pair: (pair[0].moved_bytes, pair[0].num_changed, pair[1].judged))
+        return min(tied, key=lambda pair: (pair[0].moved_bytes, bool(pair[1].levers), pair[1].judged))

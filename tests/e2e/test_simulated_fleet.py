@@ -12,6 +12,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from evenkeel.planning.costs.measured.replay import Replay
 from evenkeel.simulator.baselines import STRATEGIES
 from evenkeel.simulator.fleet.faults.faults import Fault
 from evenkeel.simulator.fleet.scenario.scenario import Scenario, scenario_of
@@ -86,7 +87,7 @@ PLAYED = {
 def reports(stack: Stack, scenario: Scenario) -> dict[str, LiveReport]:
     """All jobs at the same time: one fleet of services serves many, and most of a job is waiting."""
     everyone = dict.fromkeys(scenario.home.ranks, 1.0)
-    speed = scenario.cost.iteration_seconds(scenario.home, everyone) / ITERATION_SECONDS
+    speed = Replay(scenario.cost).seconds(scenario.home, everyone) / ITERATION_SECONDS
     settings = stack.addresses.environment()
 
     async def play(job_id: str, played: Played) -> LiveReport:

@@ -29,11 +29,11 @@ import numpy as np
 from benchmarks.detection.aspects.probed_rank import CONTROLLER_TOKEN
 from evenkeel.contracts.suspicion import SuspectedLink, Suspicion
 from evenkeel.demo.script.job import ITERATION_SECONDS, MainJob, main_job
-from evenkeel.layouts.rank_state import LinkProbe
 from evenkeel.services.common.metrics import create_registry
 from evenkeel.services.detector.domain.links.watch import PROBE_SECONDS
 from evenkeel.services.detector.domain.probes.suspicion import matrix_size_for
 from evenkeel.services.scheduler.adapters.ranks.client import RankClient
+from evenkeel.services.scheduler.dispatch.protocol import Probe
 from evenkeel.services.scheduler.leadership import Alone
 from evenkeel.services.scheduler.metrics import SchedulerMetrics
 from evenkeel.services.scheduler.serving.probing import REPETITIONS, Prober
@@ -91,15 +91,11 @@ class _TimedClient(RankClient):
 
     total_seconds = 0.0
 
-    async def probe(self, matrix_size: int, repetitions: int, timeout_seconds: float) -> list[float]:
-        seconds = await super().probe(matrix_size, repetitions, timeout_seconds)
-        self.total_seconds = sum(seconds)
-        return seconds
-
-    async def probe_link(self, probe: LinkProbe, timeout_seconds: float) -> list[float]:
-        seconds = await super().probe_link(probe, timeout_seconds)
+    async def probe(self, probe: Probe, timeout_seconds: float) -> list[float]:
+        seconds = await super().probe(probe, timeout_seconds)
         # The first way there and back is not told, since its begin is not clean.
-        self.total_seconds = sum(seconds) * (len(seconds) + 1) / len(seconds)
+        num_untold = 0 if probe.link is None else 1
+        self.total_seconds = sum(seconds) * (len(seconds) + num_untold) / len(seconds)
         return seconds
 
 

@@ -11,7 +11,7 @@ from evenkeel.history.vocabulary import PlanMode
 from evenkeel.offline.samples.stream import observations_of
 from evenkeel.planning.costs.cost_model import CostModel
 from evenkeel.planning.costs.measured.calibration import for_equal_work
-from evenkeel.planning.costs.measured.replay import usual_seconds
+from evenkeel.planning.costs.measured.replay import Replay
 from evenkeel.services.common.kafka import ConsumedRecord, Partition
 from evenkeel.services.detector.adapters.finding_codec import profile_to_proto
 from evenkeel.services.detector.domain.expectation.profile.profile import Profile
@@ -101,7 +101,7 @@ def _applied(
     if job.workload is None:
         raise SystemExit("the job had no profile when its layout changed: give it more --iterations")
     cost = CostModel(job.model, job.workload, job.correction)
-    predicted = usual_seconds(cost, segment.layout, live, job.layout.mix)
+    predicted = Replay(cost, job.layout.mix).seconds(segment.layout, live)
     now = datetime.now(UTC)
     plan = PlanRecord(
         plan_id=f"plan-{epoch}",

@@ -21,6 +21,7 @@ import numpy as np
 from benchmarks.planning.tables import percent, table, write_json
 from evenkeel.layouts.layout import Layout, Stage, uniform_layout
 from evenkeel.planning.costs.cost_model import CostModel, Workload
+from evenkeel.planning.costs.measured.replay import Replay
 from evenkeel.planning.levers.balance.tuning import (
     LAYER_SPLIT,
     MICRO_BATCH_QUOTA,
@@ -183,7 +184,7 @@ def healthy_seconds(where: Job) -> float:
     to a plan for the dead, so what Evenkeel loses is counted from there.
     """
     everybody = dict.fromkeys(where.home.ranks, 1.0)
-    as_registered = where.cost.iteration_seconds(where.home, everybody)
+    as_registered = Replay(where.cost).seconds(where.home, everybody)
     return min(as_registered, operation_seconds(where.cost, tuned(where, ()), everybody))
 
 

@@ -16,6 +16,7 @@ from typing import Any
 from benchmarks.planning.papers.placements import PLACEMENTS, victims
 from benchmarks.planning.solver.cases import Case, case_of
 from benchmarks.planning.tables import percent, table, write_json
+from evenkeel.planning.costs.measured.replay import Replay
 from evenkeel.simulator.baselines import STRATEGIES
 from evenkeel.simulator.fleet.faults.topology import Topology
 from evenkeel.simulator.fleet.operation.operation import Operation, operation_of, operation_seconds
@@ -48,7 +49,7 @@ def course(
     case: Case, system: str, order: Sequence[int], at: Sequence[int], device_bytes: float = NO_LIMIT_BYTES
 ) -> list[Moment]:
     """One system through all deaths; it is asked at each of those in ``at``."""
-    healthy = case.cost.iteration_seconds(case.home, case.healthy)
+    healthy = Replay(case.cost).seconds(case.home, case.healthy)
     current: Operation | None = operation_of(case.home)
     total = case.home.num_micro_batches
     moments = []

@@ -38,7 +38,7 @@ def calibrated_correction(cost: CostModel, layout: Layout, throughputs: Mapping[
         weight = _weight_of(len(cost.workload.recent))
         ratio = cost.correction ** (1.0 - weight) * ratio**weight
     else:
-        predicted = plain.iteration_seconds(layout, throughputs)
+        predicted = Replay(plain).seconds(layout, throughputs)
         if not (predicted > 0.0 and measured > 0.0 and math.isfinite(measured)):
             return cost.correction
         ratio = measured / predicted

@@ -20,24 +20,22 @@ from evenkeel.layouts.programs.routed_stages import routed_stages
 from evenkeel.layouts.programs.schedules import stage_programs
 from evenkeel.layouts.sizes.mix import Mix
 from evenkeel.planning.costs.cost_model import CostModel
+from evenkeel.planning.pipelined.routed import sizes_of
 from evenkeel.planning.pipelined.virtual import programs_of
 
 Floats = npt.NDArray[np.float64]
 
 
 class Replay:
-    """A job's recent iterations, to be played under layouts.
+    """A job's recent iterations, to be played under layouts; where none are known, one whose micro-batches are alike.
 
     Args:
-        cost: Predicts iterations; its workload says which were recent: at least one, all of as many micro-batches.
+        cost: What stages take; its workload says which iterations were recent, all of as many micro-batches.
         mix: The mix under which they ran.
     """
 
     def __init__(self, cost: CostModel, mix: Mix | None = None) -> None:
-        recent = cost.workload.recent
         self._cost, self._mix = cost, mix
-        self._tokens = np.array([one.tokens for one in recent], dtype=np.float64)
-        self._squares = np.array([one.sums_of_squares for one in recent], dtype=np.float64)
 
     def seconds(self, layout: Layout, throughputs: Mapping[int, float]) -> float:
         """Mean seconds of the recent iterations under a layout, corrected as predictions are.
@@ -72,15 +70,7 @@ class Replay:
         Raises:
             ValueError: The layout has another number of micro-batches, or a dead rank.
         """
-        if self._tokens.shape[1] != layout.num_micro_batches:
-            raise ValueError(
-                f"recent iterations had {self._tokens.shape[1]} micro-batches, the layout has "
-                f"{layout.num_micro_batches}"
-            )
-        tokens, squares = self._tokens, self._squares
-        if layout.mix is not None and self._mix is not None and layout.mix != self._mix:
-            scale = np.array(layout.mix.targets()) / np.array(self._mix.targets())
-            tokens, squares = tokens * scale, squares * scale
+        tokens, squares = self._sizes(layout)
         if layout.routes:
             return self._routed(layout, throughputs, tokens, squares)
         groups: dict[tuple[object, ...], list[int]] = {}
@@ -100,6 +90,24 @@ class Replay:
             programs = programs_of(one.orders, one.cells, quota) if one.orders else plain
             slowest = np.maximum(slowest, self._ends(programs, rates, sizes, cell_receiver(one.cells)).max(axis=1))
         return slowest
+
+    def _sizes(self, layout: Layout) -> tuple[Floats, Floats]:
+        """[iterations, micro-batches] tokens and squared lengths under a layout."""
+        workload = self._cost.workload
+        if not workload.recent:
+            quotas = [replica.num_micro_batches for replica in layout.replicas]
+            alike: Floats = np.repeat(sizes_of(layout), quotas)[None]
+            return alike * workload.tokens, alike * workload.sum_of_squares
+        tokens = np.array([one.tokens for one in workload.recent], dtype=np.float64)
+        squares = np.array([one.sums_of_squares for one in workload.recent], dtype=np.float64)
+        if tokens.shape[1] != layout.num_micro_batches:
+            raise ValueError(
+                f"recent iterations had {tokens.shape[1]} micro-batches, the layout has {layout.num_micro_batches}"
+            )
+        if layout.mix is not None and self._mix is not None and layout.mix != self._mix:
+            scale = np.array(layout.mix.targets()) / np.array(self._mix.targets())
+            return tokens * scale, squares * scale
+        return tokens, squares
 
     def _ends(
         self, programs: Sequence[Program], rates: Sequence[Floats], sizes: tuple[Floats, Floats], receiver_of: Receiver
@@ -152,20 +160,3 @@ def _seconds(rates: Floats, instruction: Instruction, sizes: tuple[Floats, Float
     else:
         seconds = tokens * (backward if op is Op.BACKWARD else backward - weight) + squares * square
     return seconds
-
-
-def usual_seconds(cost: CostModel, layout: Layout, throughputs: Mapping[int, float], mix: Mix | None = None) -> float:
-    """Predicted seconds per iteration: of the recent ones where they are known, else with micro-batches all alike.
-
-    Args:
-        cost: Predicts iterations.
-        layout: Layout.
-        throughputs: Of its ranks.
-        mix: The mix under which the recent iterations ran.
-
-    Raises:
-        ValueError: A rank of the layout is dead.
-    """
-    if not cost.workload.recent:
-        return cost.iteration_seconds(layout, throughputs)
-    return Replay(cost, mix).seconds(layout, throughputs)

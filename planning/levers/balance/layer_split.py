@@ -50,9 +50,10 @@ def fastest_stages(
     if splits:
         seconds = np.stack([each.seconds for each in cuts])
         ways += likely_splits(seconds, quota, cost.forward_part, cost.workload.transfer_seconds)
+    parts = np.zeros((len(stages), 3))
     for way in ways:
         blocks = list(pairwise(way))
-        parts = np.array([each.seconds[own] for each, own in zip(cuts, blocks, strict=True)])
+        parts[:, 1] = [each.seconds[own] for each, own in zip(cuts, blocks, strict=True)]
         if situation.least_makespan(parts, quota, schedule, best_seconds) >= best_seconds:
             continue
         shape = tuple([each.stage(stage, own) for each, stage, own in zip(cuts, stages, blocks, strict=True)])

@@ -1,9 +1,9 @@
 """Which splits of blocks over stages can be the fastest.
 
 A pipeline of stages with seconds c_s per micro-batch takes about sum(c) + (m - 1) max(c). For a cap on the maximum,
-dynamic programming over (stage, border) finds the least sum; lowering the cap from one such split to the next finds
-all that no other beats in both, so the best of that form is exact for any m. A closer form of a 1F1B pipeline
-(:mod:`evenkeel.planning.pipelined.pipeline_bound`) then says which single blocks had better change their stage.
+dynamic programming over (stage, border) finds the least sum. The best split of that form lies between that of the least
+maximum and that of the least sum. From these two and from one between them a closer form of a pipeline's time
+(:mod:`evenkeel.planning.pipelined.pipeline_bound`) says which single blocks had better change their stage.
 
 ``seconds[s, first, stop]`` is everywhere: of a micro-batch of blocks first to stop - 1, forward and backward, on the
 devices of stage s; infinite where they must not have these. More blocks never take less.
@@ -22,11 +22,8 @@ Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
 _EXHAUSTIVE_WORK = 2000
-_NUM_COMPARED = 3
-_MOST_FOUND = 32
 _MAX_STEPS = 24
-_SLACK = 0.3
-_EPSILON = 1e-9
+_LOOSER = 1.1
 _BETTER = 1.0 - 1e-9
 
 
@@ -44,22 +41,16 @@ def likely_splits(seconds: Floats, quota: int, forward_part: float, transfer_sec
     num_stages, num_blocks = len(seconds), seconds.shape[1] - 1
     if math.comb(num_blocks - 1, num_stages - 1) * num_stages * max(1, quota) <= _EXHAUSTIVE_WORK:
         return [(0, *inner, num_blocks) for inner in combinations(range(1, num_blocks), num_stages - 1)]
-    found, values = split_candidates(seconds, quota)
-    order = sorted(zip(values.tolist(), map(tuple, found.tolist()), strict=True))
-    best = [borders for _, borders in order[:_NUM_COMPARED]]
-    if best and quota:
-        better = climbed(seconds, np.array(best[0]), quota, forward_part, transfer_seconds)[1]
-        best = list(dict.fromkeys((tuple(better.tolist()), *best)))
-    return best
-
-
-@compiled
-def parts_of(seconds: Floats, borders: Integers) -> Floats:
-    """[stages] seconds of the stages of a split: [stages + 1] borders, the outer ones included."""
-    parts = np.empty(len(seconds))
-    for s in range(len(seconds)):
-        parts[s] = seconds[s, borders[s], borders[s + 1]]
-    return parts
+    tight, found = least_slowest(seconds), list[tuple[int, ...]]()
+    for cap in (tight, _LOOSER * tight, math.inf):
+        borders = np.empty(num_stages + 1, np.int64)
+        if least_sum(seconds, cap, borders) == math.inf:
+            return []
+        if quota:
+            better = climbed(seconds, borders, quota, forward_part, transfer_seconds)[1]
+            found.append(tuple(better.tolist()))
+        found.append(tuple(borders.tolist()))
+    return list(dict.fromkeys(found))
 
 
 @compiled
@@ -81,40 +72,7 @@ def least_slowest(seconds: Floats) -> float:
 
 
 @compiled
-def split_candidates(seconds: Floats, num_micro_batches: int) -> tuple[Integers, Floats]:
-    """Splits that no other beats in both sum and maximum: [splits, stages + 1] borders, and sum + (m - 1) max of each.
-
-    They are found one after the other by lowering the cap on the maximum: below that of the split before, and to what a
-    split as good as the best one has left for its slowest stage, as its sum is no less than that of the split before.
-
-    Args:
-        seconds: As above.
-        num_micro_batches: One more than the weight of the slowest stage.
-    """
-    num_stages, weight, count = len(seconds), max(0, num_micro_batches - 1), 0
-    slack = (1.0 + _EPSILON) * (1.0 + _SLACK / (weight + 6))  # the fewer micro-batches, the less exact the formula
-    found, values = np.empty((_MOST_FOUND, num_stages + 1), np.int64), np.empty(_MOST_FOUND)
-    # The split with the least maximum is a good one to start from.
-    tight = least_slowest(seconds)
-    if tight == math.inf:
-        return found[:0], values[:0]
-    best, cap = _least_sum(seconds, tight, found[0]) + weight * tight, math.inf
-    while count < _MOST_FOUND:
-        total = _least_sum(seconds, cap, found[count])
-        if total == math.inf:
-            break
-        slowest = parts_of(seconds, found[count]).max()
-        values[count] = total + weight * slowest
-        best = min(best, values[count])
-        count += 1
-        if not weight:
-            break
-        cap = min(slowest * (1.0 - _EPSILON), (best * slack - total) / weight)
-    return found[:count], values[:count]
-
-
-@compiled
-def _least_sum(seconds: Floats, cap: float, borders: Integers) -> float:
+def least_sum(seconds: Floats, cap: float, borders: Integers) -> float:
     """Seconds of all stages of the split of least sum in which none lasts longer than ``cap``; infinite without one.
 
     Its borders, the outer ones included, are written to ``borders``.
@@ -189,10 +147,12 @@ def _bound_of(
     limit: float,
 ) -> tuple[float, int]:
     """:func:`pipeline_bound` of a split; infinite where some stage must not have its blocks."""
-    parts = parts_of(seconds, borders)
+    parts = np.zeros((len(seconds), 3))
+    for s in range(len(seconds)):
+        parts[s, 1] = seconds[s, borders[s], borders[s + 1]]
     if parts.max() == math.inf:
         return math.inf, 0
-    return pipeline_bound(parts, num_micro_batches, forward_part, 1.0 - forward_part, transfer_seconds, limit)
+    return pipeline_bound(parts, 0, 0.0, num_micro_batches, forward_part, 1.0 - forward_part, transfer_seconds, limit)
 
 
 @compiled

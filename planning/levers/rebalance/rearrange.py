@@ -29,9 +29,7 @@ class Rearrange(Lever):
     asked = Asked.STEPS, 0
 
     def propose(self, situation: Situation, base: Layout) -> Iterable[Layout]:
-        """Layouts one step from ``base``, most promising first; none where links are slow, which have their levers."""
-        if situation.links:
-            return
+        """Layouts one step from ``base``, most promising first."""
         start = tuple(map(tuple, grid_of(base)))
         kinds = {rank: (speed, str(situation.domain(rank))) for rank, speed in situation.throughputs.items()}
         alike: dict[_Cell, object] = {}

@@ -20,6 +20,15 @@ class Decision:
     from_checkpoint: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probe:
+    """What a rank is to time, of a device or of a link; fields as in ``evenkeel.control.v1.ProbeRequest``."""
+
+    repetitions: int
+    matrix_size: int = 0
+    link: LinkProbe | None = None
+
+
 class RankAwayError(Exception):
     """A rank's controller does not answer, or not in time."""
 
@@ -70,12 +79,8 @@ class RankCalls(Protocol):
         """Stop waiting and park, or leave for good."""
         ...
 
-    async def probe(self, matrix_size: int, repetitions: int, timeout_seconds: float) -> list[float]:
-        """Seconds of each of ``repetitions`` matrix products, run at the rank's next iteration border."""
-        ...
-
-    async def probe_link(self, probe: LinkProbe, timeout_seconds: float) -> list[float]:
-        """Seconds of each way there and back, run once everybody who is asked is ready."""
+    async def probe(self, probe: Probe, timeout_seconds: float) -> list[float]:
+        """Seconds of each matrix product, run at the rank's next iteration border, or of each way there and back."""
         ...
 
     async def status(self, timeout_seconds: float) -> RankState:

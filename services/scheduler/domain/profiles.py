@@ -13,7 +13,7 @@ from evenkeel.planning.costs.measured.calibration import (
     pooled,
     with_transfers,
 )
-from evenkeel.planning.costs.measured.replay import usual_seconds
+from evenkeel.planning.costs.measured.replay import Replay
 from evenkeel.planning.pipelined.virtual import has_orders
 from evenkeel.services.scheduler.domain.job_state import SAME_THROUGHPUT, JobKnowledge
 from evenkeel.services.scheduler.domain.losses import with_loss
@@ -131,7 +131,7 @@ def _healthy_seconds(job: JobKnowledge, fresh: Workload) -> float:
     """Seconds that the newest iterations would have taken under the full shape, with all devices healthy."""
     now = replace(job.workload or fresh, tokens=fresh.tokens, sum_of_squares=fresh.sum_of_squares, recent=fresh.recent)
     everybody = dict.fromkeys(job.home.ranks, 1.0)
-    return usual_seconds(CostModel(job.model, now, job.correction), job.home, everybody, job.layout.mix)
+    return Replay(CostModel(job.model, now, job.correction), job.layout.mix).seconds(job.home, everybody)
 
 
 def _per_block(job: JobKnowledge, profile: JobProfile) -> Workload:
@@ -166,7 +166,7 @@ def _price(job: JobKnowledge, profile: JobProfile) -> float:
     """Seconds per operation with which the layout in force takes what its iterations took."""
     speeds = {rank: max(0.01, min(1.0, profile.throughputs.get(rank, 1.0))) for rank in job.layout.ranks}
     unpriced = replace(profile.workload, fixed_seconds=0.0, transfer_seconds=0.0, recent=())
-    num_operations = CostModel(job.model, unpriced).iteration_seconds(job.layout, speeds)
+    num_operations = Replay(CostModel(job.model, unpriced)).seconds(job.layout, speeds)
     spent_seconds = profile.iteration_seconds - profile.workload.fixed_seconds - profile.gradient_seconds
     return spent_seconds / num_operations if num_operations > 0.0 else math.nan
 

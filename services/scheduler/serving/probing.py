@@ -10,12 +10,15 @@ import secrets
 import time
 from collections.abc import Mapping
 from enum import StrEnum
+from functools import partial
+from itertools import chain
 
 import structlog
 
 from evenkeel.contracts.suspicion import Suspicion
 from evenkeel.layouts.rank_state import LinkProbe
 from evenkeel.services.scheduler.dispatch.protocol import (
+    Probe,
     RankAwayError,
     RankCalls,
     RankRefusedError,
@@ -74,10 +77,12 @@ class Prober:
             self._metrics.probes.labels(what, ProbeEnd.BUSY if self._busy else ProbeEnd.GONE).inc()
             return None
         self._busy, end, started = True, ProbeEnd.GONE, time.perf_counter()
+        sides = _probes(suspicion)
         try:
             async with asyncio.timeout(DEADLINE_SECONDS):
-                ask = _time_devices if suspicion.link is None else _time_links
-                seconds, peer_seconds = await ask(suspicion, calls)
+                asked = [calls[rank].probe(probe, DEADLINE_SECONDS) for side in sides for rank, probe in side.items()]
+                taken, half = await asyncio.gather(*asked), len(asked) // 2
+            seconds, peer_seconds = (min(chain.from_iterable(one)) for one in (taken[:half], taken[half:]))
             end = ProbeEnd.ANSWERED
         except (RankAwayError, RankRefusedError, TimeoutError) as error:
             end = _end_of(error)
@@ -105,38 +110,20 @@ def _end_of(error: Exception) -> ProbeEnd:
     return ProbeEnd.AWAY if isinstance(error, RankAwayError) else ProbeEnd.REFUSED
 
 
-async def _time_devices(suspicion: Suspicion, calls: Mapping[int, RankCalls]) -> tuple[float, float]:
-    """Seconds of the shortest product on the suspect and on its peer."""
-    seconds, peer_seconds = await asyncio.gather(
-        *(
-            calls[rank].probe(suspicion.matrix_size, REPETITIONS, DEADLINE_SECONDS)
-            for rank in (suspicion.rank, suspicion.peer_rank)
-        )
-    )
-    return min(seconds), min(peer_seconds)
-
-
-async def _time_links(suspicion: Suspicion, calls: Mapping[int, RankCalls]) -> tuple[float, float]:
-    """Seconds of the shortest way there and back over the suspected link and over the healthy one."""
-    link = suspicion.link
-    assert link is not None, "a suspicion about devices has no links to time"
-    ends = (suspicion.rank, link.partner_rank), (suspicion.peer_rank, link.peer_partner_rank)
+def _probes(suspicion: Suspicion) -> list[dict[int, Probe]]:
+    """What is asked on the side of the suspect and on that of its peer, by rank."""
+    link, ranks = suspicion.link, (suspicion.rank, suspicion.peer_rank)
+    if link is None:
+        return [{rank: Probe(repetitions=REPETITIONS, matrix_size=suspicion.matrix_size)} for rank in ranks]
     # Another id for each probe: nobody may take an end that is still armed for an earlier one for ready.
-    probe_id = 1 + secrets.randbelow(_NUM_PROBE_IDS)
-    taken = await asyncio.gather(
-        *(
-            calls[rank].probe_link(
-                LinkProbe(
-                    probe_id=probe_id,
-                    partner_rank=partner,
-                    num_bytes=link.num_bytes,
-                    num_ranks=2 * len(ends),
-                    repetitions=REPETITIONS,
-                ),
-                DEADLINE_SECONDS,
-            )
-            for pair in ends
-            for rank, partner in (pair, pair[::-1])
-        )
+    to = partial(
+        LinkProbe,
+        probe_id=1 + secrets.randbelow(_NUM_PROBE_IDS),
+        num_bytes=link.num_bytes,
+        num_ranks=4,
+        repetitions=REPETITIONS,
     )
-    return min(taken[0] + taken[1]), min(taken[2] + taken[3])
+    return [
+        {rank: Probe(repetitions=REPETITIONS, link=to(partner_rank=partner)) for rank, partner in (ends, ends[::-1])}
+        for ends in zip(ranks, (link.partner_rank, link.peer_partner_rank), strict=True)
+    ]

@@ -15,7 +15,6 @@ from evenkeel.contracts.frames import Frames
 from evenkeel.contracts.suspicion import Suspicion
 from evenkeel.contracts.topics import BATCHES, SUSPICIONS
 from evenkeel.layouts.layout import uniform_layout
-from evenkeel.layouts.rank_state import LinkProbe
 from evenkeel.services.common.metrics import create_registry
 from evenkeel.services.detector.adapters.finding_codec import record_of
 from evenkeel.services.detector.adapters.frame_reader import observations_of
@@ -25,7 +24,7 @@ from evenkeel.services.detector.domain.frames.observation import FrameObservatio
 from evenkeel.services.detector.domain.job.job import Finding, JobDetector
 from evenkeel.services.scheduler.adapters.findings import decode_suspicion
 from evenkeel.services.scheduler.adapters.job_events import JobEvents
-from evenkeel.services.scheduler.dispatch import protocol
+from evenkeel.services.scheduler.dispatch.protocol import Probe, RankCalls
 from evenkeel.services.scheduler.metrics import SchedulerMetrics
 from evenkeel.services.scheduler.serving.probing import Prober
 from evenkeel.services.telemetry.domain.job_stream import JobStream
@@ -151,8 +150,9 @@ class PipedRank:
     def __init__(self, process: RankProcess) -> None:
         self._process = process
 
-    async def probe_link(self, probe: LinkProbe, timeout_seconds: float) -> list[float]:
-        await asyncio.to_thread(self._process.call, "ask_link", probe)
+    async def probe(self, probe: Probe, timeout_seconds: float) -> list[float]:
+        assert probe.link is not None
+        await asyncio.to_thread(self._process.call, "ask_link", probe.link)
         return await asyncio.to_thread(self._process.call, "link_answer")
 
 
@@ -173,7 +173,7 @@ async def answered(suspicion: Suspicion, fleet: Fleet) -> process_pb2.ProcessEve
     producer = FakeProducer(broker := FakeBroker())
     await producer.send_all([record_of(suspicion)])
     (asked,) = broker.records(SUSPICIONS.name)
-    calls = {rank: cast(protocol.RankCalls, PipedRank(process)) for rank, process in fleet.ranks.items()}
+    calls = {rank: cast(RankCalls, PipedRank(process)) for rank, process in fleet.ranks.items()}
     found = await Prober(SchedulerMetrics(create_registry())).answer(decode_suspicion(asked), calls)
     assert found is not None, "the probe had no answer"
     await JobEvents(producer, CONFIG.job_id, "").probed(decode_suspicion(asked), *found)

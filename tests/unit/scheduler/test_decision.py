@@ -8,6 +8,7 @@ from evenkeel.layouts.layout import Layout, uniform_layout
 from evenkeel.layouts.programs.routes import Route
 from evenkeel.planning.costs.cost_model import CostModel
 from evenkeel.planning.costs.measured.calibration import calibrated_correction
+from evenkeel.planning.costs.measured.replay import Replay
 from evenkeel.planning.search.solver import solve
 from evenkeel.planning.solution import Action, Solution
 from evenkeel.services.scheduler.plans.decision import Choice, DecisionRule, decide, weigh
@@ -50,10 +51,10 @@ def test_a_device_that_keeps_flipping_ends_up_being_left_alone():
 
 def test_a_measured_epoch_corrects_every_later_prediction():
     situation = situation_of(HOME)
-    predicted = situation.cost.iteration_seconds(HOME, situation.throughputs)
+    predicted = Replay(situation.cost).seconds(HOME, situation.throughputs)
     correction = calibrated_correction(situation.cost, HOME, situation.throughputs, 1.25 * predicted)
     corrected = CostModel(situation.cost.model, situation.cost.workload, correction)
-    assert abs(corrected.iteration_seconds(HOME, situation.throughputs) / (1.25 * predicted) - 1.0) < 1e-9
+    assert abs(Replay(corrected).seconds(HOME, situation.throughputs) / (1.25 * predicted) - 1.0) < 1e-9
 
 
 def test_the_full_shape_is_gone_back_to_although_a_few_iterations_cannot_tell_it_from_the_layout_in_force():

@@ -18,10 +18,10 @@ from evenkeel.planning.costs.memory import replica_peaks
 from evenkeel.planning.costs.risks import crowding, judged_seconds
 from evenkeel.planning.exact.cell_table import cell_table
 from evenkeel.planning.exact.every_layout import Looked, look_at_all
-from evenkeel.planning.exact.every_replica import Devices, least_beside, least_seconds
 from evenkeel.planning.exact.group_deal import best_deal
 from evenkeel.planning.levers.balance.tensor_width import best_widths
 from evenkeel.planning.pipelined.makespan import pipeline_makespan
+from evenkeel.planning.pipelined.pipeline_bound import least_beside, pipeline_bound
 from evenkeel.planning.search.solver import solve
 from evenkeel.planning.situation import Situation
 from evenkeel.planning.solution import TIE
@@ -130,43 +130,20 @@ def test_no_pipeline_is_done_before_the_closed_form_says_so(
 ) -> None:
     parts = np.array(some) + 0.1
     whole, last = parts.sum(axis=1), len(parts) - 1
-    devices = _devices(
-        transfer_seconds=transfer_seconds,
-        forward_part=float((parts[:, 0] / whole).max()),
-        backward_part=float((1.0 - parts[:, 0] / whole).max()),
-        weight_part=float((parts[:, 2] / whole).max()),
-    )
+    forward_part, backward_part = (parts[:, 0] / whole).max(), (1.0 - parts[:, 0] / whole).max()
+    weight_part = (parts[:, 2] / whole).max()
     taken = pipeline_makespan(parts, quota, np.full(last, transfer_seconds)) * (1.0 + 1e-9)
     ahead = back = 0.0
     for s in range(last + 1):
         later = parts[s + 1 :, :2].sum()
-        assert least_seconds(devices, parts[: s + 1], s, last, later, quota) <= taken
+        asked = (later, quota, forward_part, backward_part, transfer_seconds)
+        assert pipeline_bound(parts[: s + 1], last - s, *asked, math.inf)[0] <= taken
         if s < last:
             share = float(whole[s + 1 :].max())
-            put_off = min(quota, last + 1) * devices.weight_part * share
+            put_off = min(quota, last + 1) * weight_part * share
             passed = ahead + parts[s, 0], back + parts[s, 1]
             assert least_beside(parts[0, 2], *passed, put_off) + quota * share <= taken
         ahead, back = ahead + parts[s, 0] + transfer_seconds, back + parts[s, 1] + transfer_seconds
-
-
-def _devices(**parts: float) -> Devices:
-    """What all pipelines have in common, and nobody to run them."""
-    seconds, none = np.zeros((3, 1, 1, 1, 2)), np.zeros(1, np.int64)
-    return Devices(
-        seconds=seconds,
-        cells=none,
-        cell_of=none,
-        is_part=np.ones((1, 1), dtype=bool),
-        sizes=none,
-        rates=np.zeros(1),
-        fastest=np.zeros(1),
-        healthy=np.zeros(2),
-        handed_on=np.zeros(2),
-        cell_risks=none,
-        depth_risks=none,
-        is_split=parts["weight_part"] > 0.0,
-        **parts,
-    )
 
 
 @given(situations())

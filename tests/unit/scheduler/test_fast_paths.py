@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from evenkeel.layouts.programs.execution import times
 from evenkeel.layouts.programs.instructions import Op
 from evenkeel.layouts.programs.schedules import SCHEDULES, one_f_one_b
-from evenkeel.planning.levers.balance.splits import least_slowest, split_candidates
+from evenkeel.planning.levers.balance.splits import least_slowest, least_sum
 from evenkeel.planning.pipelined.makespan import pipeline_makespan
 from tests.unit.scheduler.planning_cases import one_f_one_b_makespan, ranges_of
 
@@ -50,26 +50,26 @@ def test_with_hundreds_of_micro_batches_the_end_is_that_of_the_programs(stages, 
 @given(
     st.lists(SECONDS, min_size=2, max_size=9),
     st.lists(st.floats(0.2, 1.0), min_size=2, max_size=5),
-    st.integers(1, 30),
+    st.floats(1.0, 3.0),
 )
-@example([1.0, 1.0, 2.0, 2.0, 4.0, 1.0, 1.0], [0.5, 0.25, 1.0], 3)
+@example([1.0, 1.0, 2.0, 2.0, 4.0, 1.0, 1.0], [0.5, 0.25, 1.0], 1.0)
 @settings(max_examples=150, deadline=None)
-def test_the_best_of_all_splits_by_sum_and_maximum_is_among_those_found(blocks, speeds, quota):
+def test_of_all_splits_in_which_no_stage_lasts_longer_that_of_the_least_sum_is_found(blocks, speeds, slack):
     speeds = speeds[: len(blocks)]
-    costs = [[seconds / speed for seconds in blocks] for speed in speeds]
-    prefix = [list(accumulate(each, initial=0.0)) for each in costs]
+    prefix = np.array([list(accumulate([seconds / speed for seconds in blocks], initial=0.0)) for speed in speeds])
+    rows, ranges = np.arange(len(speeds)), ranges_of(prefix)
+    cap, borders = slack * least_slowest(ranges), np.empty(len(speeds) + 1, np.int64)
 
-    def value(inner):
-        borders = (0, *inner, len(blocks))
-        parts = [sum(costs[s][borders[s] : borders[s + 1]]) for s in range(len(speeds))]
-        return sum(parts) + (quota - 1) * max(parts)
+    def parts(inner):
+        return prefix[rows, [*inner, len(blocks)]] - prefix[rows, [0, *inner]]
 
-    every = [value(inner) for inner in combinations(range(1, len(blocks)), len(speeds) - 1)]
-    found, told = split_candidates(ranges_of(np.array(prefix)), quota)
-    values = [value(inner[1:-1]) for inner in found.tolist()]
-    assert min(values) == pytest.approx(min(every), rel=1e-9)
-    assert values == pytest.approx(told.tolist(), rel=1e-9)
-    assert {(inner[0], inner[-1]) for inner in found.tolist()} == {(0, len(blocks))}
+    every = map(parts, combinations(range(1, len(blocks)), len(speeds) - 1))
+    least = min(each.sum() for each in every if each.max() <= cap)
+    assert least_sum(ranges, cap, borders) == pytest.approx(least, rel=1e-9)
+    assert (borders[0], borders[-1]) == (0, len(blocks))
+    found = parts(borders[1:-1].tolist())
+    assert found.max() <= cap
+    assert found.sum() == pytest.approx(least, rel=1e-9)
 
 
 @given(st.lists(SECONDS, min_size=2, max_size=9), st.lists(st.floats(0.2, 1.0), min_size=2, max_size=5))

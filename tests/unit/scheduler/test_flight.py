@@ -14,12 +14,13 @@ from benchmarks.planning.solver.small_jobs import gpt
 from evenkeel.history.records import JobRecord, PlanRecord
 from evenkeel.history.vocabulary import PlanMode
 from evenkeel.layouts.layout import uniform_layout
-from evenkeel.layouts.rank_state import Ballot, LinkProbe, RankPhase, RankState
+from evenkeel.layouts.rank_state import Ballot, RankPhase, RankState
 from evenkeel.services.scheduler.dispatch.agreement import NoAgreementError, NothingLeftError
 from evenkeel.services.scheduler.dispatch.board import StateBoard
 from evenkeel.services.scheduler.dispatch.flight import Flight, FlightTimes
 from evenkeel.services.scheduler.dispatch.protocol import (
     Decision,
+    Probe,
     RankAwayError,
     RankGoneError,
     RankRefusedError,
@@ -79,10 +80,7 @@ class Rank:
     async def interrupt(self, epoch: int, *, leave: bool, timeout_seconds: float) -> None:
         await self.hear("interrupt")
 
-    async def probe(self, matrix_size: int, repetitions: int, timeout_seconds: float) -> list[float]:
-        raise NotImplementedError
-
-    async def probe_link(self, probe: LinkProbe, timeout_seconds: float) -> list[float]:
+    async def probe(self, probe: Probe, timeout_seconds: float) -> list[float]:
         raise NotImplementedError
 
     async def status(self, timeout_seconds: float) -> RankState:

@@ -13,8 +13,13 @@ from tests.unit.scheduler.planning_cases import one_f_one_b_makespan, ranges_of
 SECONDS = st.floats(0.01, 5.0)
 
 
+def bound(stages, quota, forward_part, backward_part, transfer, limit=math.inf):
+    parts = np.array([(0.0, seconds, 0.0) for seconds in stages])
+    return pipeline_bound(parts, 0, 0.0, quota, forward_part, backward_part, transfer, limit)
+
+
 def least_one_f_one_b(stages, part, quota, transfer):
-    return pipeline_bound(np.array(stages), quota, part, 1.0 - part, transfer, math.inf)
+    return bound(stages, quota, part, 1.0 - part, transfer)
 
 
 @given(st.lists(st.tuples(SECONDS, SECONDS), min_size=1, max_size=8), st.integers(1, 20), st.floats(0.0, 0.5))
@@ -22,11 +27,11 @@ def least_one_f_one_b(stages, part, quota, transfer):
 def test_no_pipeline_is_faster_than_its_closed_form_says(pairs, quota, transfer):
     parts = [forward / (forward + backward) for forward, backward in pairs]
     whole = np.array([sum(pair) for pair in pairs])
-    least, slowest = pipeline_bound(whole, quota, max(parts), 1.0 - min(parts), transfer, math.inf)
+    least, slowest = bound(whole, quota, max(parts), 1.0 - min(parts), transfer)
     assert least <= one_f_one_b_makespan(pairs, quota, transfer) * (1.0 + 1e-9)
     round_trips = 2.0 * transfer * (len(pairs) - 1)
     assert quota * whole[slowest] <= least <= quota * whole[slowest] + 2.0 * (sum(whole) + round_trips)
-    assert pipeline_bound(whole, quota, max(parts), 1.0 - min(parts), transfer, 0.5 * least)[0] >= 0.5 * least
+    assert bound(whole, quota, max(parts), 1.0 - min(parts), transfer, 0.5 * least)[0] >= 0.5 * least
 
 
 @given(st.integers(1, 8), st.integers(1, 24))

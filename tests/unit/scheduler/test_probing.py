@@ -8,9 +8,9 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from evenkeel.contracts.suspicion import SuspectedLink, Suspicion
-from evenkeel.layouts.rank_state import LinkProbe
 from evenkeel.services.common.metrics import create_registry
 from evenkeel.services.scheduler.dispatch.protocol import (
+    Probe,
     RankAwayError,
     RankCalls,
     RankRefusedError,
@@ -48,15 +48,12 @@ class Rank:
     error: Exception | None = None
     border: asyncio.Event | None = None
 
-    async def probe(self, matrix_size: int, repetitions: int, timeout_seconds: float) -> list[float]:
+    async def probe(self, probe: Probe, timeout_seconds: float) -> list[float]:
         if self.border is not None:
             await self.border.wait()
         if self.error is not None:
             raise self.error
-        return [self.seconds * number for number in range(repetitions, 0, -1)]
-
-    async def probe_link(self, probe: LinkProbe, timeout_seconds: float) -> list[float]:
-        return await self.probe(probe.num_bytes, probe.repetitions, timeout_seconds)
+        return [self.seconds * number for number in range(probe.repetitions, 0, -1)]
 
 
 class Desk:

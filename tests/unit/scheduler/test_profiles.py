@@ -9,7 +9,7 @@ from evenkeel.layouts.layout import Layout, Replica, Stage
 from evenkeel.layouts.programs.interleaved import interleaved_orders
 from evenkeel.planning.costs.cost_model import CostModel
 from evenkeel.planning.costs.measured.recent import RecentIteration
-from evenkeel.planning.costs.measured.replay import usual_seconds
+from evenkeel.planning.costs.measured.replay import Replay
 from evenkeel.services.scheduler.domain.job_state import JobKnowledge
 from evenkeel.services.scheduler.domain.parts import AppliedPlan
 from evenkeel.services.scheduler.domain.profiles import JobProfile, on_profile
@@ -106,8 +106,8 @@ def test_a_loop_that_does_not_say_what_its_model_costs_is_priced_by_what_its_ite
     job, _ = on_profile(fresh_job(), unpriced)
     assert job.workload is not None
     cost = CostModel(job.model, job.workload, job.correction)
-    healthy = cost.iteration_seconds(job.layout, dict.fromkeys(job.layout.ranks, 1.0))
-    as_it_is = cost.iteration_seconds(job.layout, {**dict.fromkeys(job.layout.ranks, 1.0), 3: speed})
+    healthy = Replay(cost).seconds(job.layout, dict.fromkeys(job.layout.ranks, 1.0))
+    as_it_is = Replay(cost).seconds(job.layout, {**dict.fromkeys(job.layout.ranks, 1.0), 3: speed})
     assert as_it_is == pytest.approx(0.3 + 1.6 / speed)
     assert healthy <= as_it_is
 
@@ -144,7 +144,7 @@ def test_several_stages_a_rank_teach_what_transfers_take_and_the_way_home_is_pre
     )
 
     def told(layout: Layout, iteration: int, epoch: int) -> JobProfile:
-        seconds = usual_seconds(CostModel(job.model, truth), layout, everybody)
+        seconds = Replay(CostModel(job.model, truth)).seconds(layout, everybody)
         ran = replace(truth, transfer_seconds=0.0, recent=tuple(replace(r, wall_seconds=seconds) for r in truth.recent))
         return replace(profile(iteration, epoch=epoch, seconds=seconds), workload=ran)
 
@@ -162,8 +162,8 @@ def test_several_stages_a_rank_teach_what_transfers_take_and_the_way_home_is_pre
     assert there.workload is not None
     assert there.workload.transfer_seconds == pytest.approx(truth.transfer_seconds, rel=0.1)
     assert there.correction == pytest.approx(1.0, rel=0.02)
-    home = usual_seconds(CostModel(job.model, there.workload, there.correction), job.layout, everybody)
-    assert home == pytest.approx(usual_seconds(CostModel(job.model, truth), job.layout, everybody), rel=0.02)
+    home = Replay(CostModel(job.model, there.workload, there.correction)).seconds(job.layout, everybody)
+    assert home == pytest.approx(Replay(CostModel(job.model, truth)).seconds(job.layout, everybody), rel=0.02)
 
 
 @pytest.mark.parametrize(("planned_for", "is_told"), [({}, False), ({3: 0.5}, True)])

@@ -12,7 +12,7 @@ from evenkeel.layouts.codec import layout_from_proto
 from evenkeel.layouts.layout import uniform_layout
 from evenkeel.layouts.rank_state import LinkProbe, StandIn
 from evenkeel.services.scheduler.adapters.ranks.client import RankClient
-from evenkeel.services.scheduler.dispatch.protocol import Decision
+from evenkeel.services.scheduler.dispatch.protocol import Decision, Probe
 from evenkeel.services.scheduler.leadership import Alone
 
 LAYOUT = uniform_layout(num_blocks=4, tensor=1, pipeline=2, data=1, num_micro_batches=2)
@@ -52,9 +52,9 @@ async def test_requests_carry_all_that_they_are_made_of() -> None:
     await client.commit(PLAN, DECISION, 1.0)
     await client.abort(PLAN, 1.0)
     await client.interrupt(5, leave=True, timeout_seconds=1.0)
-    await client.probe(64, 3, 1.0)
+    await client.probe(Probe(repetitions=3, matrix_size=64), 1.0)
     link = LinkProbe(probe_id=1, partner_rank=2, num_bytes=3, num_ranks=4, repetitions=5)
-    await client.probe_link(link, 1.0)
+    await client.probe(Probe(repetitions=5, link=link), 1.0)
     await client.close()
     prepare, commit, abort, interrupt, probe, probed_link = asked
     assert prepare.reshape == commit.reshape

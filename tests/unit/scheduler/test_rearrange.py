@@ -53,10 +53,10 @@ def test_no_stage_comes_to_span_two_domains() -> None:
         assert all(len({rank // 2 for rank in stage.ranks}) == 1 for r in layout.replicas for stage in r.stages)
 
 
-def test_where_links_are_slow_nothing_is_rearranged() -> None:
+def test_a_step_takes_the_stages_at_a_slow_link_apart() -> None:
     home = uniform_layout(num_blocks=6, tensor=2, pipeline=2, data=2, num_micro_batches=4)
     situation = replace(situation_of(home), links=(SlowLink(ranks=(0, 2), factor=10.0),))
-    assert list(LEVER.propose(situation, home)) == []
+    assert min(map(situation.seconds, LEVER.propose(situation, home))) < situation.seconds(home)
 
 
 @pytest.mark.parametrize("seed", [108, 109, 127, 129, 140, 145, 148, 153, 159, 193])

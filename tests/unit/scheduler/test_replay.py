@@ -22,7 +22,8 @@ from evenkeel.planning.costs.measured.calibration import (
     with_transfers,
 )
 from evenkeel.planning.costs.measured.recent import RecentIteration
-from evenkeel.planning.costs.measured.replay import Replay, usual_seconds
+from evenkeel.planning.costs.measured.replay import Replay
+from evenkeel.planning.situation import Situation
 from tests.unit.layouts.timeline import timeline_of
 
 MODEL = gpt(6)
@@ -88,10 +89,13 @@ def having_run(*iterations: RecentIteration) -> CostModel:
 
 @pytest.mark.parametrize("schedule", ["1f1b", "zb-h1"])
 @pytest.mark.parametrize("layout", [HOME, UNEVEN])
-def test_micro_batches_that_are_alike_take_what_the_cost_model_says(layout: Layout, schedule: str) -> None:
+def test_micro_batches_that_are_alike_take_what_the_search_predicts(layout: Layout, schedule: str) -> None:
     layout = replace(layout, schedule=schedule)
-    cost = having_run(iteration([TOKENS] * 8), iteration([TOKENS] * 8))
-    assert Replay(cost).seconds(layout, SPEEDS) == pytest.approx(cost.iteration_seconds(layout, SPEEDS))
+    situation = Situation(
+        layout=layout, home=HOME, throughputs=SPEEDS, cost=CostModel(MODEL, PLAIN), holders=frozenset(layout.ranks)
+    )
+    for cost in (having_run(iteration([TOKENS] * 8), iteration([TOKENS] * 8)), situation.cost):
+        assert Replay(cost).seconds(layout, SPEEDS) == pytest.approx(situation.seconds(layout))
 
 
 @given(
@@ -102,14 +106,14 @@ def test_unequal_micro_batches_in_every_order_take_no_less_than_equal_ones(token
     cost = having_run(*[iteration(tokens[start:] + tokens[:start]) for start in range(8)])
     mean = float(np.mean(tokens))
     alike = CostModel(MODEL, sized(mean))
-    assert Replay(cost).seconds(layout, SPEEDS) >= alike.iteration_seconds(layout, SPEEDS) * (1.0 - 1e-9)
+    assert Replay(cost).seconds(layout, SPEEDS) >= Replay(alike).seconds(layout, SPEEDS) * (1.0 - 1e-9)
 
 
 @pytest.mark.parametrize("layout", [HOME, UNEVEN])
 def test_collectives_of_large_micro_batches_take_longer(layout: Layout) -> None:
     cost = having_run(iteration([2 * TOKENS] * 8))
     larger = CostModel(MODEL, sized(2 * TOKENS))
-    assert Replay(cost).seconds(layout, SPEEDS) == pytest.approx(larger.iteration_seconds(layout, SPEEDS))
+    assert Replay(cost).seconds(layout, SPEEDS) == pytest.approx(Replay(larger).seconds(layout, SPEEDS))
 
 
 def test_each_replica_gets_its_own_micro_batches() -> None:
@@ -155,7 +159,7 @@ def test_recent_iterations_of_different_sizes_are_no_workload() -> None:
 def test_a_heavy_iteration_corrects_nothing() -> None:
     heavy, light = [2 * TOKENS, *[TOKENS] * 7], [TOKENS] * 8
     for tokens in (heavy, light):
-        took = 1.3 * usual_seconds(having_run(iteration(tokens)), HOME, SPEEDS)
+        took = 1.3 * Replay(having_run(iteration(tokens))).seconds(HOME, SPEEDS)
         cost = having_run(*[iteration(tokens, wall_seconds=took)] * 16)
         for _ in range(20):
             cost = replace(cost, correction=calibrated_correction(cost, HOME, SPEEDS, measured=99.0))
@@ -166,7 +170,7 @@ def test_a_heavy_iteration_corrects_nothing() -> None:
 def test_what_a_few_iterations_say_of_the_scale_is_mixed_with_what_was_known_the_more_the_more_they_are(
     known: float, actual: float, few: int
 ) -> None:
-    took = actual * usual_seconds(having_run(iteration([TOKENS] * 8)), HOME, SPEEDS)
+    took = actual * Replay(having_run(iteration([TOKENS] * 8))).seconds(HOME, SPEEDS)
     found = [
         calibrated_correction(
             replace(having_run(*[iteration([TOKENS] * 8, wall_seconds=took)] * count), correction=known),
@@ -186,7 +190,7 @@ def test_what_a_few_iterations_say_of_the_scale_is_mixed_with_what_was_known_the
 def test_transfers_take_what_neither_compute_nor_stalls_explain(actual_seconds: float, layout: Layout) -> None:
     tokens = [TOKENS, 3 * TOKENS, *[TOKENS] * 6]
     actual = CostModel(MODEL, replace(PLAIN, transfer_seconds=actual_seconds, recent=(iteration(tokens),)))
-    took = usual_seconds(actual, layout, SPEEDS)
+    took = Replay(actual).seconds(layout, SPEEDS)
     found = replace(PLAIN, transfer_seconds=0.02, recent=(iteration(tokens, wall_seconds=took),))
     told = with_transfers(CostModel(MODEL, found), layout, SPEEDS)
     assert told.transfer_seconds == pytest.approx(actual_seconds, abs=2e-4)
@@ -229,9 +233,9 @@ def test_transfers_are_best_told_by_iterations_in_which_many_follow_one_another(
 
 def test_a_plan_whose_iterations_were_heavier_is_measured_for_the_work_that_it_was_planned_for() -> None:
     planned_for = having_run(iteration([TOKENS] * 8)).workload
-    predicted = usual_seconds(CostModel(MODEL, planned_for), UNEVEN, SPEEDS)
+    predicted = Replay(CostModel(MODEL, planned_for)).seconds(UNEVEN, SPEEDS)
     heavy = [2 * TOKENS] * 8
-    took = 1.1 * usual_seconds(having_run(iteration(heavy)), UNEVEN, SPEEDS)
+    took = 1.1 * Replay(having_run(iteration(heavy))).seconds(UNEVEN, SPEEDS)
     ran = having_run(iteration(heavy, wall_seconds=took))
     assert for_equal_work(ran, UNEVEN, SPEEDS, planned_for, measured=99.0) == pytest.approx(1.1 * predicted)
     assert for_equal_work(ran, UNEVEN, SPEEDS, None, measured=99.0) == 99.0

@@ -13,6 +13,7 @@ from evenkeel.layouts.programs.paths import Paths
 from evenkeel.layouts.programs.routes import Route
 from evenkeel.layouts.programs.schedules import most_live, program_of
 from evenkeel.layouts.sizes.mix import mix_for
+from evenkeel.planning.costs.measured.replay import Replay
 from evenkeel.planning.costs.memory import replica_peaks
 from evenkeel.planning.costs.risks import num_risks
 from evenkeel.planning.pipelined.routed import together
@@ -68,7 +69,7 @@ def test_the_prediction_is_the_longest_path_over_the_actual_programs(situation: 
     expected = cost.total(timeline.iteration_seconds)
     if layout.mix is None or len(together(layout)[0]) == len(quotas):
         assert situation.seconds(layout) == pytest.approx(expected)
-    assert cost.iteration_seconds(layout, situation.throughputs) == pytest.approx(situation.seconds(layout))
+    assert Replay(cost).seconds(layout, situation.throughputs) == pytest.approx(situation.seconds(layout))
 
 
 def test_replicas_that_routes_tie_together_are_found_through_others() -> None:
@@ -100,8 +101,5 @@ def test_routes_move_nothing_and_are_paid_with_a_pause() -> None:
     price = situation.price(routed(HOME, (0, 1, 1)))
     assert price.moved_bytes == 0
     assert price.pause_seconds == situation.transition.group_seconds
-    assert price.num_changed == 6, "home and host"
     other = replace(situation, layout=routed(HOME, (0, 1, 1)))
-    assert other.price(routed(HOME, (0, 1, 1), (4, 0, 2))).num_changed == 6
-    assert other.price(HOME).num_changed == 6
     assert other.price(routed(HOME, (0, 1, 1))).pause_seconds == 0.0

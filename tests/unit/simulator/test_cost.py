@@ -6,6 +6,7 @@ from evenkeel.layouts.layout import Stage, uniform_layout
 from evenkeel.layouts.model import BlockCost, ModelSpec
 from evenkeel.planning.costs.cost_model import CostModel, Workload
 from evenkeel.planning.costs.links import SlowLink
+from evenkeel.planning.costs.measured.replay import Replay
 from evenkeel.simulator.fleet.cost.iteration import fleet_cost
 from evenkeel.simulator.fleet.operation.conditions import Conditions
 from evenkeel.simulator.fleet.operation.operation import Operation, operation_of, operation_seconds
@@ -50,7 +51,7 @@ def test_an_operation_takes_its_pipelines_and_the_exchange():
     operation = operation_of(home)
     pipelines = COST.makespan(home.replicas[0].stages, 2, everybody, "1f1b")
     assert operation_seconds(COST, operation, everybody) == pytest.approx(pipelines + 8.0)
-    assert COST.iteration_seconds(home, everybody) == pytest.approx(pipelines + 8.0)
+    assert Replay(COST).seconds(home, everybody) == pytest.approx(pipelines + 8.0)
     alone = Operation(replicas=operation.replicas[:1], quotas=(2,))
     assert operation_seconds(COST, alone, everybody) == pytest.approx(pipelines)
 

@@ -4,6 +4,7 @@ from hypothesis import strategies as st
 
 from evenkeel.layouts.layout import uniform_layout
 from evenkeel.planning.costs.cost_model import CostModel, Workload
+from evenkeel.planning.costs.measured.replay import Replay
 from evenkeel.simulator.baselines import STRATEGIES
 from evenkeel.simulator.baselines.evenkeel import Evenkeel
 from evenkeel.simulator.baselines.restarting.synchronous_restart import SynchronousRestart, recovery_seconds
@@ -82,7 +83,7 @@ def test_representatives_come_back_to_the_full_shape_when_all_are_healthy(wide):
 
 
 def test_a_death_in_the_midst_of_an_iteration_costs_what_was_done_of_it_unless_survivors_keep_it(wide):
-    iteration = wide.cost.iteration_seconds(wide.home, dict.fromkeys(wide.home.ranks, 1.0))
+    iteration = Replay(wide.cost).seconds(wide.home, dict.fromkeys(wide.home.ranks, 1.0))
 
     def later(name):
         early, late = (

@@ -11,10 +11,11 @@ from evenkeel.control.v1 import control_pb2_grpc
 from evenkeel.history.records import PlanRecord
 from evenkeel.layouts.codec import layout_to_proto, to_proto
 from evenkeel.layouts.rank_codec import ballot_from_proto, rank_state_from_proto
-from evenkeel.layouts.rank_state import LinkProbe, RankState
+from evenkeel.layouts.rank_state import RankState
 from evenkeel.services.scheduler.adapters.ranks.tls import RankTls, tls_advice
 from evenkeel.services.scheduler.dispatch.protocol import (
     Decision,
+    Probe,
     RankAwayError,
     RankGoneError,
     RankRefusedError,
@@ -110,17 +111,10 @@ class RankClient:
         request = pb.InterruptRequest(epoch=epoch, leave=leave, **self._about)
         await self._answer(self._stub.Interrupt, request, timeout_seconds)
 
-    async def probe(self, matrix_size: int, repetitions: int, timeout_seconds: float) -> list[float]:
+    async def probe(self, probe: Probe, timeout_seconds: float) -> list[float]:
         """See :class:`~evenkeel.services.scheduler.dispatch.protocol.RankCalls`."""
-        return await self._probed(timeout_seconds, matrix_size=matrix_size, repetitions=repetitions)
-
-    async def probe_link(self, probe: LinkProbe, timeout_seconds: float) -> list[float]:
-        """See :class:`~evenkeel.services.scheduler.dispatch.protocol.RankCalls`."""
-        link = to_proto(pb.LinkProbe, probe)
-        return await self._probed(timeout_seconds, repetitions=probe.repetitions, link=link)
-
-    async def _probed(self, timeout_seconds: float, **asked: Any) -> list[float]:
-        answer = await self._answer(self._stub.Probe, pb.ProbeRequest(**asked, **self._about), timeout_seconds)
+        request = to_proto(pb.ProbeRequest, probe, **self._about)
+        answer = await self._answer(self._stub.Probe, request, timeout_seconds)
         if not answer.seconds:
             raise RankRefusedError(f"rank {self.rank} at {self.address}: a probe without figures")
         return list(answer.seconds)
