@@ -30,6 +30,7 @@ class Reduction(StrEnum):
     MAX = "max"
 
 
+_BURIAL_POLL_SECONDS = 0.05
 _OPS = {Reduction.SUM: c10d.ReduceOp.SUM, Reduction.MAX: c10d.ReduceOp.MAX}
 
 
@@ -77,6 +78,7 @@ class Group:
         self._backend: Backend | None = backend
         self._waiter = waiter
         self._on_cpu = isinstance(backend, c10d.ProcessGroupGloo)
+        self._newest: Work | None = None  # operation, unless it was waited for; those before it end before it
         self.channel: Channel | None = None
 
     @property
@@ -153,18 +155,25 @@ class Group:
             self._waiter.collective(work)
         else:
             self._waiter.kernel(work)
+        if self._newest is work:
+            self._newest = None
 
     def bury(self) -> None:
         """Free the backend; may block. On a helper thread, after nobody uses the group any more."""
         backend, self._backend = self._backend, None
+        newest, self._newest = self._newest, None
         if backend is not None and not self._on_cpu:
             backend.abort()
+        # Not in gloo's destructor: a thread that comes back from there while the interpreter ends aborts the process.
+        while self._on_cpu and newest is not None and not newest.is_completed():
+            time.sleep(_BURIAL_POLL_SECONDS)
 
     def _start(self, operation: Callable[[Backend], Work]) -> Work:
         """Start an operation. On a broken group too it is the wait that fails: whoever starts may be a hook."""
         assert self._backend is not None, f"group {self.name} was abandoned"
         try:
-            return operation(self._backend)
+            self._newest = operation(self._backend)
+            return self._newest
         except c10d.DistBackendError as error:  # NCCL's way; gloo says it to whoever waits
             return FailedWork(error.with_traceback(None))  # whose frames would hold the backend
 

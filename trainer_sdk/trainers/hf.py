@@ -1,5 +1,6 @@
 """The Trainer of transformers, as one of several replicas: everything of it that is not said here is its own."""
 
+import logging
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +14,8 @@ except ImportError as error:
     raise ImportError("evenkeel.hf needs transformers and accelerate: pip install 'evenkeel[hf]'") from error
 
 from evenkeel.trainer_sdk.trainers.steps import TrainerSteps
+
+_log = logging.getLogger("evenkeel.replicas")
 
 
 class Trainer(transformers.Trainer):
@@ -43,7 +46,11 @@ class Trainer(transformers.Trainer):
     ) -> tuple[list[Any], Tensor | int | None]:
         """As there; what is read belongs to the step that follows."""
         samples, num_items = super().get_batch_samples(epoch_iterator, num_batches, device)
-        self._batches = samples
+        # The last of a loader without a length: the library would add them to the next pass's first step.
+        is_rest = len(samples) < num_batches
+        if samples and is_rest:
+            _log.warning("%d batches at the end of a pass are too few for a step: they are left out", len(samples))
+        self._batches = None if is_rest else samples
         return samples, num_items
 
     def training_step(self, model: nn.Module, inputs: Any, num_items_in_batch: Tensor | int | None = None) -> Tensor:
@@ -93,3 +100,8 @@ class _Newcomer(transformers.TrainerCallback):
     def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
         """Likewise."""
         return self.on_step_end(args, state, control, **kwargs)
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """What the script does with the model from here on is its own."""
+        if not self._trainer.has_model:
+            _log.warning("this replica came too late to receive the whole model: what it evaluates now says nothing")

@@ -1,5 +1,6 @@
 """A group whose backend refuses: what starts an operation may be a hook, so it is the wait that fails."""
 
+import threading
 import weakref
 from datetime import timedelta
 from typing import Any
@@ -72,3 +73,34 @@ def test_what_failed_to_start_does_not_keep_a_buried_backend() -> None:
     group.bury()
     assert gone() is None
     assert pending.work.is_completed()
+
+
+def test_a_backend_is_let_go_once_nothing_in_it_is_on_its_way() -> None:
+    """Its end would wait in C++: a thread that comes back from there while the interpreter ends aborts the process."""
+
+    class OnItsWay:
+        ended = False
+
+        def is_completed(self) -> bool:
+            return self.ended
+
+    class Gloo(c10d.ProcessGroupGloo):
+        def __init__(self) -> None:
+            """No connections."""
+
+        def allreduce(self, *_: object) -> OnItsWay:
+            return work
+
+    work, backend = OnItsWay(), Gloo.__new__(Gloo)
+    gone = weakref.ref(backend)
+    group = Group("world", (0, 1), 0, backend, Waiter(lambda: False))
+    del backend
+    group.start_all_reduce(torch.ones(2))
+    burial = threading.Thread(target=group.bury, daemon=True)
+    burial.start()
+    burial.join(0.2)
+    assert burial.is_alive()
+    assert gone() is not None
+    work.ended = True
+    burial.join(10.0)
+    assert gone() is None

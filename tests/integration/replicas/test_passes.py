@@ -1,0 +1,38 @@
+"""Passes over a loader that has no length, under the Trainer of transformers."""
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.integration.replicas.torchruns import ROOT
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+
+PROGRAM = """
+import sys, torch
+from transformers import LlamaConfig, LlamaForCausalLM, TrainingArguments
+from evenkeel.hf import Trainer
+
+class Passes(torch.utils.data.IterableDataset):
+    def __iter__(self):
+        return iter([{"input_ids": torch.arange(4) + row, "labels": torch.arange(4) + row} for row in range(7)])
+
+sizes = dict(hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1)
+model = LlamaForCausalLM(LlamaConfig(vocab_size=16, **sizes))
+arguments = TrainingArguments(
+    output_dir=sys.argv[1], per_device_train_batch_size=1, gradient_accumulation_steps=2, max_steps=7,
+    use_cpu=True, report_to="none", disable_tqdm=True, save_strategy="no",
+)
+trainer = Trainer(model=model, args=arguments, train_dataset=Passes())
+trainer.train()
+print("steps", trainer.state.global_step)
+"""
+
+
+def test_what_makes_no_whole_step_at_the_end_of_a_pass_is_left_out(tmp_path: object) -> None:
+    command = [sys.executable, "-c", PROGRAM, str(tmp_path)]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert "steps 7" in ended.stdout
+    assert "1 batches at the end of a pass are too few for a step" in ended.stderr
