@@ -61,8 +61,9 @@ class Scan:
         self.noise = RowNoise.of(smallest_scales, num_devices)
         self.widths, self._windows = Widths.of_shape(*shape), Windows.of_shape(*shape)
         self._suspected_at = np.full(shape, _NEVER)
-        self._reached = np.zeros((len(LENGTHS), *shape))
-        self._renew_heights(np.ones(shape, dtype=np.int64))
+        self._reached, self._doubts = np.zeros((len(LENGTHS), *shape)), np.ones((len(LENGTHS), *shape))
+        # Known as soon as a row begins.
+        self._verdicts, self._suspicions = (np.full((len(smallest_scales), len(LENGTHS)), np.inf) for _ in range(2))
 
     def arrange(self, columns: Ints) -> None:
         """Takes these columns of what is known; -1 is a new device."""
