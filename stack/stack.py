@@ -218,8 +218,9 @@ class Stack:
             self._postgres = Postgres(self.folder / "postgres", self._watchdog)
         servers = [each for each in (self._kafka, self._postgres) if each is not None]
         with ThreadPoolExecutor(max_workers=2, thread_name_prefix="start") as pool:
-            starts = [pool.submit(each.start) for each in servers]
+            starts = []
             try:
+                starts += [pool.submit(each.start) for each in servers]
                 wait(starts)
             except BaseException:
                 # A signal: a server that came up behind our back would outlive us.

@@ -24,7 +24,8 @@ def launch(context: typer.Context) -> None:
 
     Example: evenkeel launch --nproc-per-node 3 examples/replicas/ddp.py
     """
-    _become("evenkeel.trainer_sdk.launcher.agent", context.args, {})
+    # Torch's warnings are several lines for each connection of a host without a name, or that ends: ranks tell of ends.
+    _become("evenkeel.trainer_sdk.launcher.agent", context.args, {"TORCH_CPP_LOG_LEVEL": "ERROR"})
 
 
 def _become(module: str, arguments: list[str], settings: Mapping[str, str]) -> None:

@@ -149,7 +149,8 @@ def _alternatives(
                 reason = f"{gain:.1f} % faster, too little for its structural risk"
         else:
             more = situation.price(other.layout).moved_bytes - price.moved_bytes
-            but = f"moves {_bytes(more)} more" if more > 0.0 else "changes more"
+            but = "is no faster" if chosen.levers else "changes more"
+            but = f"moves {_bytes(more)} more" if more > 0.0 else but
             reason = f"as fast within {100.0 * TIE:.1f} %, but {but}"
         found[name] = Alternative(name=name, predicted_seconds=other.seconds, reason=reason)
     # What would be if nothing was done is always told.

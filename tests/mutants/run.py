@@ -50,6 +50,8 @@ class Mutants:
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Each test once, to see what it gets to; then all mutants."""
+        if session.testsfailed:
+            raise session.Interrupted("tests that cannot be read find no mutant")
         set_mutant_under_test("stats")
         for item in session.items:
             began, began_cpu = time.perf_counter(), time.process_time()
@@ -178,7 +180,9 @@ def main() -> int:
     parser.add_argument("modules", nargs="*", help="which, below evenkeel: services.scheduler.plans")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="how many at the same time")
     arguments = parser.parse_args()
-    plugin = Mutants(made(arguments.modules), arguments.processes)
+    if not (names := made(arguments.modules)):
+        parser.error(f"no mutants of {', '.join(arguments.modules)}: see [tool.mutmut] in pyproject.toml")
+    plugin = Mutants(names, arguments.processes)
     selection = config().pytest_add_cli_args_test_selection
     if failed := pytest.main(["-q", "-p", "no:cacheprovider", *selection], plugins=[plugin]):
         return failed

@@ -82,5 +82,5 @@ def _host_towards(fleet_address: str) -> str:
     """Loopback where the fleet API is on this machine, or its name is not known yet."""
     try:
         return host_towards(fleet_address) if fleet_address else _LOOPBACK
-    except OSError:
+    except (OSError, ValueError):  # or it is written as gRPC alone reads it
         return _LOOPBACK

@@ -177,7 +177,7 @@ class Launcher:
                     self._on_forked(**facts)
                 case "unforked":
                     who = "the rendezvous store" if facts["rank"] == STORE else f"rank {facts['rank']}"
-                    _logger.warning("%s gets no new process yet: %s", who, facts["why"])
+                    _logger.warning("%s gets no new process: %s", who, facts["why"])
                 case "exited" if facts["rank"] == STORE:
                     _logger.warning(
                         "the rendezvous store, process %d, ended (%s): it is started again at its address, and the "

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Self
 import torch
 from torch import distributed
 
+from evenkeel.trainer_sdk.control.fleet.address import join_address
 from evenkeel.trainer_sdk.emit.farewell import EXIT_EVICTED
 from evenkeel.trainer_sdk.groups.c10d import Store, c10d
 from evenkeel.trainer_sdk.groups.errors import PeerLost
@@ -126,10 +127,11 @@ class Mates:
         told = [place.token or secrets.token_hex(8), place.store_address]
         if not place.store_address and place.index == 0:
             host = (place.size > 1 and os.environ.get("MASTER_ADDR")) or "127.0.0.1"
-            with socket.create_server((host, 0)) as listener:
+            family = socket.AF_INET6 if ":" in host else socket.AF_INET
+            with socket.create_server((host, 0), family=family) as listener:
                 port, taken = listener.getsockname()[1], listener.detach()
             self._store = c10d.TCPStore(host, port, is_master=True, wait_for_workers=False, master_listen_fd=taken)
-            told[1] = f"{host}:{port}"
+            told[1] = join_address(host, port)
         if place.size > 1:
             _begin_torch()
             distributed.broadcast_object_list(told, src=0)

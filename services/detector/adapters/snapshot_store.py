@@ -12,7 +12,7 @@ from evenkeel.services.common.backoff import Reachability, persist
 from evenkeel.services.common.kafka import Partition
 from evenkeel.services.common.postgres.database import DATABASE_AWAY
 
-FORMAT = "detector/2"
+FORMAT = "detector/3"
 # Saving holds the stream: a database that hangs must not hold verdicts up for longer than this.
 _SAVE_TIMEOUT_SECONDS = 2.0
 

@@ -95,6 +95,9 @@ def _append_without_a_majority(stores: list[KeptStore]) -> None:
     thread = reader.append("second")
     thread.join(1.0)
     assert reader.texts == ["first"]
+    late = Reader(stores, "late")
+    late.ledger.catch_up(1.0)
+    wait(lambda: late.texts == ["first"], "what one store can tell")
     stores[2].resume()
     thread.join(100.0)
     assert reader.texts == ["first", "second"]

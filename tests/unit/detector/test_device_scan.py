@@ -50,7 +50,7 @@ def observe(scan: DeviceScan, seconds: np.ndarray, first: int = 0) -> list[tuple
     return found
 
 
-@pytest.mark.parametrize("num_devices", [2, 4, 8])
+@pytest.mark.parametrize("num_devices", [2, 3, 4, 8])
 @pytest.mark.parametrize(
     ("fault", "clock", "throughput"),
     [

@@ -48,6 +48,12 @@ def test_what_differs_by_nature_and_what_befalls_all_is_in_no_residual(num_devic
     assert newest.mean(axis=0).max() < 0.04
 
 
+@pytest.mark.parametrize("num_devices", [3, 4, 5, 9])
+def test_healthy_devices_stand_at_none_however_many_there_are(num_devices: int) -> None:
+    frames = 0.05 * np.random.default_rng(num_devices).standard_normal((300, num_devices))
+    assert abs(_followed(frames).newest(64).mean()) < 0.15 * 0.05
+
+
 def test_an_offset_that_is_known_follows_a_creep_by_three_per_cent_only() -> None:
     rng = np.random.default_rng(0)
     frames = 0.02 * rng.standard_normal((2400, 4))

@@ -12,6 +12,17 @@ from evenkeel.trainer_sdk.groups.lifelines import Lifelines, is_reached
 from evenkeel.trainer_sdk.launcher.processes.store_keeper import StoreKeeper
 
 
+def _has_ipv6() -> bool:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        return False
+    return True
+
+
+WITH_IPV6 = pytest.mark.skipif(not _has_ipv6(), reason="this machine has no IPv6")
+
+
 @pytest.mark.parametrize(
     ("address", "host", "port"), [("a.b:1", "a.b", 1), ("10.0.0.1:2", "10.0.0.1", 2), ("[fd00::1]:3", "fd00::1", 3)]
 )
@@ -26,6 +37,7 @@ def test_what_is_no_address_is_refused(address: str) -> None:
         split_address(address)
 
 
+@WITH_IPV6
 def test_lines_of_hosts_with_ipv6() -> None:
     ended = threading.Event()
     one, other = Lifelines("::1", lambda *_: ended.set()), Lifelines("::1", lambda *_: None)
@@ -37,6 +49,7 @@ def test_lines_of_hosts_with_ipv6() -> None:
     assert host_towards("[::1]:1") == "::1"
 
 
+@WITH_IPV6
 def test_a_store_of_a_host_with_ipv6() -> None:
     keeper = StoreKeeper.of_this_host("job", ("[::1]:0",))
     assert keeper is not None

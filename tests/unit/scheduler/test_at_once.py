@@ -36,7 +36,7 @@ def test_ranks_that_are_back_are_taken_in() -> None:
 _SCRIPT = """
 import sys
 from evenkeel.services.scheduler import main
-main.run_service = lambda *_: None
+main.run_service = lambda *_, **__: None
 main.load_settings = lambda _: None
 main.main()
 from tests.unit.scheduler.jobs.play import Play

@@ -3,7 +3,6 @@
 import os
 import signal
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -22,16 +21,18 @@ class FakeServer:
     def __init__(self, folder: Path, *_: object) -> None:
         self.name = folder.name
         self.said = list[str]()
+        self.told = threading.Event()
 
     def start(self) -> None:
         self.said.append("starts")
         if self.name == "kafka":
             threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
-        time.sleep(0.5)
+        self.told.wait(60.0)
         self.said.append("is up")
 
     def stop(self, **_: object) -> None:
         self.said.append("is stopped")
+        self.told.set()
 
 
 @pytest.fixture(autouse=True)

@@ -63,9 +63,10 @@ class Ledger:
                 return
             place += 1
 
-    def catch_up(self) -> None:
-        """Hear all that has been said so far. Blocks, as long as most stores are away."""
-        while not self._is_over:
+    def catch_up(self, timeout_seconds: float) -> None:
+        """Hear all that has been said so far, or what there is to hear while most stores are away. Blocks for it."""
+        deadline = time.monotonic() + timeout_seconds
+        while not self._is_over and time.monotonic() < deadline:
             with self._lock:
                 place = len(self._texts)
             answer = self._at_majority(self._key(place), lambda register: register)

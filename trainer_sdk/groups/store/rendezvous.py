@@ -5,6 +5,7 @@ nothing is heard. So each key is said by one rank, with one value, and who waits
 """
 
 import json
+import logging
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any
@@ -13,9 +14,11 @@ from evenkeel.layouts.ranks.levels import WIDEST_GROUP, levels_of, path_of
 from evenkeel.trainer_sdk.control.fleet.own_host import host_towards
 from evenkeel.trainer_sdk.groups.c10d import Store, c10d
 from evenkeel.trainer_sdk.groups.store.store_links import StoreLinks
-from evenkeel.trainer_sdk.groups.store.store_place import LOOPBACK, StorePlace
+from evenkeel.trainer_sdk.groups.store.store_place import StorePlace, is_loopback
 from evenkeel.trainer_sdk.groups.store.store_watch import CONNECT_TIMEOUT_SECONDS, OwnEntries, StoreWatch
 from evenkeel.trainer_sdk.groups.waiting import Waiter
+
+_log = logging.getLogger(__name__)
 
 
 class Rendezvous:
@@ -37,7 +40,7 @@ class Rendezvous:
         self.address = address
         self.job_id = job_id
         places, entries = StorePlace.all_of(address, job_id), OwnEntries()
-        self.loopback = all(each.host in LOOPBACK for each in places)
+        self.loopback = all(is_loopback(each.host) for each in places)
         self.watches = tuple(watches) or tuple(StoreWatch(each, entries) for each in places)
         self._links = StoreLinks(self.watches)
 
@@ -48,7 +51,17 @@ class Rendezvous:
         Raises:
             OSError: There is no way to any of them.
         """
-        return "127.0.0.1" if self.loopback else host_towards(self.address)
+        if self.loopback:
+            return "127.0.0.1"
+        found = host_towards(self.address)
+        if is_loopback(found):
+            _log.warning(
+                "this host knows %s by the loopback address %s, by which ranks on other hosts do not reach it: where "
+                "there are any, give its address instead of its name",
+                self.address,
+                found,
+            )
+        return found
 
     def another(self) -> "Rendezvous":
         """A connection of its own for another thread."""

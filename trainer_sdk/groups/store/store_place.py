@@ -4,7 +4,10 @@ from dataclasses import dataclass
 
 from evenkeel.trainer_sdk.control.fleet.address import join_address, split_address
 
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+def is_loopback(host: str) -> bool:
+    """Whether a name or an address says that only this machine is meant."""
+    return host in ("localhost", "::1") or host.startswith("127.")
 
 
 @dataclass(frozen=True, slots=True)

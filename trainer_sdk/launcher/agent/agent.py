@@ -135,14 +135,15 @@ class Agent(Host):
         def heard(text: str) -> bool:
             entry = entry_from_text(text)
             if isinstance(entry, Gone) and not entry.standing:  # who goes in order leaves one
-                self._to_agent.send_bytes(entry.token.encode())
+                with contextlib.suppress(OSError):  # the agent ends
+                    self._to_agent.send_bytes(entry.token.encode())
             return True
 
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it ends once all is said
         Ledger(Rendezvous(self.stores, self._job.job_id), LOG, heard)
         fleet = FleetSide(self._access)
         fleet.start()
-        with contextlib.suppress(EOFError):
+        with contextlib.suppress(EOFError, OSError):  # an agent that ends may leave what it was told unread
             while True:
                 fleet.failed(pb.RankExit.FromString(self._to_agent.recv_bytes()))
         fleet.stop(is_over=False)

@@ -17,8 +17,6 @@ def preload() -> None:
     """Import once what each rank would import: a fork has it. Starts no thread and touches no accelerator."""
     # torch's store looks up the name of every peer that connects: a lost DNS packet would stop all ranks.
     os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")
-    # Its warnings are several lines for each connection of a host without a name, or that ends: ranks tell of ends.
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     import torch.distributed.fsdp  # noqa: PLC0415
 
     import evenkeel.trainer_sdk.control.controller  # noqa: PLC0415

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Self
 
 from evenkeel.trainer_sdk.control.fleet.address import join_address
-from evenkeel.trainer_sdk.groups.store.store_place import LOOPBACK, StorePlace
+from evenkeel.trainer_sdk.groups.store.store_place import StorePlace, is_loopback
 from evenkeel.trainer_sdk.launcher.processes.context import JOB_FINISHED
 
 _logger = logging.getLogger("evenkeel.launch")
@@ -39,7 +39,7 @@ class StoreKeeper:
         self._job_id = job_id
         family, *_, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         # Many a host knows its own name by a loopback address, by which nobody else reaches it.
-        own = str(place[0]) if host in LOOPBACK or not str(place[0]).startswith("127.") else ""
+        own = str(place[0]) if is_loopback(host) or not is_loopback(str(place[0])) else ""
         self._listener = socket.create_server((own, port), family=family, backlog=socket.SOMAXCONN)
         self.address = join_address(host, self._listener.getsockname()[1])
         self._hears, self._told = os.pipe()  # of whichever store runs; we hold both ends, so telling never fails

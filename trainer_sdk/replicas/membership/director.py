@@ -37,6 +37,7 @@ _BROKEN_SECONDS = 1.0
 """How long after a broken connection to wait for word of a death, before the same ranks build new groups."""
 _TELL_EVERY_SECONDS = 30.0
 _LEAVE_SECONDS = 5.0
+_CATCH_UP_SECONDS = 10.0
 _FAREWELL_SECONDS = 30.0
 """For the others to finish too; whose loops are longer go on without it."""
 # Who starts the job again on the same stores starts all of its replicas.
@@ -85,8 +86,8 @@ class Director:
         return self._roster.epoch
 
     def catch_up(self) -> Epoch | None:
-        """As :attr:`newest`, of all that was said so far. Blocks, as long as most stores are away."""
-        self._ledger.catch_up()
+        """As :attr:`newest`, of all that was said so far, as far as it can be heard. Blocks for seconds at most."""
+        self._ledger.catch_up(_CATCH_UP_SECONDS)
         return self.newest
 
     @property

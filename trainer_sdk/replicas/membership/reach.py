@@ -46,3 +46,4 @@ def await_reach(place: Place, newest: Callable[[], Epoch | None]) -> None:
                     ", ".join(missing),
                 )
             time.sleep(_AGAIN_SECONDS)
+    _log.warning("replica %d joins without reaching all who train: it, or they, may be counted out", place.replica)

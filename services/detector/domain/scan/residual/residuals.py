@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from evenkeel.numeric.arrays import Bools, Floats, Ints
+from evenkeel.services.detector.domain.memory.state import DERIVED
 from evenkeel.services.detector.domain.scan.residual.peers import LARGEST_DRIFT, centres_of_peers, unmoved_centres
 from evenkeel.services.detector.domain.scan.residual.recent import KEPT, Recent
 from evenkeel.services.detector.domain.scan.residual.tables import (
@@ -81,6 +82,8 @@ class Residuals:
     _is_placed: Bools = field(default_factory=no_bools)
     _values: Recent = field(default_factory=Recent)
     _centres: Recent = field(default_factory=Recent)
+    # How far from the others a peer counts at most, by clock, as of the newest frame.
+    _reach: Floats = field(default_factory=no_floats, metadata=DERIVED)
 
     @classmethod
     def of_shape(cls, num_clocks: int, num_devices: int) -> "Residuals":
@@ -143,10 +146,10 @@ class Residuals:
         self._values.push(values)
         own = values - self.offsets
         healthy = self._healthy(ill)
-        reach = _PEERS_REACH * np.nan_to_num(np.median(scales, axis=1, keepdims=True))
+        self._reach = _PEERS_REACH * np.nan_to_num(np.median(scales, axis=1, keepdims=True))
         centres = unmoved_centres(
             own,
-            centres=centres_of_peers(own, healthy, reach),
+            centres=centres_of_peers(own, healthy, self._reach),
             usual=self._usual_centres,
             healthy=healthy,
             scales=scales,
@@ -269,7 +272,7 @@ class Residuals:
 
     def _compare_anew(self, ill: Bools) -> None:
         """Offsets have changed at once: the kept frames are compared by the new ones."""
-        centres = centres_of_peers(self._values.tables - self.offsets, self._healthy(ill))
+        centres = centres_of_peers(self._values.tables - self.offsets, self._healthy(ill), self._reach)
         self._centres.tables = np.where(np.isnan(centres), self._long_run - self.offsets, centres)
 
     def _place(self, rows: Bools, ill: Bools) -> None:
