@@ -61,7 +61,8 @@ class Output:
     def _take(self, source: "IO[str]") -> None:
         with source:
             for line in source:
-                found = re.fullmatch(r"replica (\d+): step (\d+), loss ([\d.]+)\n", line)
+                # A bar of progress that another rank draws may stand before it, without an end of line.
+                found = re.search(r"replica (\d+): step (\d+), loss ([\d.]+)\n", line)
                 with self._changed:
                     self.output.append(line)
                     if found:
