@@ -47,14 +47,14 @@ INTERRUPTS = (
 )
 MEETS = (
     "import pathlib\nimport time\n\n"
-    "def test_all_are_there():\n    pathlib.Path(__file__).with_suffix('.here').touch()\n"
-    "    while len(list(pathlib.Path().glob('*/*.here'))) < 3:\n        time.sleep(0.01)\n"
+    "def test_all_are_there():\n    pathlib.Path(pathlib.Path(__file__).stem + '.here').touch()\n"
+    "    while len(list(pathlib.Path().glob('*.here'))) < 3:\n        time.sleep(0.01)\n"
 )
 MEETS_TESTS = (
     "import pathlib\nimport time\n\n"
     "with open('times', 'a') as times:\n    times.write('once')\n"
-    "pathlib.Path('own/command.here').touch()\n"
-    "while len(list(pathlib.Path().glob('*/*.here'))) < 3:\n    time.sleep(0.01)\n"
+    "pathlib.Path('command.here').touch()\n"
+    "while len(list(pathlib.Path().glob('*.here'))) < 3:\n    time.sleep(0.01)\n"
 )
 NOTES_ITSELF = (
     "import os\nimport pathlib\nimport sys\n\n"
@@ -113,7 +113,7 @@ def test_what_fails_in_either_is_told_and_fails_the_run(run, beside: str, own: s
 
 def test_each_folder_beside_has_a_process_and_all_run_at_once(run) -> None:
     status, lines = run(MEETS, MEETS, also=MEETS)
-    assert status == pytest.ExitCode.OK
+    assert status == pytest.ExitCode.OK, "\n".join(lines)
     assert "3 passed" in lines[-1]
 
 
