@@ -80,7 +80,7 @@ def changes_of(log_ratios: Floats, work_keys: tuple[float, ...]) -> Iterator[Spe
     scan.allot(clocks, count, smallest_scales(clocks, 1.0))
     scan.take_work(np.arange(count), np.array(work_keys))
     for iteration, row in enumerate(log_ratios):
-        yield from scan.observe(iteration, row[None, :])
+        yield from scan.observe(iteration, row[None, :], 1.0)
 
 
 def main() -> None:

@@ -84,7 +84,7 @@ def played(clocks: RecordedClocks, rows: npt.NDArray[np.int64], fault: str, onse
         if scan is None:
             scan = DeviceScan(BUDGET)
             scan.allot(readings.clocks, len(readings.work_seconds), smallest_scales(readings.clocks, usual))
-        for change in scan.observe(at, readings.log_ratios(np.full(len(readings.work_seconds), usual))):
+        for change in scan.observe(at, readings.log_ratios(np.full(len(readings.work_seconds), usual)), usual):
             if not change.recovered:
                 yield at, change.device
 

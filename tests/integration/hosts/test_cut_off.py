@@ -56,6 +56,15 @@ def train_on(crew: HostCrew, replicas: Sequence[int]) -> None:
     crew.until(lambda: all(last in crew.reports[each].losses for each in replicas), "more steps")
 
 
+def three_that_train(start_hosts: Callable[..., HostCrew]) -> tuple[HostCrew, list[int], list[int]]:
+    """Three hosts some steps on: replicas of the first two, and of the third, to which something is about to happen."""
+    crew = start_hosts(3, NUM_STEPS)
+    away = list(crew.replicas_of(2))
+    others = [each for each in range(crew.num_replicas) if each not in away]
+    crew.until(lambda: all(2 in crew.reports[each].losses for each in [*others, *away]), "some steps")
+    return crew, others, away
+
+
 def test_a_host_dies_with_its_store(start_hosts: Callable[..., HostCrew], failure_free: Report) -> None:
     crew = start_hosts(4, FEW_STEPS)
     everybody = list(range(crew.num_replicas))
@@ -70,10 +79,7 @@ def test_a_host_dies_with_its_store(start_hosts: Callable[..., HostCrew], failur
 def test_a_cable_is_cut_for_a_second_then_in_one_direction_for_long(
     start_hosts: Callable[..., HostCrew], failure_free: Report
 ) -> None:
-    crew = start_hosts(3, NUM_STEPS)
-    away = list(crew.replicas_of(2))
-    others = [each for each in range(crew.num_replicas) if each not in away]
-    crew.until(lambda: all(2 in crew.reports[each].losses for each in [*others, *away]), "some steps")
+    crew, others, away = three_that_train(start_hosts)
 
     crew.let_train(SOME_STEPS)
     crew.network.unplug(2)
@@ -103,10 +109,7 @@ def test_a_cable_is_cut_for_a_second_then_in_one_direction_for_long(
 def test_a_host_that_reaches_some_of_the_others_joins_once_it_reaches_all(
     start_hosts: Callable[..., HostCrew], failure_free: Report
 ) -> None:
-    crew = start_hosts(3, NUM_STEPS)
-    away = list(crew.replicas_of(2))
-    others = [each for each in range(crew.num_replicas) if each not in away]
-    crew.until(lambda: all(2 in crew.reports[each].losses for each in [*others, *away]), "some steps")
+    crew, others, away = three_that_train(start_hosts)
     for each in away:
         os.kill(crew.pids[each], signal.SIGKILL)
     crew.until(lambda: all(crew.reports[each].status is not None for each in away), "their end")

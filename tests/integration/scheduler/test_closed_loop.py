@@ -195,13 +195,6 @@ async def test_after_a_restart_a_slow_device_is_planned_for_by_the_profile_that_
 
 
 @pytest.mark.asyncio
-async def test_a_job_whose_profile_does_not_come_is_planned_without_it(world: World) -> None:
-    await world.restart(profiled=False, profile_seconds=0.05)
-    await world.say(VerdictKind.COMPUTE_SLOW, 6, throughput=0.4)
-    await world.until_epoch(1)
-
-
-@pytest.mark.asyncio
 async def test_a_device_that_flipped_before_a_restart_is_not_followed_after_it(world: World) -> None:
     flips = [(VerdictKind.COMPUTE_SLOW, 0.5), (VerdictKind.RECOVERED, 1.0)] * 8
     past = [world.verdict(kind, 3, throughput=throughput) for kind, throughput in flips]

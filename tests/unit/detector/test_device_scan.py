@@ -10,12 +10,13 @@ from evenkeel.services.detector.domain.scan.devices import DeviceScan
 from evenkeel.services.detector.domain.scan.residual.clocks import Clock, Readings, smallest_scales
 from evenkeel.services.detector.domain.scan.speed_change import SpeedChange
 
+WORK_SECONDS = 0.02
 CLOCKS = (Clock.WORK, Clock.BLOCKED, Clock.WAITING)
 
 
 @dataclass(frozen=True)
 class Job:
-    """Seconds of each clock of a job whose healthy work takes 20 ms; shapes are those of real loops on shared cores."""
+    """Seconds of each clock of a job; shapes are those of real loops on shared cores."""
 
     num_devices: int
     num_frames: int = 600
@@ -26,7 +27,7 @@ class Job:
         rng = np.random.default_rng(self.seed)
         shape = self.num_frames, self.num_devices
         seconds = np.empty((self.num_frames, 3, self.num_devices))
-        seconds[:, 0] = 0.02 * np.exp(0.02 * rng.standard_normal(shape))
+        seconds[:, 0] = WORK_SECONDS * np.exp(0.02 * rng.standard_normal(shape))
         seconds[:, 1] = 3e-4 * np.abs(rng.standard_t(3, shape))
         seconds[:, 2] = 0.004 * rng.gamma(2.0, 1.0, shape)
         seconds[begin:, 0, 1] *= work
@@ -37,7 +38,7 @@ class Job:
 
 def scan_of(num_devices: int) -> DeviceScan:
     scan = DeviceScan(1e5)
-    scan.allot(CLOCKS, num_devices, smallest_scales(CLOCKS, 0.02))
+    scan.allot(CLOCKS, num_devices, smallest_scales(CLOCKS, WORK_SECONDS))
     return scan
 
 
@@ -45,7 +46,7 @@ def observe(scan: DeviceScan, seconds: np.ndarray, first: int = 0) -> list[tuple
     found = []
     for frame, (work, blocked, waiting) in enumerate(seconds, first):
         readings = Readings(work_seconds=work, blocked_seconds=blocked, waiting_seconds=waiting)
-        changes = scan.observe(frame, readings.log_ratios(np.full(len(work), 0.02)))
+        changes = scan.observe(frame, readings.log_ratios(np.full(len(work), WORK_SECONDS)), WORK_SECONDS)
         found += [(frame, change) for change in changes]
     return found
 
@@ -70,6 +71,19 @@ def test_each_fault_is_told_of_its_device_and_clock(
     assert change.clock is clock
     assert change.first_iteration == pytest.approx(300, abs=3)
     assert found[-1][1].throughput == pytest.approx(throughput, abs=0.1)
+
+
+@pytest.mark.parametrize("work_seconds", [0.001, 0.006, 0.02])
+@pytest.mark.parametrize(("lasts_seconds", "is_told"), [(0.09, False), (1.0, True)])
+def test_what_passes_by_for_a_tenth_of_a_second_accuses_nobody(
+    work_seconds: float, lasts_seconds: float, is_told: bool
+) -> None:
+    scan, begin, length = scan_of(2), 300, round(lasts_seconds / work_seconds)
+    log_ratios = 0.02 * np.random.default_rng(3).standard_normal((begin + length, 3, 2))
+    log_ratios[begin:, 0, 1] += np.log(1.5)
+    told = [frame for frame, each in enumerate(log_ratios) if scan.observe(frame, each, work_seconds)]
+    assert bool(told) == is_told
+    assert all(0.12 <= (frame - begin + 1) * work_seconds < 0.3 for frame in told[:1])
 
 
 @pytest.mark.parametrize("num_devices", [2, 3, 4, 8])

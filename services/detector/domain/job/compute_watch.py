@@ -5,6 +5,7 @@ every rank of a job reports these two, they and their sum convict. What a rank w
 convicts no device, but as far as its control group counts it as throttled by a quota. Of other jobs the wall is judged.
 """
 
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -105,13 +106,14 @@ class ComputeWatch:
             return [], expected
         readings = self._readings(frame, seconds, usable)
         if not self.scan.clocks:
-            usual = float(np.median(of_work[usable])) if usable.any() else 1.0
-            self.scan.allot(readings.clocks, len(self.rows), smallest_scales(readings.clocks, usual))
+            middle = float(np.median(of_work[usable])) if usable.any() else 1.0
+            self.scan.allot(readings.clocks, len(self.rows), smallest_scales(readings.clocks, middle))
         self.scan.take_work(rows, frame.work_keys)
         log_ratios = np.full((len(self.scan.clocks), len(self.rows)), np.nan)
         if readings.clocks == self.scan.clocks:
             log_ratios[:, rows] = readings.log_ratios(of_work)
-        return self.scan.observe(frame.iteration, log_ratios), expected
+        usual = float(np.mean(of_work[usable])) if usable.any() else math.inf
+        return self.scan.observe(frame.iteration, log_ratios, usual), expected
 
     def _readings(self, frame: FrameObservation, work_seconds: Floats, usable: Bools) -> Readings:
         if frame.core_seconds is None or frame.queued_seconds is None:

@@ -123,14 +123,15 @@ class DeviceScan:
         """Devices that are slow on some clock."""
         return self._rows.ill
 
-    def observe(self, iteration: int, log_ratios: Floats) -> list[SpeedChange]:
+    def observe(self, iteration: int, log_ratios: Floats, seconds: float) -> list[SpeedChange]:
         """Takes one frame and returns whose throughput changed.
 
         Args:
             iteration: Its iteration.
             log_ratios: Log of observed over expected, one row a clock, one column a device; NaN for not observed.
+            seconds: What the work of an iteration takes a device.
         """
-        self._rows.observe(iteration, log_ratios)
+        self._rows.observe(iteration, log_ratios, seconds)
         ratios = self._ratios()
         throughputs, told = self._throughputs(ratios), []
         for device in np.flatnonzero((self._told < 1) | self.ill):

@@ -137,12 +137,13 @@ class RowScan:
         errors = scales * self.scan.widths.widths[:, :1] / np.sqrt(count)
         return np.where(np.isfinite(errors), errors, _ERROR_OF_UNKNOWN)
 
-    def observe(self, iteration: int, log_ratios: Floats) -> None:
+    def observe(self, iteration: int, log_ratios: Floats, seconds: float = math.inf) -> None:
         """Takes one frame, and finds who is slow now and who is no more.
 
         Args:
             iteration: Its iteration.
             log_ratios: Log of observed over expected; NaN for not observed.
+            seconds: What its work takes; infinite where a short time says as much as a long one.
         """
         residuals, scan = self.residuals, self.scan
         begun = residuals.observe(log_ratios, self.ill, self.levels, scan.noise.scales)
@@ -153,7 +154,7 @@ class RowScan:
         tested = residuals.has_begun & ~self.slow
         if scan.num_frames in (0, self.num_frames):
             return
-        windows = scan.observe(residuals.newest(1)[0], tested, tested & ~self._differs)
+        windows = scan.observe(residuals.newest(1)[0], tested, tested & ~self._differs, seconds)
         for clock, device in np.argwhere(windows):
             self._decide(int(clock), int(device), int(windows[clock, device]))
         for clock, device in np.argwhere(self.slow):

@@ -5,6 +5,8 @@ A window crosses when its mean is beyond what healthy windows of its length reac
 the share of the budget that a window has, and when it is slower by enough to matter.
 """
 
+import math
+from bisect import bisect_left
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -20,6 +22,9 @@ from evenkeel.services.detector.domain.scan.windows import LENGTHS, Windows
 
 FRAMES_TO_DECIDE = 5.0
 """A frame counts at most for this part of what the shortest window must exceed, however slow it was."""
+
+SECONDS_TO_DECIDE = 0.12
+"""Nor is less work than this enough: for so long a healthy device shares its core or memory with whatever passes by."""
 
 SUSPECTED_FOR = 16
 """Frames for which a suspicion lasts."""
@@ -97,19 +102,22 @@ class Scan:
         self._forget(rows)
         self._renew_heights(num_learned)
 
-    def observe(self, residuals: Floats, tested: Bools, learned: Bools) -> Ints:
+    def observe(self, residuals: Floats, tested: Bools, learned: Bools, seconds: float) -> Ints:
         """Takes one frame.
 
         Args:
             residuals: By row; NaN where nothing was observed, which speaks neither for nor against a row.
             tested: Rows that are healthy so far.
             learned: Of those, rows whose windows say what healthy ones look like.
+            seconds: What the frame's work takes.
 
         Returns:
             Frames of the shortest window of each row that crossed; 0 for none.
         """
         self.num_frames += 1
-        clip = self.clips
+        fewest = max(FRAMES_TO_DECIDE, SECONDS_TO_DECIDE / seconds)
+        shortest = min(bisect_left(LENGTHS, fewest), len(LENGTHS) - 1)
+        clip = self._verdicts[:, shortest, None] * self._doubts[shortest] * math.sqrt(LENGTHS[shortest]) / fewest
         scaled = residuals / self.noise.scales
         known = np.isfinite(scaled)
         scaled = np.where(known, np.clip(scaled, -clip, clip), 0.0)
@@ -120,9 +128,8 @@ class Scan:
         for place, sums in self._windows.push(scaled):
             means = sums / np.sqrt(LENGTHS[place] * unrest) / self._doubts[place]
             usable = self._windows.are_whole(place) & tested
-            crossed = usable & (means > self._verdicts[:, place, None])
-            windows = np.where(crossed & (windows == 0), LENGTHS[place], windows)
-            self._reached[place] = np.where(usable, means / self._verdicts[:, place, None], 0.0)
+            self._reached[place] = np.where(usable & (place >= shortest), means / self._verdicts[:, place, None], 0.0)
+            windows = np.where((self._reached[place] > 1) & (windows == 0), LENGTHS[place], windows)
             strange = usable & (np.abs(means) > self._suspicions[:, place, None])
             self._suspected_at[strange] = self.num_frames
             if self.num_frames % LENGTHS[place] == 0:
@@ -163,12 +170,6 @@ class Scan:
         """What the mean of a job's first frames must exceed to be told, in standard deviations of independent ones."""
         place = min(max(count // LENGTHS[0], 1).bit_length() - 1, len(LENGTHS) - 1)
         return float(self._budget.of_standing(self.widths)[clock, place])
-
-    @property
-    def clips(self) -> Floats:
-        """What a frame counts at most, in scales of its row's noise, by row."""
-        heights = self._verdicts[:, 0, None] * self._doubts[0]
-        return np.asarray(heights * np.sqrt(LENGTHS[0]) / FRAMES_TO_DECIDE)
 
     @property
     def _budget(self) -> Budget:
