@@ -10,7 +10,7 @@ from pathlib import Path
 
 from benchmarks.detection import bars
 from benchmarks.detection.aspects import communication, hangs, kinds, prediction
-from benchmarks.detection.live.__main__ import OUT, OUT_OF_QUICK, OUTCOMES
+from benchmarks.detection.live.__main__ import OUT, OUTCOMES
 from benchmarks.detection.live.cases import Load
 from benchmarks.detection.recorded.recordings import read_outcomes, summary_of, table_of
 from benchmarks.detection.traces.cells import Cell, grid
@@ -111,7 +111,7 @@ def tables() -> dict[str, str]:
     found["kinds"] = kinds.table(kinds.LINES) if kinds.LINES.exists() else "Not run."
     found["hangs"] = hangs.TABLE.read_text() if hangs.TABLE.exists() else "Not run."
     found["communication"] = communication.table(communication.LINES) if communication.LINES.exists() else "Not run."
-    found |= {"live": _live(OUT, busy=False), "busy": _live(OUT, busy=True), "quick": _live(OUT_OF_QUICK)}
+    found |= {"live": _live(OUT, busy=False), "busy": _live(OUT, busy=True)}
     found["prediction"] = prediction.table(prediction.LINES) if prediction.LINES.exists() else "Not run."
     return found
 

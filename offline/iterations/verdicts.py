@@ -69,7 +69,9 @@ class RecordedDevices:
                 scan = DeviceScan(self._budget)
                 scan.allot(readings.clocks, len(known), smallest_scales(readings.clocks, usual))
             expected = np.where(known, model.predict_rows(names, features), np.nan)
-            changes = scan.observe(int(self._recording.iterations[row]), readings.log_ratios(expected), float(np.nanmean(expected)))
+            changes = scan.observe(
+                int(self._recording.iterations[row]), readings.log_ratios(expected), float(np.nanmean(expected))
+            )
             healthy = known & ~scan.ill
             if healthy.any():
                 model.learn_rows(names, features[healthy], readings.work_seconds[healthy])

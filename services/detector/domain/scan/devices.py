@@ -134,7 +134,7 @@ class DeviceScan:
         self._rows.observe(iteration, log_ratios, seconds)
         ratios = self._ratios()
         throughputs, told = self._throughputs(ratios), []
-        for device in np.flatnonzero((self._told < 1) | self.ill):
+        for device in np.flatnonzero((self._told < 1) | (throughputs < 1)):
             was = float(self._told[device])
             change = self._change(int(device), float(throughputs[device]), ratios[:, device])
             moved = abs(change.throughput - was) >= max(TOLD_AGAIN_AT, change.margin)
@@ -154,18 +154,20 @@ class DeviceScan:
         if throughput < 1:
             self._said_most[device] = int(np.argmax(ratios))
         clock = int(self._said_most[device])
-        slow = np.flatnonzero(rows.slow[:, device])
-        clocks = slow if len(slow) else np.array([clock])
+        slow = np.flatnonzero(rows.slow[:, device] & (throughput < 1))
+        clocks = slow if len(slow) else np.array([np.argmax(rows.began_at[:, device])])
         count = max(rows.num_frames - int(rows.began_at[clocks, device].min()), 1)
+        healthy_since = rows.iterations[-min(count, KEPT)]
         error = float(rows.errors[clock, device])
+        level = float(rows.levels[clock, device]) if throughput < 1 else -math.log(self._told[device])
         return SpeedChange(
             device=device,
             throughput=throughput,
             margin=INTERVAL * error * throughput,
             clock=self.clocks[clock],
             ratios={self.clocks[place]: float(ratios[place]) for place in slow},
-            first_iteration=int(rows.first_iterations[clocks, device].min()),
+            first_iteration=int(rows.first_iterations[slow, device].min(initial=healthy_since)),
             num_frames=min(count, KEPT),
             scale=float(rows.scan.noise.scales[clock, device]),
-            distance=(float(rows.levels[clock, device]) or -math.log(self._told[device])) / error,
+            distance=level / error,
         )

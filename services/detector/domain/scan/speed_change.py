@@ -43,7 +43,7 @@ class SpeedChange:
     @property
     def recovered(self) -> bool:
         """It is healthy now."""
-        return not self.ratios
+        return self.throughput == 1
 
 
 def throughputs_of(clocks: Sequence[Clock], ratios: Floats, doubts: Floats) -> Floats:
@@ -57,5 +57,7 @@ def throughputs_of(clocks: Sequence[Clock], ratios: Floats, doubts: Floats) -> F
     """
     walls = np.array([clock is Clock.WALL for clock in clocks])
     parts = (ratios[~walls] - 1).sum(axis=0)
-    whole = (np.where(parts > 0, ratios * doubts, ratios)[walls] - 1).sum(axis=0)
+    beyond_doubt = ratios * doubts
+    alone = np.where(beyond_doubt > 1, ratios, 1.0)
+    whole = (np.where(parts > 0, beyond_doubt, alone)[walls] - 1).sum(axis=0)
     return np.asarray(1 / (1 + np.maximum(parts, whole)))
