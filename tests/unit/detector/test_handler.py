@@ -17,7 +17,7 @@ from evenkeel.services.detector.adapters import guarded_detector
 from evenkeel.services.detector.adapters import handler as handler_module
 from evenkeel.services.detector.adapters.handler import DetectorHandler
 from evenkeel.services.detector.adapters.observation_codec import decode_observations
-from evenkeel.services.detector.adapters.snapshot import dump
+from evenkeel.services.detector.adapters.snapshot import dump, load
 from evenkeel.services.detector.adapters.snapshot_store import AnotherInstanceAheadError, JobSnapshot
 from evenkeel.services.detector.domain.frames.observation import FrameObservation, Observation
 from evenkeel.services.detector.domain.job.job import Finding, JobDetector
@@ -291,6 +291,49 @@ async def test_a_snapshot_that_cannot_be_taken_over_costs_one_job_what_it_knew()
         await world.tell(*messages[40:])
         await world.until_committed(len(messages))
     assert sorted(verdict.job_id for verdict in world.verdicts()) == ["bad"] * 3 + ["good"] * 3
+
+
+@pytest.mark.asyncio
+async def test_after_a_restart_a_job_is_taken_over_when_it_speaks_and_no_job_waits_for_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world, names = World(), [f"job-{number}" for number in range(20)]
+    frames = list(SyntheticJob(places=cube()).frames(0, 6))
+    stories = {name: [frame_to_proto(frame, name, frame.iteration) for frame in frames] for name in names}
+    async with world.detector():
+        await world.tell(*(stories[name][0] for name in names))
+        await world.until_committed(20)
+    taken_over: list[str] = []
+
+    def noted(detector: JobDetector, snapshot: bytes) -> None:
+        taken_over.append(detector.job_id)
+        load(detector, snapshot)
+
+    monkeypatch.setattr(guarded_detector, "load", noted)
+    async with world.detector(forget_finished_seconds=1_000.0):
+        await world.tell(*stories["job-7"][1:6])
+        await world.until_committed(25)
+        assert taken_over == ["job-7"]
+        await world.tell(*stories["job-3"][1:6])
+        await world.until_committed(30)
+    assert taken_over == ["job-7", "job-3"]
+
+
+@pytest.mark.asyncio
+async def test_a_job_that_ended_before_a_restart_is_forgotten_after_it() -> None:
+    world, messages = World(), ended_story()
+    async with world.detector(forget_finished_seconds=1_000.0):
+        await world.tell(*messages)
+        await world.until_committed(len(messages))
+    assert world.store.kept
+    async with world.detector():
+        await world.tell(*story("other")[:5])
+        await world.until_committed(len(messages) + 5)
+        async with asyncio.timeout(20):
+            while (world.partition, "job") in world.store.kept:
+                await world.tell(picture(28, job_id="other"))
+                await asyncio.sleep(0.005)
+    assert (world.partition, "other") in world.store.kept
 
 
 @pytest.mark.asyncio
