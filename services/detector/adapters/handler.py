@@ -14,6 +14,7 @@ from heapq import nsmallest
 
 import structlog
 
+from evenkeel.history.stream_records import SnapshotRecord
 from evenkeel.services.common.kafka import Batch, Partition, Rejection
 from evenkeel.services.common.kafka.ports import Producer
 from evenkeel.services.common.kafka.records import Message
@@ -21,7 +22,7 @@ from evenkeel.services.common.worker import Worker
 from evenkeel.services.detector.adapters.fetched import by_job, is_picture, observe
 from evenkeel.services.detector.adapters.guarded_detector import GuardedDetector
 from evenkeel.services.detector.adapters.observation_codec import Arrived
-from evenkeel.services.detector.adapters.snapshot_store import JobSnapshot, SnapshotStore
+from evenkeel.services.detector.adapters.snapshot_store import SnapshotStore
 from evenkeel.services.detector.domain.expectation.profile.profile import Profile
 from evenkeel.services.detector.domain.findings.verdict import Verdict
 from evenkeel.services.detector.domain.job.job import Finding
@@ -89,7 +90,8 @@ class DetectorHandler:
         snapshots = await self._store.load(partitions)
         self._jobs = {partition: {} for partition in partitions}
         for one in snapshots:
-            self._jobs[one.partition][one.job_id] = self._begin(one.job_id, one.next_offset, one.state)
+            of_partition = self._jobs[Partition(one.topic, one.partition)]
+            of_partition[one.job_id] = self._begin(one.job_id, one.next_offset, one.state)
         self._count_jobs()
         return {}
 
@@ -168,11 +170,8 @@ class DetectorHandler:
         ]
         due = nsmallest(_MOST_SAVED_TOGETHER, all_due, key=lambda one: one[2].save_due_seconds)
         snapshots = [
-            JobSnapshot(
-                partition=partition,
-                job_id=job_id,
-                next_offset=watched.next_offset,
-                state=await self._worker.run(watched.detector.to_snapshot),
+            SnapshotRecord(
+                *partition, job_id, watched.next_offset, await self._worker.run(watched.detector.to_snapshot)
             )
             for partition, job_id, watched in due
         ]
@@ -180,7 +179,7 @@ class DetectorHandler:
             watched.saving_from, watched.first_unsaved = watched.first_unsaved, None
         return asyncio.create_task(self._save([watched for _, _, watched in due], snapshots))
 
-    async def _save(self, due: Sequence[_Watched], snapshots: Sequence[JobSnapshot]) -> None:
+    async def _save(self, due: Sequence[_Watched], snapshots: Sequence[SnapshotRecord]) -> None:
         try:
             if snapshots:
                 await self._store.save(snapshots)
@@ -206,7 +205,7 @@ class DetectorHandler:
 
     async def _forget(self, now: float) -> None:
         """Drops jobs that ended, or that were silent for a day, once their last state is saved."""
-        for partition, jobs in list(self._jobs.items()):
+        for jobs in list(self._jobs.values()):
             over = [
                 job_id
                 for job_id, watched in list(jobs.items())
@@ -215,7 +214,7 @@ class DetectorHandler:
                 and (silent_seconds > _FORGET_SECONDS or await self._worker.run(watched.detector.finished))
             ]
             if over:
-                await self._store.forget(partition.topic, over)
+                await self._store.forget(over)
                 for job_id in over:
                     # It may have spoken meanwhile; then its next snapshot brings the row back.
                     if jobs[job_id].first_unsaved is None:
