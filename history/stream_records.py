@@ -61,26 +61,21 @@ class RollupRecord(NamedTuple):
     peak_memory_bytes: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SnapshotRecord:
-    """State of one job in one consumer.
+class SnapshotRecord(NamedTuple):
+    """State of one job in a consumer group.
 
     Attributes:
-        consumer_group: Who keeps it.
         topic: Topic it was learned from.
         partition: Partition of that topic.
         job_id: The job.
         next_offset: First offset that the state does not cover: where to read on.
-        format: Name and version of the encoding of ``state``, for example ``detector/1``.
         state: The state itself; never a pickle.
     """
 
-    consumer_group: str
     topic: str
     partition: int
     job_id: str
     next_offset: int
-    format: str
     state: bytes
 
 

@@ -131,7 +131,6 @@ class SyntheticJob:
                 incarnations=none,
                 nodes=nodes,
                 devices=devices,
-                epochs=none,
                 planned=nothing,
                 compute_seconds=self._compute_seconds(iteration) * tokens / 32_000,
                 other_seconds=np.full(size, 0.011),

@@ -14,7 +14,7 @@ from evenkeel.history.writes.jobs import record_exit, register_job, register_ran
 from evenkeel.history.writes.outbox import enqueue_outbox, take_outbox
 from evenkeel.history.writes.plans import append_plan_event, record_plan
 from evenkeel.history.writes.rollups import insert_rollups
-from evenkeel.history.writes.snapshots import delete_snapshots, load_snapshots, save_snapshot
+from evenkeel.history.writes.snapshots import delete_snapshots, load_snapshots, save_snapshots
 from evenkeel.history.writes.working_states import save_working_states
 
 __all__ = [
@@ -36,7 +36,7 @@ __all__ = [
     "register_ranks",
     "renew_lease",
     "save_offsets",
-    "save_snapshot",
+    "save_snapshots",
     "save_working_states",
     "set_job_state",
     "take_lease",

@@ -200,7 +200,6 @@ def _frame(
         incarnations=nowhere,
         nodes=("",) * count,
         devices=("",) * count,
-        epochs=nowhere,
         planned=no,
         compute_seconds=compute,
         other_seconds=other,

@@ -95,7 +95,7 @@ class TelemetryHandler:
         self._housekept_at_seconds = 0.0
 
     async def assigned(self, partitions: Collection[Partition]) -> Mapping[Partition, int]:
-        """Reads back what was said in partitions that are new here; those that stayed go on where they were."""
+        """Reads back what was said in these partitions."""
         starts = await self._start_offsets(partitions)
         memories = await remember(self._tail, {each.number: offset for each, offset in starts.items()})
         for number, memory in memories.items():

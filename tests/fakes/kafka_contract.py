@@ -223,6 +223,25 @@ class KafkaContract:
         assert first.revocations
 
     @pytest.mark.asyncio
+    async def test_partitions_are_given_away_while_their_state_still_loads(self, harness: Harness) -> None:
+        class Slow(Collector):
+            async def assigned(self, partitions: Collection[Partition]) -> Mapping[Partition, int]:
+                starts = await super().assigned(partitions)
+                if len(self.assignments) == 1:
+                    await asyncio.Event().wait()
+                return starts
+
+        changed = asyncio.Condition()
+        first, second = Slow(changed), Collector(changed)
+        async with harness.producer() as producer, reading(harness, first, producer, instance="one"):
+            for index in range(40):
+                await write(harness, producer, numbers(index), key=str(index).encode())
+            async with asyncio.timeout(60), reading(harness, second, producer, instance="two"):
+                await second.until(lambda: set(first.numbers) | set(second.numbers) == set(range(40)))
+        assert first.numbers
+        assert second.numbers
+
+    @pytest.mark.asyncio
     async def test_what_a_turn_leaves_of_a_fetch_is_taken_once_also_when_partitions_move_meanwhile(
         self, harness: Harness
     ) -> None:

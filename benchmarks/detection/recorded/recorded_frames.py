@@ -33,7 +33,7 @@ def recorded_frames(job_id: str, recording: RecordedIterations, choice: ClockCho
         "replicas": np.arange(count),
         "num_micro_batches": np.ones(count, dtype=np.int64),
         "wait_seconds": np.zeros((count, 4)),
-        **dict.fromkeys(("incarnations", "epochs", "stages", "shards"), zeros),
+        **dict.fromkeys(("incarnations", "stages", "shards"), zeros),
         **dict.fromkeys(("losses", "gradient_norms"), nothing),
         **dict.fromkeys(("has_flops", "has_loss", "has_gradient_norm"), no),
         **dict.fromkeys(("other_seconds", "square_flops", "sums_of_squares"), np.zeros(count)),

@@ -39,7 +39,6 @@ def frames_of(trace: Trace) -> Iterator[FrameObservation]:
         "incarnations": np.zeros(count, dtype=np.int64),
         "nodes": tuple(f"node-{rank // DEVICES_PER_NODE}" for rank in times.ranks),
         "devices": tuple(f"gpu-{rank % DEVICES_PER_NODE}" for rank in times.ranks),
-        "epochs": np.zeros(count, dtype=np.int64),
         "has_flops": np.ones(count, dtype=np.bool_),
         "num_micro_batches": quotas,
         "work_keys": passes * (per_token + math.pi * per_square),

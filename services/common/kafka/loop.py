@@ -91,8 +91,7 @@ class ConsumeLoop(Generic[M]):
         self._waiting: dict[Partition, Sequence[ConsumedRecord]] = {}
         # With whose records the last poll was full: a client gives one partition's before it comes to another's.
         self._filled: set[Partition] = set()
-        # Assigned, and not loaded yet.
-        self._to_load: Collection[Partition] | None = None
+        self._loading: asyncio.Task[None] | None = None
         self._generation = 0
         # Guards handler and checkpoint between the loop's task and the client's rebalance task.
         self._lock = asyncio.Lock()
@@ -120,21 +119,18 @@ class ConsumeLoop(Generic[M]):
             self._worker.stop()
 
     async def assigned(self, partitions: Collection[Partition]) -> None:
-        """The client's call: only noted, for the client sends no heartbeat before it is back; the next turn loads."""
+        """The client's call: only begun, for the client sends no heartbeat before it is back; turns wait for it."""
+        await self._end_load()
         self._generation += 1
         self._metrics.rebalances.inc()
-        self._to_load = partitions
+        self._loading = asyncio.create_task(self._load(partitions))
 
     async def revoked(self, partitions: Collection[Partition]) -> None:
-        """The client's call: finish what is in hand, make it durable, commit, forget."""
+        """The client's call: finish what is in hand, make it durable, commit, forget. What still loads nobody needs."""
+        await self._end_load()
         async with self._lock:
             self._generation += 1
-            self._to_load = None
-            try:
-                async with asyncio.timeout(self._config.revoke_timeout_seconds):
-                    await self._commit()
-            except TimeoutError:
-                _log.warning("no time to commit before partitions were taken away; they will be read again")
+            await self._last_commit()
             await self._handler.revoked(partitions)
             self._checkpoint.drop(partitions)
 
@@ -148,38 +144,48 @@ class ConsumeLoop(Generic[M]):
                 watch.result()
         finally:
             watch.cancel()
-            await asyncio.gather(watch, return_exceptions=True)
+            await asyncio.gather(watch, self._end_load(), return_exceptions=True)
 
     async def _finish(self, turns: asyncio.Task[None]) -> None:
         """Lets the batch in hand end and commits; without a commit if something that it needs is away."""
         self._stopping = True
         done, _ = await asyncio.wait([turns], timeout=self._config.revoke_timeout_seconds)
         if done and turns.exception() is None:
-            await self._last_checkpoint()
+            async with self._lock:
+                await self._last_commit()
         else:
             turns.cancel()
             await asyncio.gather(turns, return_exceptions=True)
             _log.warning("stopped in the middle of a batch; a restart reads it again")
 
-    async def _load(self) -> None:
+    async def _load(self, partitions: Collection[Partition]) -> None:
         """State of the partitions that were assigned, and where each starts."""
-        partitions, self._to_load = self._to_load or (), None
-        self._waiting.clear()
-        starts = await self._handler.assigned(partitions)
-        unsaid = [each for each in partitions if each not in starts]
-        starts = {**starts, **(await self._consumer.start_offsets(unsaid) if unsaid else {})}
-        for partition, start in starts.items():
-            self._consumer.seek(partition, start)
-        self._checkpoint.begin(starts)
-        self._last_delivery_seconds = self._clock()
+        async with self._lock:
+            self._waiting.clear()
+            starts = await self._handler.assigned(partitions)
+            unsaid = [each for each in partitions if each not in starts]
+            starts = {**starts, **(await self._consumer.start_offsets(unsaid) if unsaid else {})}
+            for partition, start in starts.items():
+                self._consumer.seek(partition, start)
+            self._checkpoint.begin(starts)
+            # What a job's first record costs here nobody knows yet.
+            self._pace = BatchPace(most=self._config.max_records)
+            self._loading = None
         _log.info("partitions assigned", partitions=[f"{each.topic}/{each.number}" for each in partitions])
         if self._on_assigned:
             self._on_assigned(partitions)
 
+    async def _end_load(self) -> None:
+        if self._loading is not None:
+            self._loading.cancel()
+            await asyncio.gather(self._loading, return_exceptions=True)
+            self._loading = None
+
     async def _turn(self) -> None:
-        async with self._lock:
-            if self._to_load is not None:
-                await self._load()
+        while (loading := self._loading) is not None:
+            await asyncio.wait([loading])
+            if not loading.cancelled():
+                loading.result()
         generation = self._generation
         without = self._waiting.keys() | self._filled
         fetched = await self._consumer.poll(
@@ -216,20 +222,15 @@ class ConsumeLoop(Generic[M]):
         for outcome in await asyncio.gather(*takes, return_exceptions=True):
             if isinstance(outcome, BaseException):
                 raise outcome
-        if takes:
-            seconds, cpu_seconds = time.monotonic() - began_seconds, time.process_time() - began_cpu_seconds
-            self._pace.took(self._pace.max_records - room, max(cpu_seconds, seconds / SECONDS_A_CPU_SECOND))
+        seconds, cpu_seconds = time.monotonic() - began_seconds, time.process_time() - began_cpu_seconds
+        self._pace.took(self._pace.max_records - room, max(cpu_seconds, seconds / SECONDS_A_CPU_SECOND))
 
     async def _take(self, partition: Partition, records: Sequence[ConsumedRecord]) -> None:
         expected = self._checkpoint.positions.get(partition)
-        if expected is None:
+        records = [each for each in records if expected is not None and each.offset >= expected]
+        if not records:
             return
-        if records[0].offset < expected:
-            records = [each for each in records if each.offset >= expected]
-            if not records:
-                return
-        now_seconds = self._clock()
-        self._last_delivery_seconds = now_seconds
+        now_seconds = self._last_delivery_seconds = self._clock()
         topic = partition.topic
         self._metrics.record_age_seconds.labels(topic).observe(max(0.0, now_seconds - records[-1].timestamp_seconds))
         with self._metrics.handle_seconds.labels(topic).time():
@@ -259,12 +260,12 @@ class ConsumeLoop(Generic[M]):
             self._metrics.commit_failures.inc()
             self._checkpoint.postpone(self._clock())
 
-    async def _last_checkpoint(self) -> None:
+    async def _last_commit(self) -> None:
         try:
-            async with asyncio.timeout(self._config.revoke_timeout_seconds), self._lock:
+            async with asyncio.timeout(self._config.revoke_timeout_seconds):
                 await self._commit()
         except TimeoutError:
-            _log.warning("no time for the last commit; a restart reads a little again")
+            _log.warning("no time for the last commit; who goes on reads a little again")
 
     async def _watch_lag(self) -> None:
         """Exports the lag, notices a Kafka that is away, and ends when the client delivers nothing that is there."""
@@ -293,8 +294,7 @@ def _decode_each(decode: Decoder[M], records: Sequence[ConsumedRecord]) -> tuple
     for record in records:
         try:
             messages.append(Message(content=decode(record), record=record))
-        except RejectedRecordError as error:
-            rejections.append(Rejection(record=record, error=error.error, reason=error.reason))
         except ValueError as error:
-            rejections.append(Rejection(record=record, error=type(error).__name__, reason=str(error)))
+            word = error.error if isinstance(error, RejectedRecordError) else type(error).__name__
+            rejections.append(Rejection(record=record, error=word, reason=str(error)))
     return messages, rejections

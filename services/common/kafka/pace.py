@@ -35,17 +35,17 @@ class LoopConfig:
 class BatchPace:
     """Follows the CPU time that batches take. Pure: the caller has the clock.
 
-    A batch that took too long halves the next at most, a full one that was quick doubles it at most. One that was not
-    full says nothing of larger ones.
+    It begins with the smallest: a job's first record may cost a hundred times what the next one does. A batch that took
+    too long halves the next at most, a full one that was quick doubles it at most. One that was not full says nothing
+    of larger ones.
 
     Args:
-        first: Records of the first batch.
         most: Records of the largest.
     """
 
-    def __init__(self, first: int = 512, most: int = MOST_RECORDS) -> None:
+    def __init__(self, most: int = MOST_RECORDS) -> None:
         self._most = most
-        self.max_records = min(first, most)
+        self.max_records = min(FEWEST_RECORDS, most)
 
     def took(self, num_records: int, seconds: float) -> None:
         """A batch of so many records took so long."""

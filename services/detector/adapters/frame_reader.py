@@ -34,7 +34,6 @@ def observations_of(job_id: str, sequence: int, frames: Frames) -> Iterator[Fram
         "replicas": members.replica,
         "stages": members.stage,
         "shards": members.shard,
-        "epochs": np.full(len(members), frames.epoch),
     }
     columns: dict[str, Any] = {
         "planned": frames.mark != 0,

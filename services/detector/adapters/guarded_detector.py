@@ -1,6 +1,7 @@
 """One job's detector that may fail, by a mistake of ours, without an end for those of all other jobs."""
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 
 import structlog
 
@@ -14,22 +15,39 @@ _log = structlog.get_logger(__name__)
 class GuardedDetector:
     """Begins a job anew where its detector raised: the same observations would raise again after a restart.
 
-    What is found depends on the observations alone, also then. Not thread-safe, as the detector is not.
+    What is found depends on the observations alone, also then. Not thread-safe, as the detector is not; whatever needs
+    the detector for the first time takes some milliseconds, for then it takes its snapshot over.
 
     Args:
         job_id: The job.
         iterations_per_false_alarm: Its budget.
         on_failure: Called for each failure.
+        snapshot: What it knows already; where that cannot be read it begins anew.
     """
 
-    __slots__ = ("_detector", "_iterations_per_false_alarm", "_job_id", "_on_failure")
-
-    def __init__(self, job_id: str, *, iterations_per_false_alarm: float, on_failure: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        job_id: str,
+        *,
+        iterations_per_false_alarm: float,
+        on_failure: Callable[[], None],
+        snapshot: bytes | None = None,
+    ) -> None:
         self._job_id, self._iterations_per_false_alarm = job_id, iterations_per_false_alarm
         self._on_failure = on_failure
-        self._detector = self._new_detector()
+        self._snapshot = snapshot
 
-    @property
+    @cached_property
+    def _detector(self) -> JobDetector:
+        detector, snapshot, self._snapshot = self._new_detector(), self._snapshot, None
+        if snapshot is not None:
+            try:
+                load(detector, snapshot)
+            except Exception as error:
+                _log.warning("snapshot left out; the job is learned afresh", job_id=self._job_id, error=repr(error))
+                return self._new_detector()
+        return detector
+
     def finished(self) -> bool:
         """See :class:`JobDetector`."""
         return self._detector.finished
@@ -56,14 +74,6 @@ class GuardedDetector:
         except Exception as error:
             self._failed(error)
         return self._detector.observe(observation)
-
-    def restore(self, snapshot: bytes) -> None:
-        """Takes over a snapshot; begins anew where that cannot be read."""
-        try:
-            load(self._detector, snapshot)
-        except Exception as error:
-            _log.warning("snapshot left out; the job is learned afresh", job_id=self._job_id, error=repr(error))
-            self._detector = self._new_detector()
 
     def to_snapshot(self) -> bytes:
         """The state as it is now; begins anew where there are no bytes of it."""

@@ -14,6 +14,7 @@ from heapq import nsmallest
 
 import structlog
 
+from evenkeel.history.stream_records import SnapshotRecord
 from evenkeel.services.common.kafka import Batch, Partition, Rejection
 from evenkeel.services.common.kafka.ports import Producer
 from evenkeel.services.common.kafka.records import Message
@@ -21,7 +22,7 @@ from evenkeel.services.common.worker import Worker
 from evenkeel.services.detector.adapters.fetched import by_job, is_picture, observe
 from evenkeel.services.detector.adapters.guarded_detector import GuardedDetector
 from evenkeel.services.detector.adapters.observation_codec import Arrived
-from evenkeel.services.detector.adapters.snapshot_store import JobSnapshot, SnapshotStore
+from evenkeel.services.detector.adapters.snapshot_store import SnapshotStore
 from evenkeel.services.detector.domain.expectation.profile.profile import Profile
 from evenkeel.services.detector.domain.findings.verdict import Verdict
 from evenkeel.services.detector.domain.job.job import Finding
@@ -88,10 +89,9 @@ class DetectorHandler:
         await self._end_save()
         snapshots = await self._store.load(partitions)
         self._jobs = {partition: {} for partition in partitions}
-        for snapshot in snapshots:
-            watched = self._begin(snapshot.job_id, snapshot.next_offset)
-            await self._worker.run(watched.detector.restore, snapshot.state)
-            self._jobs[snapshot.partition][snapshot.job_id] = watched
+        for one in snapshots:
+            of_partition = self._jobs[Partition(one.topic, one.partition)]
+            of_partition[one.job_id] = self._begin(one.job_id, one.next_offset, one.state)
         self._count_jobs()
         return {}
 
@@ -108,6 +108,8 @@ class DetectorHandler:
             each.next_offset = max(each.next_offset, messages[-1].record.offset + 1)
             if has_found:
                 _note_news(each, batch, messages)
+            elif not each.detector.finished():
+                each.last_seen_seconds = batch.received_at_seconds
         if observed.outgoing:
             await self._producer.send_all(observed.outgoing)
         for finding in observed.findings:
@@ -129,8 +131,6 @@ class DetectorHandler:
         is_news = not all(is_picture(each) for message in messages for each in message.content.observations)
         if is_news:
             _note_news(watched, batch, messages)
-        elif not watched.detector.finished:
-            watched.last_seen_seconds = batch.received_at_seconds
         return watched
 
     async def tick(self, now_seconds: float) -> None:
@@ -170,11 +170,8 @@ class DetectorHandler:
         ]
         due = nsmallest(_MOST_SAVED_TOGETHER, all_due, key=lambda one: one[2].save_due_seconds)
         snapshots = [
-            JobSnapshot(
-                partition=partition,
-                job_id=job_id,
-                next_offset=watched.next_offset,
-                state=await self._worker.run(watched.detector.to_snapshot),
+            SnapshotRecord(
+                *partition, job_id, watched.next_offset, await self._worker.run(watched.detector.to_snapshot)
             )
             for partition, job_id, watched in due
         ]
@@ -182,7 +179,7 @@ class DetectorHandler:
             watched.saving_from, watched.first_unsaved = watched.first_unsaved, None
         return asyncio.create_task(self._save([watched for _, _, watched in due], snapshots))
 
-    async def _save(self, due: Sequence[_Watched], snapshots: Sequence[JobSnapshot]) -> None:
+    async def _save(self, due: Sequence[_Watched], snapshots: Sequence[SnapshotRecord]) -> None:
         try:
             if snapshots:
                 await self._store.save(snapshots)
@@ -208,27 +205,32 @@ class DetectorHandler:
 
     async def _forget(self, now: float) -> None:
         """Drops jobs that ended, or that were silent for a day, once their last state is saved."""
-        for partition, jobs in list(self._jobs.items()):
-            over = {
-                job_id: watched
-                for job_id, watched in jobs.items()
+        for jobs in list(self._jobs.values()):
+            over = [
+                job_id
+                for job_id, watched in list(jobs.items())
                 if watched.first_unsaved is None
-                and now - watched.last_seen_seconds
-                > (FORGET_FINISHED_SECONDS if watched.detector.finished else _FORGET_SECONDS)
-            }
+                and (silent_seconds := now - watched.last_seen_seconds) > FORGET_FINISHED_SECONDS
+                and (silent_seconds > _FORGET_SECONDS or await self._worker.run(watched.detector.finished))
+            ]
             if over:
-                await self._store.forget(partition.topic, list(over))
-                for job_id, watched in over.items():
+                await self._store.forget(over)
+                for job_id in over:
                     # It may have spoken meanwhile; then its next snapshot brings the row back.
-                    if watched.first_unsaved is None:
-                        jobs.pop(job_id, None)
+                    if jobs[job_id].first_unsaved is None:
+                        del jobs[job_id]
                 self._count_jobs()
 
-    def _begin(self, job_id: str, offset: int) -> _Watched:
+    def _begin(self, job_id: str, offset: int, snapshot: bytes | None = None) -> _Watched:
         """A job that is watched from an offset on."""
-        now, budget = time.time(), self._iterations_per_false_alarm
+        now = time.time()
         return _Watched(
-            detector=GuardedDetector(job_id, iterations_per_false_alarm=budget, on_failure=self._metrics.failures.inc),
+            detector=GuardedDetector(
+                job_id,
+                iterations_per_false_alarm=self._iterations_per_false_alarm,
+                on_failure=self._metrics.failures.inc,
+                snapshot=snapshot,
+            ),
             next_offset=offset,
             save_due_seconds=now + self._snapshot_seconds,
             last_seen_seconds=now,

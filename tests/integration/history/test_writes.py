@@ -285,30 +285,26 @@ async def test_many_rollups_fit_into_one_call(connection: AsyncConnection) -> No
 
 
 def snapshot(next_offset: int, *, partition: int = 0, job_id: str = "a") -> SnapshotRecord:
-    return SnapshotRecord(
-        consumer_group="detector",
-        topic="observations",
-        partition=partition,
-        job_id=job_id,
-        next_offset=next_offset,
-        format="detector/1",
-        state=next_offset.to_bytes(4, "big"),
-    )
+    return SnapshotRecord("observations", partition, job_id, next_offset, next_offset.to_bytes(4, "big"))
+
+
+async def refused(connection: AsyncConnection, *snapshots: SnapshotRecord) -> list[SnapshotRecord]:
+    return await writes.save_snapshots(connection, snapshots, consumer_group="detector", encoding="detector/1")
 
 
 async def test_a_snapshot_is_replaced_by_a_newer_one_and_never_by_an_older_one(connection: AsyncConnection) -> None:
-    assert await writes.save_snapshot(connection, snapshot(10))
-    assert await writes.save_snapshot(connection, snapshot(20))
-    assert await writes.save_snapshot(connection, snapshot(20))
-    assert not await writes.save_snapshot(connection, snapshot(15))
+    assert await refused(connection, snapshot(10)) == []
+    assert await refused(connection, snapshot(20), snapshot(30, job_id="b")) == []
+    assert await refused(connection, snapshot(20)) == []
+    assert await refused(connection, snapshot(15), snapshot(31, job_id="b")) == [snapshot(15)]
 
     found = await writes.load_snapshots(connection, consumer_group="detector", topic="observations", partitions=[0])
-    assert found == [snapshot(20)]
+    assert found == [snapshot(20), snapshot(31, job_id="b")]
 
 
 async def test_snapshots_are_loaded_by_partition_and_forgotten_by_job(connection: AsyncConnection) -> None:
-    for number, name in [(0, "a"), (1, "b"), (1, "c")]:
-        await writes.save_snapshot(connection, snapshot(1, partition=number, job_id=name))
+    kept = [snapshot(1, partition=number, job_id=name) for number, name in [(0, "a"), (1, "b"), (1, "c")]]
+    assert await refused(connection, *kept) == []
     load = functools.partial(writes.load_snapshots, connection, consumer_group="detector", topic="observations")
 
     of_one = await load(partitions=[1])

@@ -42,7 +42,8 @@ def test_full_batches_come_to_last_as_long_as_they_should_whatever_was_before(
 @given(slower=st.floats(1.0, 1000.0))
 def test_a_service_that_is_starved_of_a_sudden_takes_smaller_bites_at_once(slower: float) -> None:
     cost_seconds = TARGET_SECONDS / MOST_RECORDS
-    pace = BatchPace(first=MOST_RECORDS)
+    pace = BatchPace()
+    pace.max_records = MOST_RECORDS
     num_long = 0
     while (seconds := slower * cost_seconds * pace.max_records) > 2 * TARGET_SECONDS:
         pace.took(pace.max_records, seconds)
@@ -51,7 +52,7 @@ def test_a_service_that_is_starved_of_a_sudden_takes_smaller_bites_at_once(slowe
 
 
 def test_a_trickle_says_nothing_of_a_flood() -> None:
-    pace = BatchPace(first=512)
+    pace = BatchPace()
     for _ in range(100):
         pace.took(3, 0.001)
-    assert pace.max_records == 512
+    assert pace.max_records == FEWEST_RECORDS

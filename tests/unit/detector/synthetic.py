@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from evenkeel.services.detector.domain.expectation.profile.profile import Profile
-from evenkeel.services.detector.domain.findings.verdict import REPORT_ONLY, Verdict, VerdictKind
+from evenkeel.services.detector.domain.findings.verdict import Verdict, VerdictKind
 from evenkeel.services.detector.domain.frames.observation import FrameObservation
 from evenkeel.services.detector.domain.job.job import JobDetector
 
@@ -17,6 +17,20 @@ TOKENS = 4096
 SECONDS_PER_FLOP = 1e-12
 DEARER_ATTENTION = 0.6e-12
 SECONDS_PER_MICRO_BATCH = 0.0004
+
+REPORT_ONLY = frozenset(
+    (
+        VerdictKind.NOT_FINITE,
+        VerdictKind.SPIKE,
+        VerdictKind.STAGE_IMBALANCE,
+        VerdictKind.SEQUENCE_IMBALANCE,
+        VerdictKind.JITTER,
+        VerdictKind.SUSPECTED_CORRUPTION,
+        VerdictKind.INPUT_STALL,
+        VerdictKind.PERIODIC_PAUSE,
+    )
+)
+"""Kinds that are told with advice and never lead to a plan."""
 
 
 def gaussian(sigma: float) -> Noise:
@@ -128,7 +142,6 @@ class SyntheticJob:
                 incarnations=np.array([self.incarnations.get(rank, 0) for rank in range(count)]),
                 nodes=tuple(f"node-{rank // 4}" for rank in range(count)),
                 devices=tuple(f"device-{rank % 4}" for rank in range(count)),
-                epochs=np.full(count, self.epoch),
                 planned=np.zeros(count, dtype=np.bool_),
                 compute_seconds=seconds,
                 other_seconds=np.full(count, 0.005),

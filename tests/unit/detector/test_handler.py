@@ -3,13 +3,13 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Collection, Sequence
-from dataclasses import replace
 
 import pytest
 from prometheus_client import CollectorRegistry
 
 from evenkeel.contracts.topics import FRAMES, VERDICTS
 from evenkeel.detector.v1 import detector_pb2
+from evenkeel.history.stream_records import SnapshotRecord
 from evenkeel.services.common.kafka import ConsumeLoop, DeadLetters, LoopConfig, OutgoingRecord, Partition
 from evenkeel.services.common.metrics import KafkaMetrics
 from evenkeel.services.common.worker import Worker
@@ -17,8 +17,8 @@ from evenkeel.services.detector.adapters import guarded_detector
 from evenkeel.services.detector.adapters import handler as handler_module
 from evenkeel.services.detector.adapters.handler import DetectorHandler
 from evenkeel.services.detector.adapters.observation_codec import decode_observations
-from evenkeel.services.detector.adapters.snapshot import dump
-from evenkeel.services.detector.adapters.snapshot_store import AnotherInstanceAheadError, JobSnapshot
+from evenkeel.services.detector.adapters.snapshot import dump, load
+from evenkeel.services.detector.adapters.snapshot_store import AnotherInstanceAheadError
 from evenkeel.services.detector.domain.frames.observation import FrameObservation, Observation
 from evenkeel.services.detector.domain.job.job import Finding, JobDetector
 from evenkeel.services.detector.domain.processes.hang_watch import HangWatch
@@ -32,17 +32,17 @@ from tests.unit.detector.wire import death, frame_to_proto, to_record
 
 class FakeStore:
     def __init__(self) -> None:
-        self.kept: dict[tuple[Partition, str], JobSnapshot] = {}
+        self.kept: dict[tuple[Partition, str], SnapshotRecord] = {}
         self.away = False
         self.num_failed = self.num_saved = 0
         self.most_at_once = 1_000
         self.answers = asyncio.Event()
         self.answers.set()
 
-    async def load(self, partitions: Collection[Partition]) -> list[JobSnapshot]:
+    async def load(self, partitions: Collection[Partition]) -> list[SnapshotRecord]:
         return [snapshot for (partition, _), snapshot in self.kept.items() if partition in partitions]
 
-    async def save(self, snapshots: Sequence[JobSnapshot]) -> None:
+    async def save(self, snapshots: Sequence[SnapshotRecord]) -> None:
         self._check()
         if len(snapshots) > self.most_at_once:
             self.num_failed += 1
@@ -50,12 +50,12 @@ class FakeStore:
         await self.answers.wait()
         self.num_saved += len(snapshots)
         for snapshot in snapshots:
-            known = self.kept.get((snapshot.partition, snapshot.job_id))
-            if known is not None and known.next_offset > snapshot.next_offset:
+            key = Partition(snapshot.topic, snapshot.partition), snapshot.job_id
+            if key in self.kept and self.kept[key].next_offset > snapshot.next_offset:
                 raise AnotherInstanceAheadError(snapshot.job_id)
-            self.kept[snapshot.partition, snapshot.job_id] = snapshot
+            self.kept[key] = snapshot
 
-    async def forget(self, topic: str, job_ids: Collection[str]) -> None:
+    async def forget(self, job_ids: Collection[str]) -> None:
         self._check()
         self.kept = {key: kept for key, kept in self.kept.items() if key[1] not in job_ids}
 
@@ -286,11 +286,54 @@ async def test_a_snapshot_that_cannot_be_taken_over_costs_one_job_what_it_knew()
         await world.tell(*messages[:40])
         await world.until_committed(40)
     (key,) = [key for key in world.store.kept if key[1] == "bad"]
-    world.store.kept[key] = replace(world.store.kept[key], state=dump(HangWatch()))
+    world.store.kept[key] = world.store.kept[key]._replace(state=dump(HangWatch()))
     async with world.detector():
         await world.tell(*messages[40:])
         await world.until_committed(len(messages))
     assert sorted(verdict.job_id for verdict in world.verdicts()) == ["bad"] * 3 + ["good"] * 3
+
+
+@pytest.mark.asyncio
+async def test_after_a_restart_a_job_is_taken_over_when_it_speaks_and_no_job_waits_for_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world, names = World(), [f"job-{number}" for number in range(20)]
+    frames = list(SyntheticJob(places=cube()).frames(0, 6))
+    stories = {name: [frame_to_proto(frame, name, frame.iteration) for frame in frames] for name in names}
+    async with world.detector():
+        await world.tell(*(stories[name][0] for name in names))
+        await world.until_committed(20)
+    taken_over: list[str] = []
+
+    def noted(detector: JobDetector, snapshot: bytes) -> None:
+        taken_over.append(detector.job_id)
+        load(detector, snapshot)
+
+    monkeypatch.setattr(guarded_detector, "load", noted)
+    async with world.detector(forget_finished_seconds=1_000.0):
+        await world.tell(*stories["job-7"][1:6])
+        await world.until_committed(25)
+        assert taken_over == ["job-7"]
+        await world.tell(*stories["job-3"][1:6])
+        await world.until_committed(30)
+    assert taken_over == ["job-7", "job-3"]
+
+
+@pytest.mark.asyncio
+async def test_a_job_that_ended_before_a_restart_is_forgotten_after_it() -> None:
+    world, messages = World(), ended_story()
+    async with world.detector(forget_finished_seconds=1_000.0):
+        await world.tell(*messages)
+        await world.until_committed(len(messages))
+    assert world.store.kept
+    async with world.detector():
+        await world.tell(*story("other")[:5])
+        await world.until_committed(len(messages) + 5)
+        async with asyncio.timeout(20):
+            while (world.partition, "job") in world.store.kept:
+                await world.tell(picture(28, job_id="other"))
+                await asyncio.sleep(0.005)
+    assert (world.partition, "other") in world.store.kept
 
 
 @pytest.mark.asyncio
@@ -313,9 +356,7 @@ async def test_an_instance_that_another_one_overtook_ends() -> None:
         await world.tell(*messages[:10])
         await world.until_committed(10)
         kept = world.store.kept[world.partition, "job"]
-        world.store.kept[world.partition, "job"] = JobSnapshot(
-            partition=kept.partition, job_id="job", next_offset=1_000, state=kept.state
-        )
+        world.store.kept[world.partition, "job"] = kept._replace(next_offset=1_000)
         await world.tell(*messages[10:20])
         with pytest.raises(AnotherInstanceAheadError):
             await task

@@ -6,11 +6,11 @@ import pytest
 from benchmarks.detection.aspects.kinds import WANTED, kind_trace, score_kind
 from benchmarks.detection.traces.frames import frames_of
 from evenkeel.services.detector.adapters.snapshot import dump, load
-from evenkeel.services.detector.domain.findings.verdict import REPORT_ONLY, Verdict, VerdictKind
+from evenkeel.services.detector.domain.findings.verdict import Verdict, VerdictKind
 from evenkeel.services.detector.domain.job.job import JobDetector
 from evenkeel.services.detector.domain.kinds.board import known_kinds
 from evenkeel.simulator.job.afflictions import Affliction
-from tests.unit.detector.synthetic import SyntheticJob, cube, slow_from, verdicts_of
+from tests.unit.detector.synthetic import REPORT_ONLY, SyntheticJob, cube, slow_from, verdicts_of
 
 SEEDS = range(2)
 

@@ -110,7 +110,7 @@ def test_frames_of_one_layout_share_it_and_any_column_that_differs_makes_another
         iteration=7,
     )
     assert layout.is_of(copied)
-    changes = {"replicas": 1, "stages": 1, "shards": 1, "num_micro_batches": 1, "work_keys": 1.0, "epochs": 1}
+    changes = {"replicas": 1, "stages": 1, "shards": 1, "num_micro_batches": 1, "work_keys": 1.0}
     others = [replace(frame, **{name: getattr(frame, name) + more}) for name, more in changes.items()]
     others += [replace(frame, has_flops=~frame.has_flops), replace(frame, epoch=1)]
     for other in others:

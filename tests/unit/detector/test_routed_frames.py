@@ -73,7 +73,6 @@ def frames(
             incarnations=np.zeros(count, dtype=np.int64),
             nodes=("node-0",) * count,
             devices=tuple(f"device-{rank}" for rank in ranks),
-            epochs=np.full(count, epoch),
             planned=np.zeros(count, dtype=np.bool_),
             compute_seconds=busy,
             other_seconds=np.full(count, _OPTIMIZER),

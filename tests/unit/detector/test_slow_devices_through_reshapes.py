@@ -5,10 +5,19 @@ from dataclasses import replace
 import pytest
 
 from evenkeel.services.detector.domain.expectation.profile.profile import Profile
-from evenkeel.services.detector.domain.findings.verdict import REPORT_ONLY, Verdict
+from evenkeel.services.detector.domain.findings.verdict import Verdict
 from evenkeel.services.detector.domain.job.job import JobDetector
 from evenkeel.services.detector.domain.scan.residual.rows import DeviceRows
-from tests.unit.detector.synthetic import Place, SyntheticJob, VerdictKind, cube, slow_from, student, verdicts_of
+from tests.unit.detector.synthetic import (
+    REPORT_ONLY,
+    Place,
+    SyntheticJob,
+    VerdictKind,
+    cube,
+    slow_from,
+    student,
+    verdicts_of,
+)
 
 
 def test_a_slow_device_with_less_work_after_a_reshape_is_still_judged_to_be_as_slow() -> None:

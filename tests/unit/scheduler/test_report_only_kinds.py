@@ -2,9 +2,10 @@
 
 import pytest
 
-from evenkeel.services.detector.domain.findings.verdict import REPORT_ONLY, VerdictKind
+from evenkeel.services.detector.domain.findings.verdict import VerdictKind
 from evenkeel.services.scheduler.domain.job_state import PlanNeed
 from evenkeel.services.scheduler.domain.transitions import on_verdict
+from tests.unit.detector.synthetic import REPORT_ONLY
 from tests.unit.scheduler.test_transitions import fresh_job, verdict
 
 

@@ -30,21 +30,6 @@ class VerdictKind(StrEnum):
     PERIODIC_PAUSE = "periodic_pause"
 
 
-REPORT_ONLY = frozenset(
-    (
-        VerdictKind.NOT_FINITE,
-        VerdictKind.SPIKE,
-        VerdictKind.STAGE_IMBALANCE,
-        VerdictKind.SEQUENCE_IMBALANCE,
-        VerdictKind.JITTER,
-        VerdictKind.SUSPECTED_CORRUPTION,
-        VerdictKind.INPUT_STALL,
-        VerdictKind.PERIODIC_PAUSE,
-    )
-)
-"""Kinds that are told with advice and never lead to a plan."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Culprit:
     """One process accused or cleared, and where it runs; node and device are empty when they were never heard of."""

@@ -41,7 +41,7 @@ class FrameLayout:
         self.epoch = frame.epoch
         some = slice(None) if entries is None else entries
         self._columns: Ints = np.stack([column[some] for column in _columns_of(frame)])
-        self.replicas, self.stages, self.shards, self.num_micro_batches, _ = self._columns
+        self.replicas, self.stages, self.shards, self.num_micro_batches = self._columns
         self.work_keys: Floats = np.array(frame.work_keys[some])
         self.has_flops: Bools = np.array(frame.has_flops[some])
         self.alike = bool(np.ptp(self.num_micro_batches) == 0)
@@ -65,4 +65,4 @@ class FrameLayout:
 
 
 def _columns_of(frame: FrameObservation) -> tuple[Ints, ...]:
-    return frame.replicas, frame.stages, frame.shards, frame.num_micro_batches, frame.epochs
+    return frame.replicas, frame.stages, frame.shards, frame.num_micro_batches

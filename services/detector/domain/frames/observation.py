@@ -21,14 +21,13 @@ class FrameObservation:
         job_id: Job observed.
         sequence: Number of the observation within the job.
         iteration: Iteration.
-        epoch: Highest epoch among the samples.
+        epoch: Epoch of all of its samples.
         closed_at_unix_seconds: When the frame closed.
         missing_ranks: Ranks that had not reported.
         nodes: Node that each entry ran on.
         devices: Device it ran on.
         ranks: Rank of each entry.
         incarnations: Its incarnation.
-        epochs: Epoch of each sample.
         planned: True where the iteration held a planned pause (evaluation, checkpoint) or a reshape.
         compute_seconds: Forward and backward, waiting excluded.
         other_seconds: Optimizer and input.
@@ -67,7 +66,6 @@ class FrameObservation:
     devices: tuple[str, ...]
     ranks: Ints
     incarnations: Ints
-    epochs: Ints
     planned: Bools
     compute_seconds: Floats
     other_seconds: Floats
@@ -109,10 +107,9 @@ class FrameObservation:
 
     @property
     def usable(self) -> Bools:
-        """Entries that were measured at work under the epoch of the frame."""
+        """Entries that were measured at work."""
         times = self.compute_seconds + self.other_seconds + self.wall_seconds + self.wait_seconds.sum(axis=1)
         usable: Bools = (self.compute_seconds > 0) & np.isfinite(times) & (self.num_micro_batches > 0)
-        usable &= self.epochs == self.epoch
         return usable
 
 
