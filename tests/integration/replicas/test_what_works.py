@@ -15,8 +15,10 @@ from torch.distributed.checkpoint.state_dict import get_state_dict
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torch.utils.checkpoint import checkpoint
 
+from evenkeel.trainer_sdk.emit.emitter import Emitter
 from evenkeel.trainer_sdk.replicas import Place, Replicas, join_replicas
 from evenkeel.trainer_sdk.replicas.fitness import advice
+from evenkeel.trainer_sdk.watch.run import Run
 from tests.integration.replicas.crew import NUM_STEPS, Crew, Fate, Report, _meet, alone, batch_of, make_model
 
 pytestmark = pytest.mark.integration
@@ -318,16 +320,15 @@ def test_a_first_micro_batch_that_no_parameter_has_a_part_in_is_none_that_lost_i
 
 
 def test_a_backward_that_failed_is_none() -> None:
-    def failing(model: nn.Module) -> None:
-        run = join_replicas(Place(), model, num_micro_batches=2)
-        for batch in run.micro_batches(batch_of):
-            with suppress(ZeroDivisionError):
-                run.backward(model(batch).square().mean())
-
     model = make_model()
     model[0].bias.register_hook(lambda _: 1 / 0)
+    run = join_replicas(Place(), model, num_micro_batches=2)
+    batches = run.micro_batches(batch_of)
+    with suppress(ZeroDivisionError):
+        run.backward(model(next(batches)).square().mean())
     with pytest.raises(RuntimeError, match="or failed"):
-        failing(model)
+        next(batches)
+    run.close()
 
 
 def test_a_micro_batch_without_tokens_counts_nothing() -> None:
@@ -337,6 +338,18 @@ def test_a_micro_batch_without_tokens_counts_nothing() -> None:
         run.backward(model(batch).square().mean() * (1.0 if index else float("nan")), weight=3.0 * index)
     assert run.loss == run.loss > 0.0
     assert all(bool(each.grad.isfinite().all()) for each in model.parameters())
+    run.close()
+
+
+def test_a_weight_may_be_a_tensor_and_a_loss_is_one_value() -> None:
+    run = Run(emitter=Emitter())
+    model = run.replicate(make_model(), num_micro_batches=2)
+    for batch in run.micro_batches(batch_of):
+        losses = model(batch).square().mean(1)
+        with pytest.raises(ValueError, match="one value, and not 4"):
+            run.backward(losses)
+        run.backward(losses.mean().reshape(1), weight=(batch > 0).sum())
+    assert run.loss > 0.0
     run.close()
 
 
