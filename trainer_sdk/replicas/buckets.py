@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from evenkeel.trainer_sdk.groups.errors import WaitBroken
 from evenkeel.trainer_sdk.groups.group import Group, Pending
 
 BUCKET_BYTES = 25 << 20
@@ -58,6 +59,8 @@ class Buckets:
         self._bucket_of: list[_Bucket] = [_Bucket((), ())] * len(self._parameters)
         self._group: Group | None = None
         self._armed = self._abandoned = self._has_sums = False
+        self._leaves_early = True  # in the backward itself
+        self._is_outdated = False  # a gradient was added to after its bucket had left
         self._ready: set[int] = set()
         self._next = 0
         self._pending: list[Pending] = []
@@ -112,7 +115,7 @@ class Buckets:
     def abandon(self) -> None:
         """Leave an exchange. Its buffers are read again only if its vote has passed somewhere: then they are whole."""
         self._armed, self._group, self._pending = False, None, []
-        self._abandoned = True
+        self._abandoned, self._is_outdated = True, False
 
     def arm(self) -> None:
         """The next backward is this step's last: gradients leave as soon as they are there."""
@@ -131,7 +134,13 @@ class Buckets:
         return [parameter.grad is not None for parameter in self._parameters]
 
     def flush(self) -> None:
-        """Begin what no backward has begun."""
+        """Begin what no backward has begun.
+
+        Raises:
+            WaitBroken: What has left is not all; the sums are whole, and are to be exchanged anew.
+        """
+        if self._is_outdated:
+            raise WaitBroken("gradients were added to after they had left: from now on they leave later")
         if not self._armed:
             self.arm()
         self._armed = False
@@ -175,12 +184,17 @@ class Buckets:
 
     def _hook(self, index: int) -> Any:
         def ready(parameter: Tensor) -> None:
-            if not self._armed or index in self._ready:
+            if not self._armed:
+                return
+            bucket = self._bucket_of[index]
+            if index in self._ready:  # a second backward, or a layer that is checkpointed in several places
+                self._leaves_early = False
+                self._is_outdated |= bucket in self._buckets[: self._next]
                 return
             self._ready.add(index)
-            self._bucket_of[index].num_due -= 1
+            bucket.num_due -= 1
             # One order everywhere: a bucket that is full waits for those before it.
-            while self._next < len(self._buckets) and self._buckets[self._next].num_due == 0:
+            while self._leaves_early and self._next < len(self._buckets) and self._buckets[self._next].num_due == 0:
                 self._start()
 
         return ready

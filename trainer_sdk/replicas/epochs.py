@@ -18,6 +18,7 @@ from evenkeel.trainer_sdk.replicas.shares import (
     Standing,
     StateLostError,
     check_alike,
+    share_out,
     standing_from_text,
     standing_to_text,
 )
@@ -80,6 +81,13 @@ class Epochs:
         """This replica is there from the job's beginning."""
         epoch = self._epoch
         return epoch is not None and any(each.founds and each.replica == self.place.replica for each in epoch.members)
+
+    def share(self, micro_batches: Sequence[int], complete: Sequence[int]) -> tuple[int, ...]:
+        """This replica's part of some micro-batches, by the epoch's weights, of those that hold the whole state."""
+        weights = {each.replica: each.weight for each in self.epoch.members if each.replica in complete}
+        if not any(weights.values()):  # a plan left out all that are left
+            weights = dict.fromkeys(weights, 1)
+        return share_out(micro_batches, weights).get(self.place.replica, ())
 
     def join(self) -> None:
         """Say that this replica is ready; it gets into an epoch when the others say so."""

@@ -1,7 +1,7 @@
 """Which models replicas can train. Pure: looks at a model, and changes nothing."""
 
 from torch import nn
-from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.parameter import is_lazy
 
 from evenkeel.trainer_sdk.replicas.buckets import local
@@ -32,7 +32,7 @@ def check_model(model: nn.Module) -> None:
     if len(devices) > 1:
         raise ValueError(f"{name} is on {', '.join(sorted(devices))}: one process of a replica has one device")
     for each, module in model.named_modules():
-        if isinstance(module, _BatchNorm) and module.training and module.track_running_stats:
+        if isinstance(module, _NormBase) and module.training and module.track_running_stats:
             raise ValueError(
                 f"{each or name} is a {type(module).__name__}, whose statistics would be those of one replica's part "
                 "of a batch: use GroupNorm or LayerNorm, or freeze it with eval() before run.replicate()"

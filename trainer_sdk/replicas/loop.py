@@ -20,7 +20,6 @@ from evenkeel.trainer_sdk.replicas.shares import (
     Settlement,
     Standing,
     settle,
-    share_out,
     standing_from_text,
     standing_to_text,
 )
@@ -61,7 +60,6 @@ class Replicas:
         self.step = 0
         self.loss = float("nan")
         self.num_micro_batches = num_micro_batches
-        self._num_parameters = len(parameters)
         self._state = state
         self._epochs = epochs
         self._seed = seed
@@ -69,6 +67,7 @@ class Replicas:
         self._device = local(parameters[0]).device
         self._complete: tuple[int, ...] = ()
         self.is_complete = self._has_begun = self._is_open = self._is_on_trial = False
+        self._is_compared = False  # somebody has the whole state since the newest vote
         self._catch_up = CatchUp(state, epochs)
         self._todo: tuple[int, ...] | None = None  # None = the epoch's share
         self._heard = self._last_vote = tuple[float, ...]()
@@ -84,6 +83,7 @@ class Replicas:
     def begin(self) -> None:
         """Meet the others, and be at the step that they are in; the first micro-batch does it, if nothing has."""
         if not self._has_begun:
+            self._state.check_kept()
             self._epochs.join()
             self._recover()
 
@@ -107,8 +107,10 @@ class Replicas:
                 torch.manual_seed(noise_seed(self._seed, self.step, index))
                 self._owes_backward = True
                 yield batches(self.step, index)
-                if self._owes_backward:
-                    raise RuntimeError("call run.backward(loss) once for each micro-batch: it was not called")
+                if self._owes_backward or self._is_in_backward:
+                    raise RuntimeError(
+                        "call run.backward(loss) once for each micro-batch: it was not called, or failed"
+                    )
                 self._done.append(index)
             if self._settle():
                 break
@@ -121,14 +123,18 @@ class Replicas:
 
         Args:
             loss: A scalar.
-            weight: Its part of the step's mean, for example its tokens where the loss is their mean.
+            weight: Its part of the step's mean, for example its tokens where the loss is their mean: of none it is NaN,
+                and counts nothing.
 
         Raises:
             RuntimeError: No micro-batch waits for its backward, or the gradients of earlier ones are gone.
         """
         self._buckets.check_sums()
-        self.add(loss.detach().double() * weight, weight)
-        (loss if weight == 1.0 else loss * weight).backward()  # type: ignore[no-untyped-call]
+        self.add(loss.detach().double() * weight if weight else torch.zeros_like(loss), weight)
+        self._is_in_backward = True
+        if weight or self._epochs.place.size > 1:  # mates may need one another's backward
+            (loss if weight == 1.0 else loss * weight).backward()  # type: ignore[no-untyped-call]
+        self._is_in_backward = False
         self._buckets.summed()
 
     def add(self, loss: Tensor, weight: float) -> None:
@@ -160,7 +166,7 @@ class Replicas:
     # ---- a step
 
     def _begin_sums(self) -> None:
-        self._owes_backward = False
+        self._owes_backward = self._is_in_backward = False
         self._done: list[int] = []
         self._weight = 0.0
         self._loss = torch.zeros((), dtype=torch.float64, device=self._device)
@@ -171,18 +177,10 @@ class Replicas:
         if self._epochs.is_due:
             self._recover()
         elif self._todo is None:
-            self._todo = self._share(range(self.num_micro_batches))
+            self._todo = self._epochs.share(range(self.num_micro_batches), self._complete)
         self._buckets.open()
         self._state.open()
         self._catch_up.begin(self.step)
-
-    def _share(self, micro_batches: Sequence[int]) -> tuple[int, ...]:
-        """This replica's part of some micro-batches, by the epoch's weights."""
-        members = self._epochs.epoch.members
-        weights = {each.replica: each.weight for each in members if each.replica in self._complete}
-        if not any(weights.values()):  # a plan left out all that are left
-            weights = dict.fromkeys(weights, 1)
-        return share_out(micro_batches, weights).get(self._epochs.place.replica, ())
 
     def _settle(self) -> bool:
         """Exchange and vote, and after a failure find out how to go on: whether the step is done."""
@@ -194,10 +192,12 @@ class Replicas:
         if self._epochs.agree(heard):
             assert heard is not None, "mates agree on what each of them has heard"
             self._last_vote = self._heard
-            if self._is_on_trial and self._state.settings:  # a newcomer's first whole step; nobody else is at risk
-                heard.check_settings(self._state.settings, self._complete, self.step)
-                self._is_on_trial = not self.is_complete
+            if self._is_on_trial and self.is_complete:  # a newcomer's first whole steps; nobody else is at risk
+                heard.check_alike(self._epochs.place.replica, self._complete, self.step)
+                self._is_on_trial = not self._is_compared
+            before = self._complete
             self._complete = tuple(replica for replica, said in heard.said.items() if said.complete)
+            self._is_compared = not set(self._complete).issubset(before)
             self._finish(heard)
             return True
         return self._recover()
@@ -206,18 +206,12 @@ class Replicas:
         self._buckets.check_sums()
         used = self._buckets.used()
         self._buckets.flush()
-        sent = self._catch_up.pause()
+        said = {newcomer: Said(num_units=num_units) for newcomer, num_units in self._catch_up.pause().items()}
+        sample = self._state.sample() if self._is_compared else 0.0
+        mine = Said(self._epochs.newest, self.is_complete, settings=self._state.settings, sample=sample)
+        said[self._epochs.place.replica] = mine
         replicas = [each.replica for each in self._epochs.epoch.members]
-        tensor = ballot(
-            self._weight,
-            self._loss,
-            used,
-            Said(next_epoch=self._epochs.newest, complete=self.is_complete, settings=self._state.settings),
-            sent={replicas.index(newcomer): num_units for newcomer, num_units in sent.items()},
-            place=replicas.index(self._epochs.place.replica),
-            num_replicas=len(replicas),
-            device=self._device,
-        )
+        tensor = ballot(self._weight, self._loss, used, [said.get(each, Said()) for each in replicas])
         group = self._epochs.group
         if group is not None:
             vote = group.start_all_reduce(tensor)
@@ -235,7 +229,7 @@ class Replicas:
         self._state.close()
         if not self.is_complete:
             said = outcome.said.get(self._epochs.place.replica)
-            self.is_complete = self._catch_up.install(self.step, None if said is None else said.num_units)
+            self.is_complete = self._catch_up.install(self.step, None if said is None else int(said.num_units))
         self.loss = outcome.loss / outcome.weight
         self.step += 1
         self._begin_sums()
@@ -258,7 +252,7 @@ class Replicas:
             complete=self.is_complete or self._epochs.founds,
             synced=self._has_begun,
             num_units=self._state.num_held,
-            model=f"{self._state.signature}, {self.num_micro_batches} micro-batches",
+            model=f"{self._state.signature}, {self.num_micro_batches} micro-batches, {len(self._state.kept)} kept",
             last_vote=self._last_vote,
         )
 
@@ -276,7 +270,7 @@ class Replicas:
             self._state.synchronise(self._epochs.group, source * self._epochs.place.size + self._epochs.place.index)
         self._begin(settlement)
         self._catch_up.connect(standings, settlement.complete)
-        self._todo = self._share(settlement.missing)
+        self._todo = self._epochs.share(settlement.missing, self._complete)
         if settlement.step == self.step:
             return False
         if not settlement.last_vote:
@@ -285,14 +279,13 @@ class Replicas:
                 "load the same checkpoint everywhere"
             )
         self._last_vote = settlement.last_vote
-        self._finish(Outcome.of(settlement.last_vote, self._num_parameters))
+        self._finish(Outcome.of(settlement.last_vote, len(self._buckets.used())))
         return True
 
     def _begin(self, settlement: Settlement) -> None:
         if self._has_begun:
             return
         self._has_begun = True
-        self._state.check_kept()
         self.is_complete = self._epochs.place.replica in settlement.complete
         if not self.is_complete:
             self._is_on_trial = True

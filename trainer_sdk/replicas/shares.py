@@ -95,7 +95,7 @@ def check_alike(mine: Standing, standings: Iterable[Standing]) -> None:
     if mine.model != theirs.model:
         raise ValueError(
             f"replica {mine.replica} has another model than replica {theirs.replica}: {mine.model} here, "
-            f"{theirs.model} there; names, shapes and types of all parameters must be the same"
+            f"{theirs.model} there; names, shapes and types of all parameters, and what is kept, must be the same"
         )
 
 

@@ -1,32 +1,36 @@
 """The step vote: a small sum over replicas, queued behind the gradients' buckets, so that its passing proves them."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor
 
 _NUM_SUMS = 2
-_NUM_SAID = 4
-_SETTINGS_TOLERANCE = 1e-6
+_TOLERANCE = 1e-6  # what rounding on another kind of device makes of a sum stays below it
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
-    """What one replica says at a vote.
+class Said(NamedTuple):
+    """What one replica says at a vote, in numbers that others' zeros are added to.
 
     Attributes:
         next_epoch: The newest epoch that it has heard of.
         complete: From the next step on it holds the whole state.
         num_units: Units of the state that it, a newcomer, has been sent before its donor voted.
-        settings: Sum of the optimizer's numbers, such as learning rates: the same everywhere, or something is wrong.
+        settings: Sum of the optimizer's numbers, such as learning rates: the same everywhere, or something is wrong;
+            0 where they are not known.
+        sample: Sum of some of the parameters' values, likewise; 0 where nobody is to be compared.
     """
 
-    next_epoch: int
-    complete: bool
-    num_units: int = 0
+    next_epoch: float = 0.0
+    complete: float = 0.0
+    num_units: float = 0.0
     settings: float = 0.0
+    sample: float = 0.0
+
+
+_NUM_SAID = len(Said._fields)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,54 +61,54 @@ class Outcome:
         rest = _NUM_SUMS + num_parameters
         said = {}
         for place, replica in enumerate(replicas):
-            epoch, complete, units, settings = numbers[rest + _NUM_SAID * place : rest + _NUM_SAID * (place + 1)]
-            said[replica] = Said(
-                next_epoch=int(epoch), complete=bool(complete), num_units=int(units), settings=float(settings)
-            )
+            said[replica] = Said(*numbers[rest + _NUM_SAID * place : rest + _NUM_SAID * (place + 1)])
         used = tuple(number > 0 for number in numbers[_NUM_SUMS:rest])
         return cls(weight=numbers[0], loss=numbers[1], used=used, said=said)
 
-    def check_settings(self, mine: float, replicas: Iterable[int], step: int) -> None:
-        """Compare the sum of an optimizer's numbers here with what these replicas said.
+    def check_alike(self, replica: int, others: Iterable[int], step: int) -> None:
+        """Compare what a replica said of its state with what others said of theirs.
 
         Raises:
-            RuntimeError: They differ.
+            RuntimeError: They differ; one line with what to do.
         """
-        for theirs in (self.said[each].settings for each in replicas if each in self.said):
-            if abs(theirs - mine) > _SETTINGS_TOLERANCE * max(abs(theirs), abs(mine)):
+        mine = self.said[replica]
+        for theirs in (self.said[each] for each in others if each in self.said):
+            if _differ(mine.settings, theirs.settings):
                 raise RuntimeError(
-                    f"the optimizer's numbers, such as learning rates, add up to {mine:g} here and to {theirs:g} "
-                    f"elsewhere in step {step}: give schedules to run.keep(schedule)"
+                    f"the optimizer's numbers, such as learning rates, add up to {mine.settings:g} here and to "
+                    f"{theirs.settings:g} elsewhere in step {step}: give schedules to run.keep(schedule)"
+                )
+            if _differ(mine.sample, theirs.sample):
+                raise RuntimeError(
+                    f"parameters here are not those of the others in step {step}, the second after all were received: "
+                    "give run.keep() what a step goes by and neither optimizer.state nor its param_groups hold"
                 )
 
 
-def ballot(
-    weight: float,
-    loss: Tensor,
-    used: Sequence[bool],
-    said: Said,
-    *,
-    sent: Mapping[int, int],
-    place: int,
-    num_replicas: int,
-    device: torch.device,
-) -> Tensor:
+def number_of(value: Any) -> float:
+    """What one of an optimizer's settings adds to :attr:`Said.settings`."""
+    if isinstance(value, Tensor):
+        return float(value.detach().double().sum())
+    if isinstance(value, tuple | list) and all(isinstance(each, int | float) for each in value):
+        return float(sum(value))
+    return float(value) if isinstance(value, int | float) else 0.0
+
+
+def _differ(mine: float, theirs: float) -> bool:
+    is_known = bool(mine and theirs)
+    return is_known and abs(theirs - mine) > _TOLERANCE * max(abs(theirs), abs(mine))
+
+
+def ballot(weight: float, loss: Tensor, used: Sequence[bool], said: Iterable[Said]) -> Tensor:
     """What a replica puts into the vote, to be summed.
 
     Args:
         weight: Sum of the weights of the micro-batches that it ran.
-        loss: Weighted sum of their losses, a scalar.
+        loss: Weighted sum of their losses, a scalar; the vote is on its device.
         used: For each parameter, whether they used it.
-        said: The rest, but for ``num_units``.
-        sent: Units that this replica, a donor, has sent, by the newcomer's place.
-        place: The replica's among those that vote.
-        num_replicas: How many vote.
-        device: Where the exchange's tensors live.
+        said: By the places of those that vote. In a newcomer's, its donor gives the number of units; the others zeros.
     """
-    rows = [0.0] * (_NUM_SAID * num_replicas)
-    rows[_NUM_SAID * place : _NUM_SAID * (place + 1)] = [float(said.next_epoch), float(said.complete), 0, said.settings]
-    for newcomer, num_units in sent.items():
-        rows[_NUM_SAID * newcomer + 2] = float(num_units)
-    made = torch.tensor([weight, 0.0, *map(float, used), *rows], dtype=torch.float64, device=device)
+    rows = [float(number) for row in said for number in row]
+    made = torch.tensor([weight, 0.0, *map(float, used), *rows], dtype=torch.float64, device=loss.device)
     made[1] = loss
     return made

@@ -103,5 +103,5 @@ class _Newcomer(transformers.TrainerCallback):
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """What the script does with the model from here on is its own."""
-        if not self._trainer.has_model:
-            _log.warning("this replica came too late to receive the whole model: what it evaluates now says nothing")
+        if self._trainer._steps is not None:
+            self._trainer._steps.end()

@@ -62,6 +62,12 @@ class EvenkeelStrategy(SingleDeviceStrategy):
         kept.append(getattr(self.precision_plugin, "scaler", None))
         self._steps = TrainerSteps(self.lightning_module, trainer.accumulate_grad_batches, kept)
 
+    def teardown(self) -> None:
+        """As there, with a word where the module that training leaves is not whole."""
+        super().teardown()
+        if self._steps is not None:
+            self._steps.end()
+
     def training_step(self, *args: Any, **kwargs: Any) -> Any:
         """A step's last call runs this replica's share of its micro-batches; those before only collect."""
         trainer = self.lightning_module.trainer

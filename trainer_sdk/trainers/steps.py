@@ -1,5 +1,6 @@
 """What every trainer needs of replicas: its own step of several micro-batches, of which each replica runs its share."""
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,8 @@ from evenkeel.trainer_sdk.api import start
 
 if TYPE_CHECKING:
     from evenkeel.trainer_sdk.replicas.state.training_state import Kept
+
+_log = logging.getLogger("evenkeel.replicas")
 
 
 class TrainerSteps:
@@ -53,6 +56,11 @@ class TrainerSteps:
     def has_model(self) -> bool:
         """The model is the job's: it may be evaluated."""
         return self._replicas.is_complete and not self.is_behind
+
+    def end(self) -> None:
+        """Training is over."""
+        if not self.has_model:
+            _log.warning("this replica came too late to receive the whole model: what it evaluates now says nothing")
 
     def run(self, number: int, batches: Sequence[Any], backward: Callable[[Any], Tensor]) -> Tensor:
         """A step: when it returns, every parameter's ``grad`` is the sum over all batches.

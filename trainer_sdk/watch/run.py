@@ -243,19 +243,23 @@ class Run:
             iteration.place = Place(epoch=0 if self._mailbox is None else max(0, self._mailbox.state.epoch))
             iteration.loss = replicas.loss
 
-    def backward(self, loss: "torch.Tensor", weight: float = 1.0) -> None:
+    def backward(self, loss: "torch.Tensor", weight: "float | torch.Tensor" = 1.0) -> None:
         """A micro-batch's backward, in place of ``loss.backward()``.
 
         Args:
             loss: Its loss, a mean.
-            weight: Over how much: 1 where micro-batches count the same, its tokens where the mean is over tokens.
+            weight: Over how much: 1 where micro-batches count the same, its tokens where the mean is over tokens; a
+                number, or a tensor of one.
 
         Raises:
             RuntimeError: :meth:`replicate` was not called, or there is no micro-batch that waits for its backward.
+            ValueError: The loss has several values.
         """
-        self._weight += weight
+        if loss.numel() != 1:
+            raise ValueError(f"the loss of a micro-batch is one value, and not {loss.numel()}: give their mean")
+        self._weight += (number := float(weight))
         self._phases.compute(ComputeKind.BACKWARD)
-        self.replicas.backward(loss, weight)
+        self.replicas.backward(loss.reshape(()), number)
         self._phases.rest()
 
     def close(self) -> None:

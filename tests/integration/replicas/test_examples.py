@@ -22,6 +22,7 @@ def test_a_rank_is_killed_and_then_a_replica_with_its_torchrun_and_store(
     runs.until(lambda: any(step == 10 for _, step, _ in runs.lines))
     os.kill(runs.ranks_of(1)[-1], signal.SIGKILL)
     runs.until(lambda: any(step == 20 for _, step, _ in runs.lines))
+    assert "replica 1 is gone: its process ended\n" in runs.output
     runs.kill(0)
     runs.start_again(0)
     runs.until(lambda: any(replica == 2 and step == 30 for replica, step, _ in runs.lines))

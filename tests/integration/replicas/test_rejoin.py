@@ -183,7 +183,7 @@ def test_what_cannot_be_sent_is_refused_in_the_first_step(start_crew: Callable[.
 def test_a_newcomer_that_cannot_be_sent_the_state_ends_with_a_line(
     start_crew: Callable[..., Crew], failure_free: Report
 ) -> None:
-    crew = start_crew(3, {1: Fate(moment="backward", step=2)}, pause_seconds=0.15, body=partial(train_and_keep, 1))
+    crew = start_crew(3, {1: Fate(moment="backward", step=2)}, pause_seconds=0.15, body=partial(train_and_keep, 2))
     crew.until(lambda: crew.reports[1].status is not None, "the death")
     crew.start(1)
     crew.finish()

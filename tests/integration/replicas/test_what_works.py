@@ -1,9 +1,11 @@
 """What people have in their loops, with a death and a return in the middle; and what is refused, in one line."""
 
+import copy
 import os
 import signal
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -11,9 +13,12 @@ import torch
 from torch import nn
 from torch.distributed.checkpoint.state_dict import get_state_dict
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+from torch.utils.checkpoint import checkpoint
 
+from evenkeel.trainer_sdk.emit.emitter import Emitter
 from evenkeel.trainer_sdk.replicas import Place, Replicas, join_replicas
 from evenkeel.trainer_sdk.replicas.fitness import advice
+from evenkeel.trainer_sdk.watch.run import Run
 from tests.integration.replicas.crew import NUM_STEPS, Crew, Fate, Report, _meet, alone, batch_of, make_model
 
 pytestmark = pytest.mark.integration
@@ -156,6 +161,55 @@ def test_it_works_while_a_replica_dies_and_comes_back(
         assert list(crew.reports[0].losses.values()) == pytest.approx(list(wanted.losses.values()), rel=tolerance)
 
 
+def gradients_that_come_twice(
+    run: Replicas, model: nn.Module, kept: list[Any], told: Told, fate: Fate | None = None, pause_seconds: float = 0.0
+) -> None:
+    """A layer in two checkpoints has its gradients in two parts, and a second backward of the loop's adds to them."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+
+    def step() -> None:
+        optimizer.step()
+        optimizer.zero_grad()
+
+    def loss_of(batch: torch.Tensor) -> torch.Tensor:
+        if run._owes_backward and run.step > 3:
+            model(batch).square().mean().backward()
+        hidden = batch.requires_grad_()
+        for _ in range(2):
+            hidden = checkpoint(model, hidden, use_reentrant=True)
+        return (hidden - batch.detach()).square().mean()
+
+    loop(run, model, told, fate, pause_seconds, step, loss_of)
+
+
+def average_of_a_begin_of_its_own(
+    run: Replicas, model: nn.Module, kept: list[Any], told: Told, fate: Fate | None = None
+) -> None:
+    """Made of a model that every replica has initialized by itself."""
+    torch.seed()
+    for layer in (model[0], model[3]):
+        layer.reset_parameters()
+    average = copy.deepcopy(model)
+    kept.append(average)
+    for batch in run.micro_batches(batch_of):
+        run.backward(model(batch).square().mean())
+    told("weights", torch.cat([each.detach().flatten() for each in average.parameters()]).tolist())
+
+
+def test_gradients_that_come_after_their_exchange_began_count(start_crew: Callable[..., Crew]) -> None:
+    crew = start_crew(2, body=gradients_that_come_twice)
+    crew.finish()
+    assert [crew.reports[each].error for each in range(2)] == [""] * 2
+    wanted = alone(gradients_that_come_twice)
+    assert list(crew.reports[0].losses.values()) == pytest.approx(list(wanted.losses.values()), rel=1e-5)
+
+
+def test_what_is_kept_begins_alike(start_crew: Callable[..., Crew]) -> None:
+    crew = start_crew(2, body=average_of_a_begin_of_its_own)
+    crew.finish()
+    assert crew.reports[0].weights == crew.reports[1].weights != []
+
+
 def test_a_replica_with_another_model_ends_with_a_line(start_crew: Callable[..., Crew]) -> None:
     crew = start_crew(2, {1: Fate(moment="border", step=1)}, pause_seconds=0.1)
     crew.until(lambda: crew.reports[1].status is not None, "the death")
@@ -171,6 +225,10 @@ def test_a_replica_with_another_model_ends_with_a_line(start_crew: Callable[...,
     ("make", "why"),
     [
         (lambda: nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)), "1 is a BatchNorm1d"),
+        (
+            lambda: nn.Sequential(nn.Linear(2, 2), nn.InstanceNorm1d(2, track_running_stats=True)),
+            "1 is a InstanceNorm1d",
+        ),
         (lambda: nn.Embedding(4, 2, sparse=True), "sparse gradients"),
         (lambda: nn.Linear(2, 2, dtype=torch.complex64), "weight is of torch.complex64"),
         (lambda: nn.LazyLinear(2), "has no values yet"),
@@ -258,6 +316,40 @@ def test_a_first_micro_batch_that_no_parameter_has_a_part_in_is_none_that_lost_i
     for index, batch in enumerate(run.micro_batches(batch_of)):
         run.backward(model(batch).square().mean() if index else torch.zeros((), requires_grad=True))
     assert all(parameter.grad is not None for parameter in model.parameters())
+    run.close()
+
+
+def test_a_backward_that_failed_is_none() -> None:
+    model = make_model()
+    model[0].bias.register_hook(lambda _: 1 / 0)
+    run = join_replicas(Place(), model, num_micro_batches=2)
+    batches = run.micro_batches(batch_of)
+    with suppress(ZeroDivisionError):
+        run.backward(model(next(batches)).square().mean())
+    with pytest.raises(RuntimeError, match="or failed"):
+        next(batches)
+    run.close()
+
+
+def test_a_micro_batch_without_tokens_counts_nothing() -> None:
+    model = make_model()
+    run = join_replicas(Place(), model, num_micro_batches=2)
+    for index, batch in enumerate(run.micro_batches(batch_of)):
+        run.backward(model(batch).square().mean() * (1.0 if index else float("nan")), weight=3.0 * index)
+    assert run.loss == run.loss > 0.0
+    assert all(bool(each.grad.isfinite().all()) for each in model.parameters())
+    run.close()
+
+
+def test_a_weight_may_be_a_tensor_and_a_loss_is_one_value() -> None:
+    run = Run(emitter=Emitter())
+    model = run.replicate(make_model(), num_micro_batches=2)
+    for batch in run.micro_batches(batch_of):
+        losses = model(batch).square().mean(1)
+        with pytest.raises(ValueError, match="one value, and not 4"):
+            run.backward(losses)
+        run.backward(losses.mean().reshape(1), weight=(batch > 0).sum())
+    assert run.loss > 0.0
     run.close()
 
 

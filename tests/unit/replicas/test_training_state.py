@@ -94,6 +94,59 @@ def test_the_same_bits_however_the_pieces_fall_on_steps(
             assert torch.equal(torch.as_tensor(value), torch.as_tensor(newcomer.optimizer.state[mine][key])), key
 
 
+class Pair:
+    """A replica whose model has a part trained in even steps, one in odd ones, and a teacher of the first."""
+
+    def __init__(self, seed: int) -> None:
+        torch.manual_seed(seed)
+        self.model = nn.ModuleDict({name: nn.Linear(7, 9) for name in ("teacher", "even", "odd")})
+        self.model["teacher"].requires_grad_(False)
+        self.state = TrainingState(self.model, (), PIECE_BYTES)
+        self.optimizers = (
+            optim.SGD(self.model["even"].parameters(), lr=0.1 + seed, momentum=0.9),
+            optim.AdamW(self.model["odd"].parameters(), lr=0.01),
+        )
+
+    def step(self, number: int) -> None:
+        generator = torch.Generator().manual_seed(number)
+        for name in ("even", "odd"):
+            for each in self.model[name].parameters():
+                each.grad = torch.randn(each.shape, generator=generator)
+        self.optimizers[number % 2].step()
+        with torch.no_grad():
+            for mine, theirs in zip(self.model["teacher"].parameters(), self.model["even"].parameters(), strict=True):
+                mine.lerp_(theirs, 0.1)
+
+
+@pytest.mark.parametrize("first", [4, 5])
+def test_optimizers_that_take_turns_get_their_own_numbers_and_teachers_come_last(first: int) -> None:
+    donor, newcomer = Pair(0), Pair(1)
+    newcomer.state.forget()
+    for step in range(first):
+        donor.step(step)
+    for step in range(first, first + donor.state.num_units):
+        unit = step - first
+        assert newcomer.state.settings == 0.0 or newcomer.state.num_held > 1
+        newcomer.state.install(sent(donor, range(unit, unit + 1), step), step)
+        donor.step(step)
+        newcomer.step(step)
+    assert newcomer.state.settings == pytest.approx(donor.state.settings)
+    assert newcomer.state.sample() == pytest.approx(donor.state.sample())
+    for theirs, mine in zip(donor.model.parameters(), newcomer.model.parameters(), strict=True):
+        assert torch.equal(theirs, mine)
+
+
+def test_a_buffer_that_forwards_change_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    model = nn.Sequential(nn.Linear(7, 7), nn.BatchNorm1d(7))
+    state = TrainingState(model, ())
+    for train in (False, True):
+        model.train(train)
+        state.open()
+        model(torch.zeros(2, 7))
+        state.close()
+        assert ("changes in a forward" in caplog.text) == train
+
+
 def test_no_piece_is_larger_than_asked_where_elements_are_stepped_by_themselves() -> None:
     donor = Side(OPTIMIZERS["adam"], 0)
     donor.step(0)

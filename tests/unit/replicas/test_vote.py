@@ -1,5 +1,6 @@
 """What a vote sums up."""
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,6 +13,7 @@ SAID = st.builds(
     complete=st.booleans(),
     num_units=st.integers(0, 1 << 30),
     settings=st.floats(-1e6, 1e6),
+    sample=st.floats(-1e6, 1e6),
 )
 
 
@@ -22,19 +24,40 @@ def test_everybody_is_heard(voters: list[tuple[Said, list[bool]]]) -> None:
             float(place),
             torch.tensor(2.0 * place),
             used,
-            said,
-            sent={(place + 1) % len(voters): voters[(place + 1) % len(voters)][0].num_units},
-            place=place,
-            num_replicas=len(voters),
-            device=torch.device("cpu"),
+            [
+                each._replace(num_units=0) if at == place else Said(num_units=each.num_units * (at == place + 1))
+                for at, (each, _) in enumerate(voters)
+            ],
         )
-        for place, (said, used) in enumerate(voters)
+        for place, (_, used) in enumerate(voters)
     ]
     numbers = torch.stack(ballots).sum(0).tolist()
     replicas = [10 + place for place in range(len(voters))]
     outcome = Outcome.of(numbers, 3, replicas)
-    assert outcome.said == {replica: said for replica, (said, _) in zip(replicas, voters, strict=True)}
+    said = {replica: said for replica, (said, _) in zip(replicas, voters, strict=True)}
+    assert outcome.said == {**said, 10: said[10]._replace(num_units=0)}  # the first has nobody before it
     assert outcome.weight == sum(range(len(voters)))
     assert outcome.loss == 2 * outcome.weight
     assert outcome.used == tuple(any(used[index] for _, used in voters) for index in range(3))
     assert Outcome.of(numbers, 3).used == outcome.used
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "told"),
+    [
+        ((0.5, 3.0), (0.5, 3.0), None),
+        ((0.5, 3.0), (0.0, 0.0), None),  # of theirs nothing is known
+        ((0.4, 3.0), (0.5, 3.0), "give schedules to"),
+        ((0.5, 3.001), (0.5, 3.0), "parameters here are not those of the others in step 7"),
+    ],
+)
+def test_a_newcomer_that_parts_from_the_others_is_told_why(
+    mine: tuple[float, float], theirs: tuple[float, float], told: str | None
+) -> None:
+    said = {number: Said(1, True, 0, *numbers) for number, numbers in enumerate((mine, theirs))}
+    outcome = Outcome(weight=1.0, loss=1.0, used=(), said=said)
+    if told is None:
+        outcome.check_alike(0, (0, 1, 2), step=7)
+    else:
+        with pytest.raises(RuntimeError, match=told):
+            outcome.check_alike(0, (0, 1, 2), step=7)

@@ -228,7 +228,8 @@ class Director:
                 threading.Thread(target=_end_soon, name="evenkeel-eviction", daemon=True).start()
             self._changed.notify_all()
         if isinstance(entry, Gone | Again | Quotas):
-            _log.info("%s", _words(entry))
+            is_of_a_peer = isinstance(entry, Gone) and not entry.finished and entry.token != self._token
+            _log.log(logging.WARNING if is_of_a_peer and self.passage.entered else logging.INFO, "%s", _words(entry))
         return self._is_needed()
 
 

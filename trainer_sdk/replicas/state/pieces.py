@@ -7,6 +7,7 @@ others a parameter goes whole, in place of its last piece.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor, optim
 from torch.optim.optimizer import Optimizer
@@ -61,3 +62,25 @@ def cut(parameters: Sequence[Tensor], piece_bytes: int) -> Iterator[Piece]:
 def is_elementwise(optimizer: Optimizer | None) -> bool:
     """Whether an optimizer treats each element by itself, as far as it is known; so does none at all."""
     return optimizer is None or type(optimizer) in _ELEMENTWISE
+
+
+def flat(tensor: Tensor) -> Tensor:
+    """This rank's elements of a tensor in a row."""
+    return local(tensor.detach()).contiguous().view(-1)
+
+
+def write_from(start: int, value: Tensor, whole: Tensor) -> None:
+    """Elements in a row, from one on; where memory has another order, it is all of them."""
+    place = whole.view(-1)[start : start + value.numel()] if whole.is_contiguous() else whole
+    place.copy_(value.view(place.shape))
+
+
+def like(whole: Tensor, parameter: Tensor) -> Tensor:
+    """A state tensor of a sharded parameter is sharded as it is."""
+    if local(parameter) is parameter:
+        return whole
+    sharded: Any = parameter
+    made: Tensor = type(sharded).from_local(
+        whole, sharded.device_mesh, sharded.placements, shape=sharded.shape, stride=sharded.stride(), run_check=False
+    )
+    return made

@@ -17,7 +17,11 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 from evenkeel.trainer_sdk.groups.group import Group
 from evenkeel.trainer_sdk.replicas.buckets import local
 from evenkeel.trainer_sdk.replicas.state.packing import Packed, bytes_of, has_tensors, pack, unpack
-from evenkeel.trainer_sdk.replicas.state.pieces import PIECE_BYTES, Piece, cut, is_elementwise
+from evenkeel.trainer_sdk.replicas.state.pieces import PIECE_BYTES, Piece, cut, flat, is_elementwise, like, write_from
+from evenkeel.trainer_sdk.replicas.vote import number_of
+from evenkeel.trainer_sdk.watch.guard import say_once
+
+_SAMPLE_SIZE = 1000
 
 
 class Kept(Protocol):
@@ -61,24 +65,26 @@ class TrainingState:
         num_units: How many units it has.
         num_held: Units that are valid here; a rank that holds all of the state has them all.
         signature: The same where models are alike.
+        kept: As given.
     """
 
     def __init__(self, model: nn.Module, kept: Sequence[Kept], piece_bytes: int = PIECE_BYTES) -> None:
         self._model = model
-        self._parameters = tuple(model.parameters())  # frozen ones too: they may be of no checkpoint
-        self._members = set(self._parameters)
+        self._buffers: dict[str, tuple[Tensor, int, Tensor]] = {}  # with its version and value before the first forward
+        # Frozen ones too: they may be of no checkpoint. Last: loops make some of the others, as a teacher of a pupil.
+        self._parameters = tuple(sorted(model.parameters(), key=lambda each: not each.requires_grad))
+        self._places = {each: place for place, each in enumerate(self._parameters)}
         self._exchanged = {each for each in self._parameters if each.requires_grad}
         self._is_open = False
-        self._kept = kept
+        self.kept = kept
         self._device = local(self._parameters[0]).device
-        self._optimizers: list[Optimizer] = []
+        self._optimizers: dict[int, Optimizer] = {}  # by the place of their first parameter: they may take turns
         self._owners: dict[Tensor, Optimizer] = {}
-        self._groups: dict[int, list[dict[str, Any]]] = {}  # what arrived for each optimizer, in the order of steps
+        self._groups: dict[int, list[dict[str, Any]]] = {}  # what arrived for those that have not stepped here yet
         self._is_newcomer = False
         self._helpers_stream = torch.cuda.Stream(self._device) if self._device.type == "cuda" else None  # type: ignore[no-untyped-call]
         self._states: dict[Tensor, dict[str, Any]] = {}  # a newcomer's, shared with its optimizers
         self._begun: set[Tensor] = set()  # parameters of which a newcomer has the first piece
-        self._buffers: list[Tensor] = []
         self._pieces = tuple(cut(self._parameters, piece_bytes))
         self.num_units = len(self._pieces) + 2
         self.num_held = self.num_units
@@ -93,10 +99,15 @@ class TrainingState:
     @property
     def settings(self) -> float:
         """Sum of the optimizers' numbers: differs where learning rates do. 0 where they are not known yet."""
-        if not self.num_held:
+        if not self.num_held or self._groups:
             return 0.0
-        groups = [group for optimizer in self._optimizers for group in optimizer.param_groups]
-        return float(sum(_numbers(value) for group in groups for value in group.values()))
+        groups = [group for optimizer in self._optimizers.values() for group in optimizer.param_groups]
+        return float(sum(number_of(value) for group in groups for value in group.values()))
+
+    def sample(self) -> float:
+        """Sum of some of the trained parameters' values: differs where a step did not do the same."""
+        some = [local(each.detach()).reshape(-1)[:_SAMPLE_SIZE].double().abs().sum() for each in self._exchanged]
+        return float(torch.stack(some).sum())
 
     def check_kept(self) -> None:
         """Whether a newcomer can be sent what is kept: better said in the first step than when one is needed.
@@ -104,7 +115,7 @@ class TrainingState:
         Raises:
             TypeError: It cannot; one line with what to do.
         """
-        for each in self._kept:
+        for each in self.kept:
             try:
                 pack(each.state_dict())
             except TypeError as error:
@@ -116,21 +127,28 @@ class TrainingState:
         self._is_newcomer = True
 
     def open(self) -> None:
-        """A step begins: buffers change in every forward, and what is sent is how they were before the first."""
-        for each in self._kept:
+        """A step begins."""
+        for each in self.kept:
             if isinstance(each, torch.amp.GradScaler):  # begins by a first loss, and there may be none here
                 each.scale(torch.zeros((), device=self._device))
         self._is_open = True
-        self._buffers = [buffer.detach().clone() for buffer in self._model.buffers()]
+        buffers = dict(self._model.named_buffers())
+        self._buffers = {name: (each, each._version, each.detach().clone()) for name, each in buffers.items()}
         if self._helpers_stream is not None:
             self._helpers_stream.wait_stream(torch.cuda.current_stream(self._device))
 
     def close(self) -> None:
         """The step's gradients are those of all replicas: optimizers may use them."""
         self._is_open = False
+        for name, (buffer, version, _) in self._buffers.items():
+            if buffer._version != version:
+                told = (
+                    "buffer %s changes in a forward, and replicas run different ones: where a loss uses it, freeze it"
+                )
+                say_once("buffer", f"{told}, for example by eval() of its module", name)
 
     def synchronise(self, group: Group | None, source: int) -> None:
-        """Everybody begins with the parameters and buffers of one rank; None = there is nobody else."""
+        """Everybody begins with the tensors of one rank, kept ones too; None = there is nobody else."""
         if group is None:
             return
         with torch.no_grad():
@@ -139,6 +157,13 @@ class TrainingState:
                 sent = mine.clone(memory_format=torch.contiguous_format)
                 group.start_broadcast(bytes_of(sent), source).wait()
                 mine.copy_(sent)
+        for kept in self.kept:
+            text, packed = pack(kept.state_dict())
+            tensors = [each.to(self._device, copy=True) for each in packed]
+            for tensor in tensors:
+                group.start_broadcast(tensor, source).wait()
+            if tensors:
+                kept.load_state_dict(unpack(text, tensors, self._device))
 
     # ---- at who gives
 
@@ -148,13 +173,16 @@ class TrainingState:
             return pack(self._unit(unit))
 
     def _unit(self, unit: int) -> dict[str, Any]:
+        if 0 < unit < self.num_units - 1:
+            return self._cut_out(self._pieces[unit - 1])
+        groups = {
+            first: [{name: value for name, value in group.items() if name != "params"} for group in each.param_groups]
+            for first, each in self._optimizers.items()
+        }
+        states = [each.state_dict() for each in self.kept]
         if unit == 0:
-            states = [each.state_dict() for each in self._kept]
-            light = [None if has_tensors(state) else state for state in states]
-            return {"groups": [_settings_of(each) for each in self._optimizers], "kept": light}
-        if unit == self.num_units - 1:
-            return {"kept": [each.state_dict() for each in self._kept], "buffers": self._buffers}
-        return self._cut_out(self._pieces[unit - 1])
+            return {"groups": groups, "kept": [None if has_tensors(state) else state for state in states]}
+        return {"groups": groups, "kept": states, "buffers": [value for *_, value in self._buffers.values()]}
 
     def _cut_out(self, piece: Piece) -> dict[str, Any]:
         parameter = self._parameters[piece.parameter]
@@ -170,8 +198,8 @@ class TrainingState:
         }
         return {
             "start": start,
-            "value": _flat(parameter)[start : piece.stop],
-            "along": {name: _flat(each)[start : piece.stop] for name, each in along.items()},
+            "value": flat(parameter)[start : piece.stop],
+            "along": {name: flat(each)[start : piece.stop] for name, each in along.items()},
             "rest": {name: each for name, each in state.items() if name not in along},
         }
 
@@ -185,16 +213,16 @@ class TrainingState:
         return [each for each in received if each.step > step]
 
     def _install(self, unit: int, said: dict[str, Any]) -> None:
-        if unit == 0:
-            self._groups = dict(enumerate(said["groups"]))
+        if "groups" in said:
+            self._groups = said["groups"]
             self._take_groups()
-        elif said and unit < self.num_units - 1:
+        elif said:
             parameter = self._parameters[self._pieces[unit - 1].parameter]
             self._begun.add(parameter)
             self._write(parameter, said)
         for buffer, value in zip(self._model.buffers(), said.get("buffers", []), strict=False):
             buffer.copy_(value)
-        for kept, state in zip(self._kept, said.get("kept", []), strict=False):
+        for kept, state in zip(self.kept, said.get("kept", []), strict=False):
             if state is not None:
                 kept.load_state_dict(state)
         self.num_held = unit + 1
@@ -202,16 +230,16 @@ class TrainingState:
     def _write(self, parameter: Tensor, said: dict[str, Any]) -> None:
         """Some of a parameter, and of the optimizer state that has its shape, begins at an element."""
         mine, state = local(parameter.detach()), self._states.setdefault(parameter, {})
-        _write_from(said["start"], said["value"], mine)
+        write_from(said["start"], said["value"], mine)
         for name, value in said["along"].items():
             if name not in state:
-                state[name] = _like(torch.zeros(mine.shape, dtype=value.dtype, device=value.device), parameter)
-            _write_from(said["start"], value, local(state[name]))
+                state[name] = like(torch.zeros(mine.shape, dtype=value.dtype, device=value.device), parameter)
+            write_from(said["start"], value, local(state[name]))
         state.update(said["rest"])
 
     def _take_groups(self) -> None:
-        for place, optimizer in enumerate(self._optimizers):
-            for group, numbers in zip(optimizer.param_groups, self._groups.pop(place, []), strict=False):
+        for first, optimizer in self._optimizers.items():
+            for group, numbers in zip(optimizer.param_groups, self._groups.pop(first, []), strict=False):
                 group.update(numbers)
 
     def _before_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -238,11 +266,19 @@ class TrainingState:
     def _choose(self, optimizer: Optimizer) -> None:
         """On a newcomer an optimizer steps what is valid here, and no more."""
         every = [each for group in optimizer.param_groups for each in group["params"]]
-        parameters = [each for each in every if each in self._members]
-        if parameters:
-            self._check_gradients(every)
-        if parameters and not any(each is optimizer for each in self._optimizers):
-            self._optimizers.append(optimizer)
+        parameters = [each for each in every if each in self._places]
+        if not parameters:
+            if any(each.grad is not None for each in every):
+                say_once(
+                    "optimizer",
+                    "%s trains nothing that run.replicate() was given: its gradients are those of this replica alone",
+                    type(optimizer).__name__,
+                )
+            return
+        self._check_gradients(every)
+        first = self._places[parameters[0]]
+        if self._optimizers.get(first) is not optimizer:
+            self._optimizers[first] = optimizer
             self._take_groups()
         for parameter in parameters:
             if self._is_newcomer and parameter not in self._owners:
@@ -262,37 +298,3 @@ class TrainingState:
                 "the optimizer has parameters whose gradients are those of this replica alone: what is trained must be "
                 "in the model, and need gradients, when run.replicate() is called"
             )
-
-
-def _settings_of(optimizer: Optimizer) -> list[dict[str, Any]]:
-    """What a step needs of its groups, parameters apart."""
-    return [{name: value for name, value in group.items() if name != "params"} for group in optimizer.param_groups]
-
-
-def _numbers(value: Any) -> float:
-    if isinstance(value, Tensor):
-        return float(value.detach().double().sum())
-    if isinstance(value, tuple | list) and all(isinstance(each, int | float) for each in value):
-        return float(sum(value))
-    return float(value) if isinstance(value, int | float) else 0.0
-
-
-def _like(whole: Tensor, parameter: Tensor) -> Tensor:
-    """A state tensor of a sharded parameter is sharded as it is."""
-    if local(parameter) is parameter:
-        return whole
-    sharded: Any = parameter
-    made: Tensor = type(sharded).from_local(
-        whole, sharded.device_mesh, sharded.placements, shape=sharded.shape, stride=sharded.stride(), run_check=False
-    )
-    return made
-
-
-def _flat(tensor: Tensor) -> Tensor:
-    return local(tensor.detach()).contiguous().view(-1)
-
-
-def _write_from(start: int, value: Tensor, whole: Tensor) -> None:
-    """Elements in a row, from one on; where memory has another order, it is all of them."""
-    place = whole.view(-1)[start : start + value.numel()] if whole.is_contiguous() else whole
-    place.copy_(value.view(place.shape))
