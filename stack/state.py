@@ -103,7 +103,7 @@ def read_state(name: str) -> StackState | None:
     """The state of a stack, :attr:`Phase.DIED` when its owner is gone without a word; None when there is none."""
     try:
         document = json.loads(state_path(name).read_text())
-    except FileNotFoundError:
+    except (FileNotFoundError, ValueError):  # not whole: the machine lost its power, and nothing of it runs
         return None
     phase = Phase(document["phase"])
     if phase is not Phase.FAILED and not is_owned(name):
