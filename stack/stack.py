@@ -156,6 +156,13 @@ class Stack:
         """Stops everything, services first, and returns when nothing is left. A second call does nothing."""
         self._shut_down()
 
+    def tell(self) -> None:
+        """Tells other shells how it stands; a disk that is full holds up neither a restart nor the end. Thread-safe."""
+        try:
+            self._write_state_now()
+        except OSError as error:
+            _logger.warning("the state of the stack %s cannot be written: %s", self.name, error)
+
     def kill_service(self, name: str) -> int:
         """``kill -9`` on a service's process, ``kafka`` or ``postgres``, as a fault to survive: it is started again.
 
@@ -236,7 +243,7 @@ class Stack:
         )
         for name, server in (("kafka", self._kafka), ("postgres", self._postgres)):
             if server is not None and server.process is not None:
-                self._keepers[name] = Keeper(server.process, on_restart=self._write_state)
+                self._keepers[name] = Keeper(server.process, on_restart=self.tell)
                 self._keepers[name].start()
 
     def _start_services(self) -> None:
@@ -261,25 +268,18 @@ class Stack:
             [service_process(name, self._addresses) for name in self._process_names],
             log_folder=self.log_folder,
             watchdog=self._watchdog,
-            on_change=self._write_state,
+            on_change=self.tell,
         )
         self._supervisor.start()
 
     def _say(self, doing: str) -> None:
         """What whoever waits for the stack is shown."""
         self._doing = doing
-        self._write_state()
+        self.tell()
 
     def _enter(self, phase: Phase) -> None:
         self._phase = phase
-        self._write_state()
-
-    def _write_state(self) -> None:
-        """Tells other shells; a disk that is full holds up neither a restart nor the end."""
-        try:
-            self._write_state_now()
-        except OSError as error:
-            _logger.warning("the state of the stack %s cannot be written: %s", self.name, error)
+        self.tell()
 
     def _write_state_now(self) -> None:
         with self._state_lock:
