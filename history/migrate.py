@@ -54,8 +54,7 @@ def upgrade(database_url: str, revision: str = "head") -> None:
         raise MigrationError(f"the schema cannot be changed: {problem}; use a user who owns the database") from error
     except CommandError as error:
         raise MigrationError(
-            f"the schema is not one of this version's: {error}; update Evenkeel first, or use another database "
-            "where an older Evenkeel made this one"
+            f"the schema is another version's: {error}; update Evenkeel first, or use another database"
         ) from error
     finally:
         engine.dispose()

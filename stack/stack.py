@@ -109,8 +109,7 @@ class Stack:
         """Id of the newest process of ``kafka`` and ``postgres``; without those that ran before the stack."""
         servers = {"kafka": self._kafka, "postgres": self._postgres}
         processes = {name: each.process for name, each in servers.items() if each is not None}
-        found = {name: process.process_id for name, process in processes.items() if process is not None}
-        return {name: process_id for name, process_id in found.items() if process_id is not None}
+        return {name: one.process_id for name, one in processes.items() if one and one.process_id is not None}
 
     def start(self) -> Self:
         """Starts everything and returns when it is ready: migrated, topics made, services healthy.
@@ -143,8 +142,9 @@ class Stack:
                 security=self._security,
                 num_partitions=DEFAULT_NUM_PARTITIONS if self._kafka is None else NUM_PARTITIONS,
             )
-            self._say(f"starting {', '.join(self._services)}" if self._process_names else "")
-            self._start_services()
+            if self._process_names:
+                self._say(f"starting {', '.join(self._services)}")
+                start_on_free_ports(self._start_services_once, self._stop_services)
             self._say("")
             self._enter(Phase.RUNNING)
         except BaseException as error:
@@ -245,11 +245,6 @@ class Stack:
             if server is not None and server.process is not None:
                 self._keepers[name] = Keeper(server.process, on_restart=self.tell)
                 self._keepers[name].start()
-
-    def _start_services(self) -> None:
-        if not self._process_names:
-            return
-        start_on_free_ports(self._start_services_once, self._stop_services)
 
     def _stop_services(self) -> None:
         if self._supervisor is not None:
