@@ -145,7 +145,6 @@ class Stack:
             if self._process_names:
                 self._say(f"starting {', '.join(self._services)}")
                 start_on_free_ports(self._start_services_once, self._stop_services)
-            self._say("")
             self._enter(Phase.RUNNING)
         except BaseException as error:
             self._shut_down(failure=str(error) if isinstance(error, StackError) else "")
@@ -273,7 +272,7 @@ class Stack:
         self.tell()
 
     def _enter(self, phase: Phase) -> None:
-        self._phase = phase
+        self._phase, self._doing = phase, ""
         self.tell()
 
     def _write_state_now(self) -> None:

@@ -75,8 +75,8 @@ class RecordedDevices:
             apart = ratios[readings.clocks.index(Clock.WORK)]
             healthy = ~scan.ill & np.isfinite(apart)
             if healthy.any():
-                usual = float(np.median(apart[healthy])) if len(known) > 1 else 0.0
-                near = healthy & (np.abs(apart - usual) < REACH)
+                middle = float(np.median(apart[healthy])) if len(known) > 1 else 0.0
+                near = healthy & (np.abs(apart - middle) < REACH)
                 model.learn_rows(names, features[near], readings.work_seconds[near])
             yield [self._verdict(row, change, float(expected[change.device])) for change in changes]
 
