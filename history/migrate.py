@@ -6,7 +6,7 @@ from pathlib import Path
 from alembic import command
 from alembic.config import Config
 from alembic.util import CommandError
-from sqlalchemy import Connection, create_engine
+from sqlalchemy import Connection, create_engine, text
 from sqlalchemy.exc import ProgrammingError
 
 from evenkeel.history.errors import MigrationError
@@ -36,7 +36,7 @@ def upgrade(database_url: str, revision: str = "head") -> None:
 
     Raises:
         sqlalchemy.exc.OperationalError: The database cannot be reached.
-        MigrationError: The user lacks a right, or the schema is that of a newer version.
+        MigrationError: The user lacks a right, or the schema is that of a newer version, or of one that is too old.
     """
     # A migration may wait for a lock, but not for ever: a service that holds one is a mistake to hear about.
     engine = create_engine(
@@ -46,10 +46,15 @@ def upgrade(database_url: str, revision: str = "head") -> None:
     try:
         with _one_at_a_time, engine.begin() as connection:
             command.upgrade(_config(connection), revision)
+            # Migrations of before these had the same numbers, and no such table until their ninth.
+            if connection.scalar(text("SELECT to_regclass('rank_exits') IS NULL")):
+                raise CommandError("it lacks the table rank_exits")
     except ProgrammingError as error:
         problem = " ".join(str(error.orig).split())
         raise MigrationError(f"the schema cannot be changed: {problem}; use a user who owns the database") from error
     except CommandError as error:
-        raise MigrationError(f"the schema is not one of this version's: {error}; update Evenkeel first") from error
+        raise MigrationError(
+            f"the schema is another version's: {error}; update Evenkeel first, or use another database"
+        ) from error
     finally:
         engine.dispose()

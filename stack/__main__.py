@@ -9,6 +9,8 @@ from types import FrameType
 from evenkeel.stack.errors import StackError
 from evenkeel.stack.stack import Stack
 
+_TELL_SECONDS = 5.0
+
 
 class _StopRequestedError(BaseException):
     """A signal asked us to stop while the stack was starting."""
@@ -37,7 +39,9 @@ def main() -> int:
     try:
         stack.start()
         starting = False
-        stop.wait()
+        # A disk that was full when a part was started again may have room now.
+        while not stop.wait(_TELL_SECONDS):
+            stack.tell()
     except _StopRequestedError:
         return 0
     except StackError as error:

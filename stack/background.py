@@ -6,7 +6,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
 
 from evenkeel.stack.errors import StackError, log_tail
 from evenkeel.stack.paths import stack_folder
@@ -127,6 +126,6 @@ def _await_running(name: str, owner: subprocess.Popen[bytes], say: Callable[[str
         if state is not None and state.phase is Phase.RUNNING and state.owner_id == owner.pid:
             # Python would warn of a child that we leave running on purpose.
             owner.returncode = 0
-            return replace(state, name=name)
+            return state
         time.sleep(POLL_SECONDS)
     raise StackError(f"the stack {name!r} was not ready in {START_TIMEOUT_SECONDS:.0f} s")

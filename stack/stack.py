@@ -109,8 +109,7 @@ class Stack:
         """Id of the newest process of ``kafka`` and ``postgres``; without those that ran before the stack."""
         servers = {"kafka": self._kafka, "postgres": self._postgres}
         processes = {name: each.process for name, each in servers.items() if each is not None}
-        found = {name: process.process_id for name, process in processes.items() if process is not None}
-        return {name: process_id for name, process_id in found.items() if process_id is not None}
+        return {name: one.process_id for name, one in processes.items() if one and one.process_id is not None}
 
     def start(self) -> Self:
         """Starts everything and returns when it is ready: migrated, topics made, services healthy.
@@ -143,9 +142,9 @@ class Stack:
                 security=self._security,
                 num_partitions=DEFAULT_NUM_PARTITIONS if self._kafka is None else NUM_PARTITIONS,
             )
-            self._say(f"starting {', '.join(self._services)}" if self._process_names else "")
-            self._start_services()
-            self._say("")
+            if self._process_names:
+                self._say(f"starting {', '.join(self._services)}")
+                start_on_free_ports(self._start_services_once, self._stop_services)
             self._enter(Phase.RUNNING)
         except BaseException as error:
             self._shut_down(failure=str(error) if isinstance(error, StackError) else "")
@@ -155,6 +154,13 @@ class Stack:
     def stop(self) -> None:
         """Stops everything, services first, and returns when nothing is left. A second call does nothing."""
         self._shut_down()
+
+    def tell(self) -> None:
+        """Tells other shells how it stands; a disk that is full holds up neither a restart nor the end. Thread-safe."""
+        try:
+            self._write_state_now()
+        except OSError as error:
+            _logger.warning("the state of the stack %s cannot be written: %s", self.name, error)
 
     def kill_service(self, name: str) -> int:
         """``kill -9`` on a service's process, ``kafka`` or ``postgres``, as a fault to survive: it is started again.
@@ -236,13 +242,8 @@ class Stack:
         )
         for name, server in (("kafka", self._kafka), ("postgres", self._postgres)):
             if server is not None and server.process is not None:
-                self._keepers[name] = Keeper(server.process, on_restart=self._write_state)
+                self._keepers[name] = Keeper(server.process, on_restart=self.tell)
                 self._keepers[name].start()
-
-    def _start_services(self) -> None:
-        if not self._process_names:
-            return
-        start_on_free_ports(self._start_services_once, self._stop_services)
 
     def _stop_services(self) -> None:
         if self._supervisor is not None:
@@ -261,25 +262,18 @@ class Stack:
             [service_process(name, self._addresses) for name in self._process_names],
             log_folder=self.log_folder,
             watchdog=self._watchdog,
-            on_change=self._write_state,
+            on_change=self.tell,
         )
         self._supervisor.start()
 
     def _say(self, doing: str) -> None:
         """What whoever waits for the stack is shown."""
         self._doing = doing
-        self._write_state()
+        self.tell()
 
     def _enter(self, phase: Phase) -> None:
-        self._phase = phase
-        self._write_state()
-
-    def _write_state(self) -> None:
-        """Tells other shells; a disk that is full holds up neither a restart nor the end."""
-        try:
-            self._write_state_now()
-        except OSError as error:
-            _logger.warning("the state of the stack %s cannot be written: %s", self.name, error)
+        self._phase, self._doing = phase, ""
+        self.tell()
 
     def _write_state_now(self) -> None:
         with self._state_lock:

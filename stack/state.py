@@ -3,13 +3,14 @@
 The file holds the database's password and the fleet token, so only its owner may read it.
 """
 
-import json
 import os
 import tempfile
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
+
+from pydantic import TypeAdapter
 
 from evenkeel.stack.addresses import Addresses
 from evenkeel.stack.errors import StackError
@@ -66,6 +67,9 @@ class StackState:
     doing: str = ""
 
 
+_STATE = TypeAdapter(StackState)
+
+
 def process_state(process_id: int, *, restarts: int = 0) -> ProcessState:
     """The state of a process that runs now."""
     return ProcessState(process_id=process_id, mark=start_mark(process_id), restarts=restarts)
@@ -91,8 +95,8 @@ def write_state(state: StackState) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".state-")
     try:
-        with os.fdopen(descriptor, "w") as file:
-            json.dump(asdict(state), file, indent=2)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(_STATE.dump_json(state, indent=2))
         os.replace(temporary, path)
     except OSError:
         Path(temporary).unlink(missing_ok=True)
@@ -102,21 +106,11 @@ def write_state(state: StackState) -> None:
 def read_state(name: str) -> StackState | None:
     """The state of a stack, :attr:`Phase.DIED` when its owner is gone without a word; None when there is none."""
     try:
-        document = json.loads(state_path(name).read_text())
-    except FileNotFoundError:
+        state = _STATE.validate_json(state_path(name).read_bytes())
+    except (FileNotFoundError, ValueError):  # not whole: the machine lost its power, and nothing of it runs
         return None
-    phase = Phase(document["phase"])
-    if phase is not Phase.FAILED and not is_owned(name):
-        phase = Phase.DIED
-    return StackState(
-        name=document["name"],
-        phase=phase,
-        owner_id=document["owner_id"],
-        addresses=Addresses(**document["addresses"]),
-        processes={key: ProcessState(**value) for key, value in document["processes"].items()},
-        error=document["error"],
-        doing=document.get("doing", ""),
-    )
+    died = state.phase is not Phase.FAILED and not is_owned(name)
+    return replace(state, phase=Phase.DIED) if died else state
 
 
 def remove_state(name: str) -> None:

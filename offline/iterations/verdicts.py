@@ -10,9 +10,10 @@ from evenkeel.offline.iterations.clocks import ClockChoice, RecordedClocks, cloc
 from evenkeel.offline.iterations.file import RecordedIterations
 from evenkeel.services.detector.domain.expectation.forgetting_least_squares import ForgettingLeastSquares
 from evenkeel.services.detector.domain.findings.verdict import Culprit, Evidence, Verdict, VerdictKind, verdict_id
+from evenkeel.services.detector.domain.job.compute_watch import REACH
 from evenkeel.services.detector.domain.job.told.words import clock_evidence, confidence_of
 from evenkeel.services.detector.domain.scan.devices import DeviceScan
-from evenkeel.services.detector.domain.scan.residual.clocks import smallest_scales
+from evenkeel.services.detector.domain.scan.residual.clocks import Clock, smallest_scales
 from evenkeel.services.detector.domain.scan.speed_change import SpeedChange
 
 SKIPPED_AT_START = 2
@@ -69,12 +70,14 @@ class RecordedDevices:
                 scan = DeviceScan(self._budget)
                 scan.allot(readings.clocks, len(known), smallest_scales(readings.clocks, usual))
             expected = np.where(known, model.predict_rows(names, features), np.nan)
-            changes = scan.observe(
-                int(self._recording.iterations[row]), readings.log_ratios(expected), float(np.nanmean(expected))
-            )
-            healthy = known & ~scan.ill
+            iteration, ratios = int(self._recording.iterations[row]), readings.log_ratios(expected)
+            changes = scan.observe(iteration, ratios, float(np.nanmean(expected)))
+            apart = ratios[readings.clocks.index(Clock.WORK)]
+            healthy = ~scan.ill & np.isfinite(apart)
             if healthy.any():
-                model.learn_rows(names, features[healthy], readings.work_seconds[healthy])
+                middle = float(np.median(apart[healthy])) if len(known) > 1 else 0.0
+                near = healthy & (np.abs(apart - middle) < REACH)
+                model.learn_rows(names, features[near], readings.work_seconds[near])
             yield [self._verdict(row, change, float(expected[change.device])) for change in changes]
 
     def _verdict(self, row: int, change: SpeedChange, expected: float) -> Verdict:

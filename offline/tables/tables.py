@@ -135,11 +135,11 @@ def _read(path: Path, raw: io.BufferedReader, wanted: Callable[[list[str]], list
 def _wanted(path: Path, names: list[str], needed: tuple[str, ...], optional: tuple[str, ...]) -> list[str]:
     missing = [name for name in needed if name not in names]
     if missing:
-        there = ", ".join(name[:40] for name in names[:20])
+        there = ", ".join(name[:40] for name in names[:20]) or "none"
         lacks = f"{path} lacks the column{'s' * (len(missing) > 1)} {', '.join(missing)}; it has {there}"
-        if _is_number(names[0]) or _is_number(names[-1]):
+        if any(map(_is_number, (*names[:1], *names[-1:]))):
             lacks = f"{path} begins with {there}: its first line must name the columns"
-        elif names[0].startswith(("{", "[")):
+        elif there.startswith(("{", "[")):
             lacks = f"{path} looks like JSON: save it as CSV"
         raise RecordingError(f"{lacks}. Needed: {', '.join(needed)}. Used where there: {', '.join(optional)}")
     twice = [name for name in (*needed, *optional) if names.count(name) > 1]
@@ -179,6 +179,8 @@ def _parquet_cells(column: Any) -> Column:
     # Numbers without holes need no Python object each.
     if column.null_count == 0 and (types.is_integer(column.type) or types.is_floating(column.type)):
         return cast(Column, column.to_numpy())
+    if types.is_nested(column.type):  # lists of equal lengths would become columns of their own
+        return np.fromiter(column.to_pylist(), dtype=np.object_)
     return np.asarray(column.to_pylist())
 
 

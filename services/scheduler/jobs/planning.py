@@ -188,6 +188,8 @@ def _after_failure(step: Step, error: Exception) -> None:
         return
     # Beyond a promise that was told it is answered: nothing to wait for.
     at_once, num_failures = isinstance(error, StaleBallotError), step.job.num_failures
-    pause = min(_FIRST_RETRY_SECONDS * 2.0 ** min(num_failures, 60), _LONGEST_RETRY_SECONDS)
+    # Each try is in the history for ever, and what nobody stands still for can wait.
+    longest = _LONGEST_RETRY_SECONDS if _need(step) is PlanNeed.RECOVER else _LONGEST_SECOND_LOOK_SECONDS
+    pause = min(_FIRST_RETRY_SECONDS * 2.0 ** min(num_failures, 60), longest)
     step.set_timer(Timer.AGAIN, 0.0 if at_once else pause)
     step.job = replace(step.job, num_failures=num_failures + (not at_once))

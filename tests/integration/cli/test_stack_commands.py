@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 from evenkeel.cli.errors import ExitStatus
 from evenkeel.stack.paths import stack_folder
 from evenkeel.stack.processes.pids import is_alive
-from evenkeel.stack.state import Phase, read_state
+from evenkeel.stack.state import Phase, read_state, state_path
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(1200)]
 
@@ -67,6 +68,12 @@ def test_a_stack_comes_up_is_found_from_other_shells_and_goes_down(stack_name: s
     assert set(parts) == {"owner", "kafka", "postgres"}
     process_ids = [row["pid"] for row in parts.values()]
     assert all(is_alive(process_id) for process_id in process_ids)
+
+    state_path(stack_name).unlink()  # as if a full disk had kept it from being written
+    deadline = time.monotonic() + 60.0
+    while read_state(stack_name) is None:
+        assert time.monotonic() < deadline, "the owner does not tell how the stack stands"
+        time.sleep(0.1)
 
     assert evenkeel("--stack", stack_name, "topics", "check").returncode == ExitStatus.OK
     assert evenkeel("--stack", stack_name, "db", "upgrade").returncode == ExitStatus.OK

@@ -52,6 +52,17 @@ def test_a_schema_of_a_newer_version_is_refused(empty_database_url: str) -> None
         migrate.upgrade(empty_database_url)
 
 
+def test_tables_of_before_the_first_migration_are_refused_though_their_number_is_the_newest(
+    empty_database_url: str,
+) -> None:
+    with psycopg.connect(empty_database_url) as connection:
+        connection.execute("CREATE TABLE alembic_version (version_num varchar(32) PRIMARY KEY)")
+        connection.execute("INSERT INTO alembic_version VALUES (%s)", (NEWEST,))
+
+    with pytest.raises(MigrationError, match=r"lacks the table rank_exits; .* use another database"):
+        migrate.upgrade(empty_database_url)
+
+
 def test_a_user_who_may_not_make_tables_is_told_so(empty_database_url: str) -> None:
     role = f"guest_{secrets.token_hex(4)}"
     with psycopg.connect(empty_database_url) as connection:

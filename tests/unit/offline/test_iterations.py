@@ -60,6 +60,21 @@ def test_a_rank_that_sleeps_is_told_with_the_clock_that_says_so(tmp_path: Path) 
     assert (summary["num_iterations"], summary["num_rank_samples"], summary["still_slow"]) == (300, 600, ["job/7"])
 
 
+@pytest.mark.parametrize("at", [60, 85])
+def test_a_pause_of_one_rank_in_one_iteration_hides_no_other_and_ends_no_verdict(tmp_path: Path, at: int) -> None:
+    iterations, ranks = np.meshgrid(np.arange(120), np.arange(4), indexing="ij")
+    seconds = 0.1 * np.exp(0.01 * np.random.default_rng(1).standard_normal(ranks.shape))
+    seconds[70:, 2] *= 1.5
+    seconds[at, 0] = 3600.0
+    columns = {"iteration": iterations, "rank": ranks, "compute_seconds": seconds}
+    (verdict,), summary = replayed(
+        write_csv(tmp_path / "job.csv", {name: values.reshape(-1) for name, values in columns.items()})
+    )
+    assert [culprit["rank"] for culprit in verdict["culprits"]] == [2]
+    assert verdict["throughput"] == pytest.approx(0.667, abs=0.02)
+    assert summary["still_slow"] == ["job/2"]
+
+
 def test_by_the_wall_alone_it_is_told_of_its_compute(tmp_path: Path) -> None:
     columns = recording(sleeps_from=200)
     chosen, _ = replayed(write_csv(tmp_path / "job.csv", columns), "--clocks", "wall")
@@ -136,6 +151,24 @@ def test_what_is_wrong_with_a_file_is_said_in_one_line(tmp_path: Path, rows: str
     with pytest.raises(RecordingError, match=re.escape(message)) as caught:
         run(path, RecordingFormat.ITERATIONS)
     assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({}, "lacks the columns iteration, rank, compute_seconds; it has none"),
+        (
+            {"iteration": [0, 1], "rank": [0, 0], "compute_seconds": [[1.0], [1.0]]},
+            "compute_seconds is [1.0], not a number",
+        ),
+    ],
+)
+def test_a_parquet_file_without_columns_or_with_lists_in_its_cells_is_refused(
+    tmp_path: Path, columns: dict[str, list], message: str
+) -> None:
+    pq.write_table(pa.table(columns), tmp_path / "job.parquet")
+    with pytest.raises(RecordingError, match=re.escape(message)):
+        read_iterations(tmp_path / "job.parquet")
 
 
 def test_a_file_that_is_not_there_is_said_so(tmp_path: Path) -> None:

@@ -85,6 +85,13 @@ def test_state_is_read_back_as_it_was_written_and_only_the_owner_may_read_it(che
     assert read_state("dev") is None
 
 
+@pytest.mark.parametrize("text", ["", '{"name": "dev", "pha', "\0" * 4096, "{}"])
+def test_a_state_that_lost_its_end_with_the_machines_power_is_none(checkout: Path, text: str) -> None:
+    write_state(StackState(name="dev", phase=Phase.FAILED, owner_id=1))
+    state_path("dev").write_text(text)
+    assert read_state("dev") is None
+
+
 def test_a_failed_stack_keeps_its_reason(checkout: Path) -> None:
     write_state(StackState(name="dev", phase=Phase.FAILED, owner_id=1, error="no Java"))
     state = read_state("dev")

@@ -23,8 +23,8 @@ from evenkeel.services.detector.domain.scan.speed_change import SpeedChange
 
 _SKIPPED_AT_START = 2
 _SKIPPED_BY_REPLACEMENT = 1
-# Learned from are entries that are no farther than this from the usual one, log units.
-_REACH = 0.3
+REACH = 0.3
+"""Learned from are entries that are no farther than this from the usual one, log units."""
 _QUIET = 0.25
 # Frames whose residuals are shown to whoever looks for more in them.
 _SHOWN = 48
@@ -138,6 +138,6 @@ class ComputeWatch:
         with np.errstate(divide="ignore", invalid="ignore"):
             apart = np.log(seconds / expected)
         middle = median(apart[healthy]) if healthy.any() else 0.0
-        near = healthy & (np.abs(apart - middle) < _REACH)
+        near = healthy & (np.abs(apart - middle) < REACH)
         expectation.learn(work[near], seconds[near], expected[near])
         return expected

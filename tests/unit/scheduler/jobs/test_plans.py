@@ -266,15 +266,21 @@ def test_after_a_failure_it_is_tried_again_beyond_all_epochs_that_were_heard_of(
     assert steps.SetTimer(Timer.AGAIN, longer) in play.failed(RankAwayError("away")).then
 
 
-def test_pauses_between_plans_that_fail_grow_until_one_is_applied() -> None:
+@pytest.mark.parametrize(
+    ("kind", "throughput", "longest_seconds"),
+    [(VerdictKind.COMPUTE_SLOW, 0.4, 600.0), (VerdictKind.FAIL_STOP, 0.0, 5.0)],
+)
+def test_pauses_between_plans_that_fail_grow_until_one_is_applied(
+    kind: VerdictKind, throughput: float, longest_seconds: float
+) -> None:
     play, pauses = Play(), []
-    play.say(VerdictKind.COMPUTE_SLOW, 1, throughput=0.4)
-    for _ in range(8):
+    play.say(kind, 1, throughput=throughput)
+    for _ in range(15):
         play.solved()
         step = play.failed(RankAwayError("away"))
         pauses += [one.seconds for one in step.then if isinstance(one, steps.SetTimer)]
         play.fire(Timer.AGAIN)
-    assert pauses == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0]
+    assert pauses == [min(0.1 * 2.0**number, longest_seconds) for number in range(15)]
     play.solved()
     play.agreed()
     play.applied()
