@@ -6,6 +6,7 @@ keep-alives find it within some seconds.
 
 import contextlib
 import os
+import queue
 import selectors
 import socket
 import threading
@@ -17,6 +18,7 @@ from evenkeel.trainer_sdk.control.fleet.address import join_address, split_addre
 from evenkeel.trainer_sdk.groups.store.silence import bound_silence
 
 _CONNECT_SECONDS = 3.0
+_PAUSE_SECONDS = 0.05
 _BACKLOG = 512
 
 _open: "weakref.WeakSet[Lifelines]" = weakref.WeakSet()
@@ -47,6 +49,8 @@ class Lifelines:
         self._lock = threading.Lock()
         self._wanted: dict[str, str] = {}  # name -> address
         self._lines: dict[str, socket.socket] = {}
+        self._opening: set[str] = set()
+        self._opened: queue.SimpleQueue[tuple[str, socket.socket | str]] = queue.SimpleQueue()
         self._accepted: set[socket.socket] = set()
         self._closed = False
         _open.add(self)
@@ -60,7 +64,8 @@ class Lifelines:
 
     def close(self) -> None:
         """End all lines: others notice."""
-        self._closed = True
+        with self._lock:
+            self._closed = True
         self._wake()
 
     def let_go(self) -> None:
@@ -109,18 +114,32 @@ class Lifelines:
         """Open what is wanted and not there, end what is there and not wanted."""
         with self._lock:
             wanted = dict(self._wanted)
+        while not self._opened.empty():
+            name, line = self._opened.get()
+            self._opening.discard(name)
+            if isinstance(line, socket.socket):
+                self._lines[name] = line
+                self._selector.register(line, selectors.EVENT_READ, name)
+            elif wanted.pop(name, None) is not None:
+                self._end(name, line)
         for name in [each for each in self._lines if each not in wanted]:
             self._drop(self._lines.pop(name))
-        for name, address in wanted.items():
-            if name in self._lines or self._closed:
-                continue
-            try:
-                line = _connect(address)
-            except OSError as error:
-                self._end(name, f"nobody answers at {address}: {error.strerror or error}")
-                continue
-            self._lines[name] = line
-            self._selector.register(line, selectors.EVENT_READ, name)
+        for name in wanted.keys() - self._lines.keys() - self._opening:
+            self._opening.add(name)
+            threading.Thread(target=self._open, args=(name, wanted[name]), name="evenkeel-line", daemon=True).start()
+
+    def _open(self, name: str, address: str) -> None:
+        """On a thread of its own: one that does not answer keeps nobody waiting."""
+        try:
+            found: socket.socket | str = _connect(address)
+        except OSError as error:
+            found = f"nobody answers at {address}: {error.strerror or error}"
+        with self._lock:
+            if not self._closed:
+                self._opened.put((name, found))
+            elif isinstance(found, socket.socket):
+                found.close()
+        self._wake()
 
     def _end(self, name: str, why: str) -> None:
         with self._lock:
@@ -153,6 +172,7 @@ def _connect(address: str) -> socket.socket:
         except OSError:
             if time.monotonic() > deadline:
                 raise
+            time.sleep(_PAUSE_SECONDS)
 
 
 def _kept_alive(line: socket.socket) -> socket.socket:

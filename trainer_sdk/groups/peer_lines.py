@@ -36,8 +36,8 @@ class PeerLines:
 
     def enter(self, epoch: int, groups: Iterable[Group]) -> None:
         """An epoch begins, and these are its groups; its lines are opened in the background."""
-        peers = {peer for group in groups for peer in group.others if self._is_elsewhere(peer)}
-        if not peers:
+        peers = {peer for group in groups for peer in group.others if self._node_of(peer) != self._node_of(self._rank)}
+        if not peers or self._rendezvous.loopback:
             return
         if self._lines is None:
             self._lines = Lifelines(self._rendezvous.host, self._ended)
@@ -52,9 +52,6 @@ class PeerLines:
             self._epoch, self._lost = -1, ""
             if self._lines is not None:
                 self._lines.hold({})
-
-    def _is_elsewhere(self, peer: int) -> bool:
-        return not self._rendezvous.loopback and self._node_of(peer) != self._node_of(self._rank)
 
     def _open(self, epoch: int, peers: Iterable[int]) -> None:
         rendezvous = self._rendezvous.another()

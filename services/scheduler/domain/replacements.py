@@ -1,12 +1,13 @@
 """Later processes of ranks: when they count, and which incidents are over because they are in place."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 
 from evenkeel.history.records import IncidentEventRecord, RankRecord
 from evenkeel.history.vocabulary import VerdictKind
 from evenkeel.services.scheduler.domain.job_state import JobKnowledge
-from evenkeel.services.scheduler.domain.parts import RankInfo
+from evenkeel.services.scheduler.domain.parts import OpenIncident, RankInfo
 from evenkeel.services.scheduler.domain.stuck import StuckReason
 
 GONE = frozenset((VerdictKind.FAIL_STOP, VerdictKind.HANG, VerdictKind.PROGRAM_ERROR))
@@ -38,7 +39,7 @@ def on_rank_registered(job: JobKnowledge, record: RankRecord) -> JobKnowledge:
     if record.incarnation == info.incarnation:
         known = replace(process, throughput=info.throughput)
         news = not info.address and (job.epoch > 0 or not record.can_reshape)
-        return replace(job.with_rank(known), changed=job.changed or news)
+        return heard_again(replace(job.with_rank(known), changed=job.changed or news), record.rank)
     if not info.address and info.alive and job.epoch == 0:
         return job.with_rank(process)  # the first process that got as far as registering
     waiting = job.newcomers.get(record.rank)
@@ -46,6 +47,18 @@ def on_rank_registered(job: JobKnowledge, record: RankRecord) -> JobKnowledge:
         return job
     announced = waiting is not None and waiting.announced and waiting.incarnation == record.incarnation
     return promoted(replace(job, newcomers={**job.newcomers, record.rank: replace(process, announced=announced)}))
+
+
+def heard_again(job: JobKnowledge, rank: int) -> JobKnowledge:
+    """A rank's process speaks: it lives, also where it was taken for dead because its host was cut off from here.
+
+    Not one that was told to leave, as it hangs, and none that is known to have ended or to have a successor.
+    """
+    info = job.ranks[rank]
+    told = any(one.kind != VerdictKind.FAIL_STOP for one in job.incidents_of(rank, GONE))
+    if info.alive or told or info.process in job.exits or rank in job.newcomers:
+        return job
+    return replace(job.with_rank(replace(info, throughput=1.0)), changed=True)
 
 
 def promoted(job: JobKnowledge) -> JobKnowledge:
@@ -89,6 +102,11 @@ def in_their_places(job: JobKnowledge, at: datetime) -> tuple[JobKnowledge, list
     over = [
         incident
         for incident in job.incidents
-        if incident.kind in GONE and all(back.get(c.rank, -1) > c.incarnation for c in incident.culprits)
+        if incident.kind in GONE and all(back.get(c.rank, -1) >= c.incarnation for c in incident.culprits)
     ]
-    return job.without(over), [incident.resolved(at, "a replacement is in its place") for incident in over]
+    return job.without(over), [incident.resolved(at, _how_over(incident, back)) for incident in over]
+
+
+def _how_over(incident: OpenIncident, back: Mapping[int, int]) -> str:
+    same = any(back[culprit.rank] == culprit.incarnation for culprit in incident.culprits)
+    return "it is heard again" if same else "a replacement is in its place"

@@ -96,7 +96,7 @@ async def test_an_engine_over_two_hosts_outlives_a_host_and_an_agent(
         assert {(rank.rank, rank.incarnation) for rank in job.ranks} == {(rank, 1) for rank in range(4)}
 
 
-async def test_a_host_whose_cable_is_cut_is_left_behind_and_its_ranks_wait_as_they_are_to_be_taken_back_in(
+async def test_a_host_whose_cable_is_cut_is_left_behind_and_its_ranks_are_taken_back_in_as_they_are(
     kafka_bootstrap: str, fresh_database_url: str, tmp_path: Path
 ) -> None:
     async with two_hosts(kafka_bootstrap, fresh_database_url, tmp_path) as (hosts, watch):
@@ -109,8 +109,6 @@ async def test_a_host_whose_cable_is_cut_is_left_behind_and_its_ranks_wait_as_th
         job = await watch.until_training(0, 1, beyond=job.epoch)
         assert sorted(rank for incident in await watch.incidents() for rank in incident) == [2, 3]
         hosts.network.plug(1)
-        await asyncio.sleep(1.0)
-        assert list((await watch.job()).standing.training) == [0, 1]
-        await send(kafka_bootstrap, VERDICTS.name, job.job_id, rejoined(job.job_id, 2, 3, incarnation=0))
-        job = await watch.until_joining(2, 3)
+        # They say so themselves, as nobody watches them: no detector is there to hear them.
+        job = await watch.until_training(0, 1, 2, 3, beyond=job.epoch)
         assert {(rank.rank, rank.incarnation) for rank in job.ranks} == {(rank, 0) for rank in range(4)}

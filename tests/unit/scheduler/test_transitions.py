@@ -26,7 +26,7 @@ from evenkeel.planning.search.solver import solve
 from evenkeel.services.scheduler.domain.job_state import JobKnowledge, JobState, PlanNeed, new_job
 from evenkeel.services.scheduler.domain.parts import PlanInFlight
 from evenkeel.services.scheduler.domain.profiles import JobProfile, on_profile
-from evenkeel.services.scheduler.domain.replacements import on_rank_registered
+from evenkeel.services.scheduler.domain.replacements import in_their_places, on_rank_registered
 from evenkeel.services.scheduler.domain.transitions import on_applied, on_verdict
 from evenkeel.services.scheduler.plans.decision import Choice, DecisionRule, decide, flips_of
 
@@ -188,6 +188,32 @@ def test_a_replacement_whose_predecessors_death_nobody_saw_is_that_death() -> No
     assert job.need is PlanNeed.NONE
     job = on_verdict(job, verdict(VerdictKind.REJOINED, 3, incarnation=1)).job
     assert job.need is PlanNeed.RECOVER
+
+
+@pytest.mark.parametrize("is_left_behind", [True, False])
+@pytest.mark.parametrize("registers", [True, False])
+def test_one_that_was_taken_for_dead_and_is_heard_again_counts_again(registers: bool, is_left_behind: bool) -> None:
+    job = on_verdict(fresh_job(), verdict(VerdictKind.FAIL_STOP, 3)).job
+    job = planned(job) if is_left_behind else job
+    if registers:
+        job, records = in_their_places(on_rank_registered(job, registration(3)), START)
+    else:
+        outcome = on_verdict(job, verdict(VerdictKind.REJOINED, 3))
+        job, records = outcome.job, list(outcome.records)
+    assert job.usable[3] == 1.0
+    assert job.newcomers == {}
+    assert job.need is (PlanNeed.BOUNDARY if is_left_behind else PlanNeed.NONE)
+    job = planned(job, PlanMode.BOUNDARY) if is_left_behind else job
+    assert job.layout.replicas == HOME.replicas
+    assert job.incidents == ()
+    if not is_left_behind:
+        assert [record.detail for record in records] == ["it is heard again"]
+
+
+@pytest.mark.parametrize("kind", [VerdictKind.HANG, VerdictKind.PROGRAM_ERROR])
+def test_one_that_is_told_to_leave_or_has_left_does_not_count_again(kind: VerdictKind) -> None:
+    job = on_verdict(fresh_job(), verdict(kind, 3)).job
+    assert not on_rank_registered(job, registration(3)).ranks[3].alive
 
 
 def test_a_replacement_that_dies_while_it_waits_is_forgotten() -> None:

@@ -86,18 +86,15 @@ class Registration:
                 continue
             if error.code() not in warned:
                 warned.add(error.code())
-                self._warn(error)
+                _logger.warning(
+                    "the fleet API at %s did not register rank %d (%s); trying again, training goes on",
+                    self._access.address,
+                    self._process.rank,
+                    self._access.words(error),
+                )
             refused = error.code() is grpc.StatusCode.FAILED_PRECONDITION
             self._stopped.wait(_REFUSED_BACK_OFF_SECONDS if refused else back_off_seconds)
             back_off_seconds = min(back_off_seconds * 2, _LONGEST_BACK_OFF_SECONDS)
-
-    def _warn(self, error: grpc.RpcError) -> None:
-        _logger.warning(
-            "the fleet API at %s did not register rank %d (%s); trying again, training goes on",
-            self._access.address,
-            self._process.rank,
-            self._access.words(error),
-        )
 
     def _wait_while_watched(self) -> None:
         """Return once nobody has watched the rank for two looks in a row; where nobody ever did, that is said once."""

@@ -47,10 +47,6 @@ def _group_name(name: str, num_levels: int, height: int, members: tuple[int, ...
     return name if num_levels == 1 else f"{name}/{height}/{members[0]}"
 
 
-def _plainly(_: tuple[int, ...], wait: Callable[[], Any]) -> Any:
-    return wait()
-
-
 class Assembly:
     """One rank's part in an assembly. Training thread only.
 
@@ -76,7 +72,7 @@ class Assembly:
         rank: int,
         groups: Mapping[str, Group],
         device: torch.device,
-        wait: Wait = _plainly,
+        wait: Wait = lambda _, wait: wait(),
     ) -> None:
         levels = levels_of(ranks, widest)
         path = path_of(levels, rank)

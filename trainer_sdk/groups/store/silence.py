@@ -25,13 +25,19 @@ def bound_silence(line: socket.socket) -> None:
             line.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
-def bound_silence_towards(port: int) -> None:
-    """The same for all of this process's connections to a port, of torch's own clients too, who show nobody theirs."""
+def peer_of(line: socket.socket) -> tuple[str, int]:
+    """Address and port that a connection leads to; torch's clients say it in the way of IPv6 also where it is none."""
+    host, port, *_ = line.getpeername()
+    return host.removeprefix("::ffff:"), port
+
+
+def end_all_towards(peer: tuple[str, int]) -> None:
+    """This process's connections to an address end, of torch's clients too, who show nobody theirs: no wait goes on."""
     folder = Path("/proc/self/fd")
     for each in folder.iterdir() if folder.is_dir() else ():
         with contextlib.suppress(OSError):  # it is closed meanwhile
             if not str(each.readlink()).startswith("socket:"):
                 continue
             with socket.socket(fileno=os.dup(int(each.name))) as line:
-                if line.family in (socket.AF_INET, socket.AF_INET6) and line.getpeername()[1] == port:
-                    bound_silence(line)
+                if line.family in (socket.AF_INET, socket.AF_INET6) and peer_of(line) == peer:
+                    line.shutdown(socket.SHUT_RDWR)

@@ -25,13 +25,10 @@ class StorePlace:
         Raises:
             ValueError: It is none.
         """
-        found = []
-        for address in addresses.split(","):
-            try:
-                found.append(cls(*split_address(address), job_id))
-            except ValueError as error:
-                raise ValueError(f"store address {error}, or several of them, comma-separated") from error
-        return tuple(found)
+        try:
+            return tuple(cls(*split_address(each), job_id) for each in addresses.split(","))
+        except ValueError as error:
+            raise ValueError(f"store address {error}, or several of them, comma-separated") from error
 
     def __str__(self) -> str:
         return join_address(self.host, self.port)

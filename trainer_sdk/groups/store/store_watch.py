@@ -5,6 +5,7 @@ minutes before they look at it again, while others wait for it: so a thread hold
 ends with the store. It is no client of torch's, which would write a stack trace at each end.
 """
 
+import contextlib
 import logging
 import socket
 import threading
@@ -14,7 +15,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 
 from evenkeel.trainer_sdk.groups.c10d import Store, c10d
-from evenkeel.trainer_sdk.groups.store.silence import bound_silence, bound_silence_towards
+from evenkeel.trainer_sdk.groups.store.silence import bound_silence, end_all_towards, peer_of
 from evenkeel.trainer_sdk.groups.store.store_place import StorePlace
 
 CONNECT_TIMEOUT_SECONDS = 10.0
@@ -74,13 +75,14 @@ class StoreWatch:
     Attributes:
         place: The store.
         entries: As given.
+        generation: How many ends of the store were seen: connections that are older are dead.
     """
 
     def __init__(self, place: StorePlace, entries: OwnEntries) -> None:
         self.place = place
         self.entries = entries
         self._changed = threading.Condition()
-        self._generation = 0
+        self.generation = 0
         self._is_there = False
         threading.Thread(target=_run, args=(weakref.ref(self), place), name="evenkeel-store-watch", daemon=True).start()
 
@@ -92,18 +94,12 @@ class StoreWatch:
         """
         timeout = timedelta(seconds=CONNECT_TIMEOUT_SECONDS)
         client = c10d.TCPStore(self.place.host, self.place.port, is_master=False, timeout=timeout)
-        bound_silence_towards(self.place.port)
         return c10d.PrefixStore(self.place.job_id, client)
-
-    @property
-    def generation(self) -> int:
-        """How many ends of the store were seen: connections that are older are dead."""
-        return self._generation
 
     def await_store(self, timeout_seconds: float) -> int | None:
         """The generation, once its store is being watched: who connects then misses no end. None after the timeout."""
         with self._changed:
-            return self._generation if self._changed.wait_for(lambda: self._is_there, timeout_seconds) else None
+            return self.generation if self._changed.wait_for(lambda: self._is_there, timeout_seconds) else None
 
     def found(self) -> int:
         """The watch's thread is connected: tell the store everything; returns how much that was.
@@ -119,7 +115,7 @@ class StoreWatch:
     def lost(self) -> None:
         """The watch's thread has seen the end of a store."""
         with self._changed:
-            self._generation += 1
+            self.generation += 1
             self._is_there = False
 
 
@@ -127,11 +123,12 @@ def _run(owner: "weakref.ref[StoreWatch]", place: StorePlace) -> None:
     pause, since, told_at = _FIRST_PAUSE_SECONDS, time.monotonic(), 0.0
     num_ends = 0
     while (watch := owner()) is not None:
-        why = ""
+        why, peer = "", None
         try:
             with socket.create_connection((place.host, place.port), CONNECT_TIMEOUT_SECONDS) as line:
                 line.settimeout(None)
                 bound_silence(line)
+                peer = peer_of(line)
                 num_entries = watch.found()
                 if num_ends:
                     away_seconds = time.monotonic() - since
@@ -140,13 +137,16 @@ def _run(owner: "weakref.ref[StoreWatch]", place: StorePlace) -> None:
                     _log.log(level, words, place, away_seconds, num_entries)
                 pause = _FIRST_PAUSE_SECONDS
                 del watch  # whoever drops the last connection to the store drops the watch
-                _await_end(line)
+                with contextlib.suppress(OSError):
+                    line.recv(1)  # it never says anything: this returns when it ends
             since = time.monotonic()
         except (OSError, RuntimeError) as error:  # what sockets and torch raise when nobody answers
             why = str(error)
         num_ends += 1
         if (watch := owner()) is not None:
             watch.lost()
+            if peer is not None:
+                end_all_towards(peer)
         del watch
         if why:
             now = time.monotonic()
@@ -155,11 +155,3 @@ def _run(owner: "weakref.ref[StoreWatch]", place: StorePlace) -> None:
                 _log.warning("nobody has answered as the store at %s for %.0f s: %s", place, now - since, why)
             time.sleep(pause)
             pause = min(2.0 * pause, _LONGEST_PAUSE_SECONDS)
-
-
-def _await_end(line: socket.socket) -> None:
-    """Returns when the other side ends: it never says anything."""
-    try:
-        line.recv(1)
-    except OSError:
-        return

@@ -64,11 +64,6 @@ class ScriptJob:
         number = self.num_ranks // self.replica_size
         return range(number * self.host, number * (self.host + 1))
 
-    @property
-    def num_replicas(self) -> int:
-        """Those of all hosts."""
-        return self.num_hosts * len(self.replicas)
-
     def settings(
         self, replica: int, index: int, incarnation: int, *, token: str, stores: str, port: int
     ) -> dict[str, str]:
@@ -92,7 +87,7 @@ class ScriptJob:
             "TORCHELASTIC_RESTART_COUNT": str(incarnation),
             "EVENKEEL_JOB_ID": self.job_id,
             "EVENKEEL_REPLICA": str(replica),
-            "EVENKEEL_NUM_REPLICAS": str(self.num_replicas),
+            "EVENKEEL_NUM_REPLICAS": str(self.num_hosts * len(self.replicas)),
             "EVENKEEL_STORE": stores,
             "EVENKEEL_TOKEN": token,
         }

@@ -99,6 +99,7 @@ def _set_up_process(spec: JobSpec, rank: int, incarnation: int) -> None:
         os.dup2(log, sys.stderr.fileno())
         os.close(log)
     logging.basicConfig(level=logging.INFO, format=f"%(asctime)s rank {rank}.{incarnation} %(name)s: %(message)s")
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # the emitter says once that Kafka is away
 
 
 def _device(spec: JobSpec, rank: int, incarnation: int) -> Device:

@@ -45,6 +45,8 @@ class ProcessWatch:
     _ended: dict[int, int] = field(default_factory=dict)
     _finished: dict[int, int] = field(default_factory=dict)
     _broken: dict[int, tuple[int, float, str]] = field(default_factory=dict)
+    # Processes that are dead as far as can be told: nobody saw their end. Since when nothing should come from them.
+    _presumed: dict[int, tuple[int, float]] = field(default_factory=dict)
     _lost: list[tuple[int, float]] = field(default_factory=list)
     _places: dict[int, tuple[int, str, str]] = field(default_factory=dict)
 
@@ -94,9 +96,11 @@ class ProcessWatch:
                 return self._started(rank, incarnation)
             case ProcessEventKind.DIED:
                 self.seen(rank, incarnation)
+                self._presumed.pop(rank, None)
                 return self._died(rank, incarnation, 0.999, f"its end was seen: {event.detail or 'no detail'}")
             case ProcessEventKind.FINISHED:
                 self.seen(rank, incarnation)
+                self._presumed.pop(rank, None)
                 self._broken.pop(rank, None)
                 self._finished[rank] = max(incarnation, self._finished.get(rank, -1))
                 return []
@@ -116,10 +120,11 @@ class ProcessWatch:
         found: list[ProcessFinding] = []
         for one in progress:
             self.seen(one.rank, one.incarnation)
+            heard_at = at_unix_seconds - one.seconds_since_heard
+            found += self._heard_again(one.rank, one.incarnation, heard_at)
             broken = self._broken.get(one.rank)
             if broken is None or broken[0] != one.incarnation:
                 continue
-            heard_at = at_unix_seconds - one.seconds_since_heard
             if heard_at > broken[1] + _SILENCE_SECONDS:
                 del self._broken[one.rank]  # It spoke after its stream broke: the stream was ill, not the rank.
             elif one.seconds_since_heard >= _SILENCE_SECONDS:
@@ -150,6 +155,17 @@ class ProcessWatch:
             ProcessFinding(rank=rank, incarnation=incarnation, rejoined=True, confidence=0.999, evidence=(text,)),
         ]
 
+    def _heard_again(self, rank: int, incarnation: int, heard_at_unix_seconds: float) -> list[ProcessFinding]:
+        """One that was presumed dead speaks, too late for an echo: its host was cut off from the services."""
+        process, since = self._presumed.get(rank, (-1, 0.0))
+        seconds = heard_at_unix_seconds - since
+        if process != incarnation or seconds <= _SUPPORT_WINDOW_SECONDS:
+            return []
+        del self._presumed[rank]
+        self._ended[rank] = incarnation - 1
+        text = f"it was heard {seconds:.1f} s after the scheduler's stream to it broke"
+        return [ProcessFinding(rank=rank, incarnation=incarnation, rejoined=True, confidence=0.97, evidence=(text,))]
+
     def _died(self, rank: int, incarnation: int, confidence: float, *evidence: str) -> list[ProcessFinding]:
         if self.is_dead(rank, incarnation):
             return []
@@ -171,5 +187,6 @@ class ProcessWatch:
         return found
 
     def _confirm(self, rank: int, support: str) -> list[ProcessFinding]:
-        incarnation = self._broken[rank][0]
+        incarnation, at, _ = self._broken[rank]
+        self._presumed[rank] = (incarnation, at)
         return self._died(rank, incarnation, 0.97, support)
