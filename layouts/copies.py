@@ -39,7 +39,7 @@ def place_copies(
 
     Greedy, slice by slice: the keeper that the most of the slice's open pairs of units do not have, then who keeps
     least, then the next one in the order of ranks; of a slice's holders it copies one on its own node where there is
-    one. What the budget leaves open is :func:`losses_not_survived`.
+    one, and of several the one that sends least. What the budget leaves open is :func:`losses_not_survived`.
 
     Args:
         model: What blocks weigh.

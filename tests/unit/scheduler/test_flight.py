@@ -245,6 +245,13 @@ async def test_whoever_is_not_heard_of_for_a_while_is_asked() -> None:
 
 
 @pytest.mark.asyncio
+async def test_a_rank_that_a_plan_does_without_has_only_to_hear_of_it() -> None:
+    without = uniform_layout(num_blocks=4, tensor=1, pipeline=1, data=1, num_micro_batches=2)
+    flight = Desk().flight(Rank(0), Rank(1, enters_at=""))
+    assert await landed(replace(flight, plan=replace(PLAN, layout=without))) == 5
+
+
+@pytest.mark.asyncio
 async def test_a_rank_that_comes_back_without_the_plan_is_waited_for_again() -> None:
     desk, last = Desk(), Rank(1, enters_at="")
     task = asyncio.create_task(desk.flight(Rank(0), last, poll=60.0).run(nothing))

@@ -277,7 +277,7 @@ def test_the_way_into_the_first_epoch_is_none_of_a_plan() -> None:
 def test_a_new_process_says_whose_it_is_joins_and_can_run_anything() -> None:
     box = Mailbox(rank=3, incarnation=2)
     assert (box.state.rank, box.state.incarnation, box.state.phase) == (3, 2, RankPhase.JOINING)
-    assert not box.interrupted()
+    assert (box.interrupted(), box.leaving()) == (False, False)
     box.check(LAYOUT)
     checked: list[Layout] = []
     box.require(checked.append)

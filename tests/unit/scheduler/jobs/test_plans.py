@@ -40,6 +40,7 @@ def test_a_death_is_saved_with_what_it_leads_to_and_the_planner_works_meanwhile(
     play = Play()
     step = play.say(VerdictKind.FAIL_STOP, 3)
     assert [type(one) for one in step.save] == [VerdictRecord, IncidentRecord, JobStateRecord]
+    assert step.then == step.save[:1], "watchers are told"
     assert step.save[-1] == JobStateRecord(job_id="job", state=JobState.RESHAPING, at=play.at)
     assert len(step.meanwhile) == 1
     step = play.solved()
