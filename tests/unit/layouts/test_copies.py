@@ -1,5 +1,6 @@
 """The copies rule, by all of its failures: every unit and every pair of units of many shapes."""
 
+from collections import Counter
 from itertools import combinations, pairwise
 
 import pytest
@@ -138,6 +139,8 @@ def test_a_budget_is_kept_and_spent_on_single_losses_first() -> None:
     placements = place_copies(MODEL, layout, nodes, budget_bytes=300.0)
     assert [(one.owner, one.keeper) for one in placements] == [(r, (r + 2) % 8) for r in range(8)]
     assert all(len(one) == 2 for one in losses_not_survived(layout, nodes, placements))
+    of_three = place_copies(MODEL, layout, on_nodes(layout, 4), budget_bytes=600.0)
+    assert Counter(one.keeper for one in of_three) == dict.fromkeys(range(8), 2)
 
 
 @pytest.mark.parametrize(("budget", "num_copies"), [(599.0, 0), (600.0, 4)])

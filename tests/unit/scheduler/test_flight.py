@@ -46,6 +46,7 @@ class Rank:
     silent_at: tuple[str, ...] = ()
     enters_at: str = "commit"
     asked: list[str] = field(default_factory=list)
+    seconds: list[object] = field(default_factory=list)
     reached: asyncio.Event = field(default_factory=asyncio.Event)
     epoch: int = 0
 
@@ -59,6 +60,7 @@ class Rank:
     async def hear(self, what: str, *given: object) -> RankState:
         assert None not in given
         self.asked.append(what)
+        self.seconds.append(given[-1])
         if what in (*self.silent_at, "commit"):
             self.reached.set()
         if what in self.silent_at:
@@ -79,7 +81,7 @@ class Rank:
         return await self.hear("abort", plan, timeout_seconds)
 
     async def interrupt(self, epoch: int, *, leave: bool, timeout_seconds: float) -> None:
-        await self.hear("interrupt")
+        raise NotImplementedError
 
     async def probe(self, probe: Probe, timeout_seconds: float) -> list[float]:
         raise NotImplementedError
@@ -183,7 +185,8 @@ async def test_a_rank_that_is_away_is_asked_again_and_ends_a_boundary_after_its_
 @pytest.mark.asyncio
 async def test_a_recovery_waits_for_as_long_as_it_takes() -> None:
     ranks = [Rank(0, RankPhase.PARKED), Rank(1, RankPhase.PARKED, fails={"prepare": [AWAY] * 3})]
-    assert await landed(Desk().flight(*ranks, mode=PlanMode.RECOVER, boundary_prepare=0.01)) == 5
+    assert await landed(Desk().flight(*ranks, mode=PlanMode.RECOVER, recover_prepare=0.01)) == 5
+    assert [rank.seconds[0] for rank in ranks] == [0.01, 0.01]
 
 
 @pytest.mark.asyncio

@@ -231,6 +231,13 @@ def test_a_plan_waits_for_ranks_that_are_coming_up_and_a_recovery_not_for_ever()
     assert play.plan.record.layout.ranks == tuple(rank for rank in HOME.ranks if rank not in (3, 5))
 
 
+@pytest.mark.parametrize("can_reshape", [True, False])
+def test_a_job_that_is_ending_gets_advice_and_no_plan(can_reshape: bool) -> None:
+    play = Play(can_reshape=can_reshape)
+    play.states[0] = state_of(0, RankPhase.FINISHED)
+    assert len(play.say(VerdictKind.COMPUTE_SLOW, 1, throughput=0.4).meanwhile) == (not can_reshape)
+
+
 def test_advice_waits_for_nobody() -> None:
     play = Play(registered=False)
     play.on(events.RanksRegistered(tuple(registration(rank, can_reshape=False) for rank in HOME.ranks if rank != 5)))
