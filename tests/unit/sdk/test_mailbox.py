@@ -251,7 +251,7 @@ def test_a_rank_that_has_finished_says_so(mailbox: Mailbox, threads: ThreadPoolE
     while not mailbox.interrupted():
         pass
     mailbox.publish(state(RankPhase.FINISHED))
-    with pytest.raises(FinishedError):
+    with pytest.raises(FinishedError, match="rank 1 has finished"):
         waiting.result(timeout=60)
     with pytest.raises(FinishedError):
         mailbox.prepare(reshape(2, ApplyMode.BOUNDARY), 0)
