@@ -39,7 +39,7 @@ def place_copies(
 
     Greedy, slice by slice: the keeper that the most of the slice's open pairs of units do not have, then who keeps
     least, then the next one in the order of ranks; of a slice's holders it copies one on its own node where there is
-    one. What the budget leaves open is :func:`losses_not_survived`.
+    one, and of several the one that sends least. What the budget leaves open is :func:`losses_not_survived`.
 
     Args:
         model: What blocks weigh.
@@ -86,17 +86,16 @@ class _Failures:
 
     def __init__(self, layout: Layout, nodes: Mapping[int, str]) -> None:
         self.everybody = frozenset(layout.ranks)
-        self.node_of = {rank: nodes.get(rank, "") for rank in layout.ranks}
+        self.node_of = {rank: nodes[rank] for rank in layout.ranks}
         self.ranks_of: dict[str, list[int]] = {}
         for rank, node in self.node_of.items():
             self.ranks_of.setdefault(node, []).append(rank)
         self._alone = {rank: Unit(f"rank {rank}", frozenset({rank})) for rank in layout.ranks}
-        several = self.ranks_of if len(self.ranks_of) > 1 else {}
-        self._nodes = {node: Unit(node, frozenset(ranks)) for node, ranks in several.items()}
+        self._nodes = {node: Unit(node, frozenset(ranks)) for node, ranks in self.ranks_of.items()}
 
     def that_lose(self, hosts: frozenset[int]) -> Iterator[tuple[Unit, ...]]:
         """Single units, and pairs of units none of which is one, that have all of the hosts."""
-        units = {self._nodes.get(self.node_of[rank], self._alone[rank]) for rank in hosts}
+        units = {self._nodes[self.node_of[rank]] for rank in hosts}
         most = sorted((len(unit.ranks & hosts) for unit in units), reverse=True)
         if sum(most[:2]) < len(hosts):
             return
@@ -120,19 +119,19 @@ class _Greedy:
         for holders, num_bytes in slices:
             for rank in holders:
                 self._held_bytes[rank] += num_bytes
-        for most_units in (1, 2):
+        for with_pairs in (False, True):
             for holders in dict.fromkeys(holders for holders, _ in slices):
-                while self._add_one(holders, most_units):
+                while self._add_one(holders, with_pairs=with_pairs):
                     pass
 
     @property
     def placements(self) -> tuple[Placement, ...]:
         return tuple(Placement(owner=o, keeper=k) for o in sorted(self._keepers) for k in sorted(self._keepers[o]))
 
-    def _add_one(self, holders: frozenset[int], most_units: int) -> bool:
+    def _add_one(self, holders: frozenset[int], *, with_pairs: bool) -> bool:
         """Give a slice one more host if it needs one; whether that was possible."""
         hosts = holders.union(*(self._keepers[rank] for rank in holders))
-        found = [_all_ranks(units) for units in self._open(hosts, most_units)]
+        found = [_all_ranks(units) for units in self._open(hosts, with_pairs=with_pairs)]
         if not found:
             return False
         broken = {one: sum(one[-1] not in units for units in found) for one in self._candidates(hosts, holders)}
@@ -143,9 +142,9 @@ class _Greedy:
         self._kept_bytes[keeper] += self._held_bytes[owner]
         return True
 
-    def _open(self, hosts: frozenset[int], most_units: int) -> Iterator[tuple[Unit, ...]]:
+    def _open(self, hosts: frozenset[int], *, with_pairs: bool) -> Iterator[tuple[Unit, ...]]:
         for units in self._failures.that_lose(hosts):
-            if len(units) <= most_units and _all_ranks(units) != self._failures.everybody:
+            if (with_pairs or len(units) == 1) and _all_ranks(units) != self._failures.everybody:
                 yield units
 
     def _candidates(self, hosts: frozenset[int], holders: frozenset[int]) -> Iterator[tuple[float, int, int, int]]:

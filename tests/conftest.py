@@ -21,7 +21,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 import pytest
 import structlog
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 from evenkeel.stack.kafka.node import Kafka
 from evenkeel.stack.kafka.topics import WantedTopic, apply_topics
@@ -43,6 +43,7 @@ structlog.configure(
 # Whoever hunts for counterexamples gets other ones each time: pytest --hypothesis-profile=hunt tests/unit/layouts
 settings.register_profile("same", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("hunt", settings.get_profile("same"), derandomize=False, max_examples=1000)
+settings.register_profile("mutants", settings.get_profile("same"), phases=[Phase.explicit, Phase.generate])
 settings.load_profile("same")
 
 SERVER_FIXTURES = frozenset(

@@ -30,8 +30,14 @@ from mutmut.utils.format_utils import get_mutant_name, mangled_name_from_mutant_
 
 _TIMES_AS_LONG = 20.0
 _LEAST_CPU_SECONDS = 3.0
-_LEAST_SECONDS = 10.0
-"""So much longer than without it may tests take with a mutant: one that goes round or waits for ever is found."""
+"""So much more of a processor than without it may tests take with a mutant: one that goes round for ever is found."""
+
+_IDLE_SECONDS = 10.0
+_IDLE_CPU_SECONDS = 0.02
+"""One that waits for ever is found too: it does next to nothing for so long, which no busy machine makes of another."""
+
+_OPTIONS = ["-q", "-p", "no:cacheprovider", "--assert=plain", "--tb=native", "--hypothesis-profile=mutants"]
+"""Nobody reads why a test fails, or by which smallest example."""
 
 
 class Mutants:
@@ -44,7 +50,6 @@ class Mutants:
     def __init__(self, names: Sequence[str], processes: int) -> None:
         self._names, self._processes = names, processes
         self._tests: defaultdict[str, list[pytest.Item]] = defaultdict(list)
-        self._seconds: dict[pytest.Item, float] = {}
         self._cpu_seconds: dict[pytest.Item, float] = {}
         self.found: dict[str, bool] = {}
 
@@ -54,11 +59,10 @@ class Mutants:
             raise session.Interrupted("tests that cannot be read find no mutant")
         set_mutant_under_test("stats")
         for item in session.items:
-            began, began_cpu = time.perf_counter(), time.process_time()
+            began = time.process_time()
             if not _pass([item]):
                 pytest.exit(f"{item.nodeid} fails without a mutant", returncode=1)
-            self._seconds[item] = time.perf_counter() - began
-            self._cpu_seconds[item] = time.process_time() - began_cpu
+            self._cpu_seconds[item] = time.process_time() - began
             for function in state()._stats:
                 self._tests[function].append(item)
             state()._stats.clear()
@@ -100,8 +104,7 @@ class Mutants:
             print(f"{len(self.found)} of {len(self._names)} tried", file=sys.stderr, flush=True)
 
     def _fork(self, name: str, tests: Sequence[pytest.Item]) -> int:
-        """The process that tries a mutant: it ends with 0 when all tests pass, and is killed when they take long."""
-        seconds = _LEAST_SECONDS + _TIMES_AS_LONG * sum(self._seconds[item] for item in tests)
+        """The process that tries a mutant: it ends with 0 when all tests pass, and with another when they take long."""
         cpu_seconds = _LEAST_CPU_SECONDS + _TIMES_AS_LONG * sum(self._cpu_seconds[item] for item in tests)
         pid = os.fork()
         if pid:
@@ -110,12 +113,26 @@ class Mutants:
             nowhere = os.open(os.devnull, os.O_RDWR)
             os.dup2(nowhere, 1)
             os.dup2(nowhere, 2)
-            signal.setitimer(signal.ITIMER_REAL, seconds)
+            _end_when_idle()
             signal.setitimer(signal.ITIMER_PROF, cpu_seconds)
             set_mutant_under_test(name)
             os._exit(0 if _pass(tests) else 1)
         finally:
             os._exit(2)
+
+
+def _end_when_idle() -> None:
+    """From now on this process ends, as one that found something, when it waits for long."""
+    used = time.process_time()
+
+    def look(*_: object) -> None:
+        nonlocal used
+        if time.process_time() - used < _IDLE_CPU_SECONDS:
+            os._exit(2)
+        used = time.process_time()
+
+    signal.signal(signal.SIGALRM, look)
+    signal.setitimer(signal.ITIMER_REAL, _IDLE_SECONDS, _IDLE_SECONDS)
 
 
 def _pass(tests: Sequence[pytest.Item]) -> bool:
@@ -184,7 +201,7 @@ def main() -> int:
         parser.error(f"no mutants of {', '.join(arguments.modules)}: see [tool.mutmut] in pyproject.toml")
     plugin = Mutants(names, arguments.processes)
     selection = config().pytest_add_cli_args_test_selection
-    if failed := pytest.main(["-q", "-p", "no:cacheprovider", *selection], plugins=[plugin]):
+    if failed := pytest.main([*_OPTIONS, *selection], plugins=[plugin]):
         return failed
     print(*table(plugin.found), sep="\n")
     return 0

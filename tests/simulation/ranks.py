@@ -134,7 +134,7 @@ class SimulatedRank:
             return
         self.layout, self.held = layout, {0: 0}
         self.cycle.enter(0, 0)
-        self.acceptor.begin(0)
+        self.acceptor.begin()
         self.meet("build", 0, 0, layout.ranks, 0, lambda brought: self.enter(0, 0))
 
     def publish(self) -> None:

@@ -203,7 +203,7 @@ class Acceptor:
             epoch: The one that a step vote agreed on; another commit stays. None = whichever there is.
         """
         visible = self._visible
-        assert self.switching is None, "a hand-over ends before the next one"
+        assert self.switching is None  # a hand-over ends before the next one
         if visible is None:
             return None
         left_behind = self._said.phase is RankPhase.PARKED and visible.from_epoch != self._said.epoch
@@ -214,10 +214,10 @@ class Acceptor:
         self.switching, self.waiting = Switching(visible.reshape.epoch, visible.reshape.plan_id), None
         return visible
 
-    def begin(self, epoch: int) -> None:
-        """The training thread moves to the job's first epoch, which no plan leads to."""
-        assert self.switching is None, "a hand-over ends before the next one"
-        self.switching = Switching(epoch)
+    def begin(self) -> None:
+        """The training thread moves to the job's first epoch, 0, which no plan leads to."""
+        assert self.switching is None
+        self.switching = Switching(0)
 
     def fail(self, reason: str) -> None:
         """The training thread cannot go over; what it says next tells where that leaves it."""
@@ -291,7 +291,7 @@ class Acceptor:
     def _refuse_far(self, epoch: int) -> None:
         if epoch > self._top + MOST_EPOCHS_AHEAD:
             raise ValueError(
-                f"epoch {epoch} is more than {MOST_EPOCHS_AHEAD} beyond epoch {max(self._top, 0)} of rank "
+                f"epoch {epoch} is more than {MOST_EPOCHS_AHEAD} beyond epoch {self._top} of rank "
                 f"{self._said.rank}: use one that is above all that the job's plans have used"
             )
 

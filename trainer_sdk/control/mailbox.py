@@ -94,10 +94,10 @@ class Mailbox:
             yield commit
 
     @contextmanager
-    def beginning(self, epoch: int = 0) -> Iterator[None]:
+    def beginning(self) -> Iterator[None]:
         """Around the way into the job's first epoch, which no plan leads to; ends as :meth:`switching` does."""
         with self._acting() as acceptor:
-            acceptor.begin(epoch)
+            acceptor.begin()
         with self._obliged():
             yield
 

@@ -89,7 +89,7 @@ def _stand_ins(
 def newest_common_checkpoint(states: Mapping[int, RankState], ranks: Iterable[int]) -> int | None:
     """Steps of the newest checkpoint on disk that all of ``ranks`` can read; None when there is none."""
     seen = [frozenset(states[rank].checkpoint_steps) for rank in ranks]
-    return max(frozenset.intersection(*seen), default=None) if seen else None
+    return max(frozenset.intersection(*seen), default=None)
 
 
 def uncovered_blocks(model: ModelSpec, layout: Layout, holders: Collection[int]) -> tuple[int, ...]:
@@ -110,7 +110,7 @@ def uncovered_blocks(model: ModelSpec, layout: Layout, holders: Collection[int])
                 borders = cut(cost.max_width, 1, stage.shares)
                 for t, rank in enumerate(stage.ranks):
                     if rank in holders:
-                        held.update(range(borders[t], borders[t + 1]) if cost.max_width > 1 else (0,))
+                        held.update(range(borders[t], borders[t + 1]) if cost.max_width > 1 else range(cost.max_width))
         if len(held) < cost.max_width:
             lost.append(block)
     return tuple(lost)

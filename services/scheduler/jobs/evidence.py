@@ -77,7 +77,7 @@ def waited(step: Step, key: Timer) -> None:
 
 def all_alive(step: Step, answers: Answers) -> bool:
     """Whether parked ranks stand still though every process of the layout in force answers, and none is done."""
-    there = [process for process in _in_layout(step.known) if _is_there(answers.get(process, Silence.AWAY))]
+    there = [process for process in _in_layout(step.known) if _is_there(answers.get(process))]
     alive = len(there) == len(step.known.layout.ranks)
     parked = _parked(step)
     if not alive or not parked or not _may_recover(step):
@@ -140,7 +140,7 @@ def _in_layout(known: JobKnowledge) -> tuple[Process, ...]:
     return tuple((rank, known.ranks[rank].incarnation) for rank in known.layout.ranks)
 
 
-def _parked(step: Step, *, beside: int = -1) -> list[int]:
+def _parked(step: Step, *, beside: int | None = None) -> list[int]:
     """Ranks of the layout in force that wait for a recovery, but for one."""
     said = [step.moment.said_by(process) for process in _in_layout(step.known) if process[0] != beside]
     return [one.rank for one in said if one and one.phase is RankPhase.PARKED and one.epoch == step.known.epoch]
@@ -151,5 +151,5 @@ def _may_recover(step: Step) -> bool:
     return not step.known.stuck and (flight is None or flight.record.mode is not PlanMode.RECOVER)
 
 
-def _is_there(answer: RankState | Silence) -> bool:
+def _is_there(answer: RankState | Silence | None) -> bool:
     return isinstance(answer, RankState) and answer.phase is not RankPhase.FINISHED

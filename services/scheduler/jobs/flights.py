@@ -34,8 +34,8 @@ def take_off(step: Step, plan: PlanRecord) -> None:
     counted = [one for one in known.ranks.values() if one.alive and one.address and one.rank in concerned]
     participants = frozenset(one.process for one in counted)
     flight = PlanInFlight(record=plan, participants=participants)
-    known = replace(known, flight=flight, top_epoch=max(known.top_epoch, plan.epoch), stuck=None)
-    step.job = replace(step.job, known=known, must_recover=False, question=None)
+    known = replace(known, flight=flight, top_epoch=plan.epoch, stuck=None)
+    step.job = replace(step.job, known=known, must_recover=False)
     step.propose(plan)
 
 
@@ -68,10 +68,10 @@ def failed(step: Step, flight: PlanInFlight, error: Exception) -> None:
     """It is off, or nobody gets any further with it: note it, and learn the ranks' epochs."""
     plan, known = flight.record, step.known
     step.note("plan failed", plan_id=plan.plan_id, error=str(error))
-    promised = error.promised.epoch if isinstance(error, StaleBallotError) else 0
-    heard = (state.newest_epoch for state in step.moment.states.values())
-    highest = max([known.top_epoch, plan.epoch, promised, *heard])
-    known = replace(known, flight=None, changed=True, top_epoch=highest)
+    heard = [state.newest_epoch for state in step.moment.states.values()]
+    if isinstance(error, StaleBallotError):
+        heard.append(error.promised.epoch)
+    known = replace(known, flight=None, changed=True, top_epoch=max([known.top_epoch, *heard]))
     # A boundary that some ranks wait for and others refuse never comes: only a recovery gets past it.
     recovers = plan.mode is PlanMode.RECOVER or isinstance(error, RecoveryNeededError)
     step.job = replace(step.job, known=known, must_recover=recovers or flight.decision is not None)

@@ -178,7 +178,7 @@ def _answered(step: Step, event: events.Answered) -> None:
     elif event.why is Timer.ENDED:
         if evidence.nobody_there(step, event.answers):
             step.note("all processes of the job have ended: it is finished")
-            _finish(step, "")
+            _finish(step)
     elif verdicts := evidence.verdicts_on(step, event.answers):
         take_verdicts(step, verdicts)
 
@@ -198,7 +198,7 @@ def _timer_fired(step: Step, event: events.TimerFired) -> None:
         planning.waited(step, event.key)
 
 
-def _finish(step: Step, failure: str) -> None:
+def _finish(step: Step, failure: str = "") -> None:
     """The job has ended, perhaps because it failed; its plans, streams and watchers end too."""
     at = step.moment.at
     flights.ground(step, "the job finished")

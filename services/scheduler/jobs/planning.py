@@ -88,8 +88,7 @@ def _ask(step: Step, need: PlanNeed) -> None:
     known, rules = step.known, step.moment.rules
     may_wait = need is PlanNeed.BOUNDARY or Timer.REGISTRATIONS not in step.job.waited
     if known.unregistered and need is not PlanNeed.ADVICE and may_wait:
-        ranks = list(known.unregistered[:_MOST_NAMED])
-        step.note("some ranks have not registered their controllers: no plan yet", ranks=ranks)
+        step.note("some ranks have not registered yet: no plan", ranks=list(known.unregistered[:_MOST_NAMED]))
         if need is PlanNeed.RECOVER:
             step.set_timer(Timer.REGISTRATIONS, rules.registration_seconds)
         return

@@ -1,7 +1,7 @@
 """What a job does about an event: its new state, what the history learns, and what is to be done about it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -158,15 +158,10 @@ class Step:
     def propose(self, record: PlanRecord) -> None:
         """A plan is proposed."""
         self.save.append(record)
-        self._tell(record, PlanEventRecord(plan_id=record.plan_id, state=PlanState.PROPOSED, at=record.proposed_at))
+        self.then.append(PlanStatus(plan=record, state=PlanState.PROPOSED, at=record.proposed_at))
 
     def enter(self, record: PlanRecord, state: PlanState, **more: Any) -> None:
         """A proposed plan enters a state; ``more`` as of :class:`PlanEventRecord`."""
-        event = PlanEventRecord(plan_id=record.plan_id, state=state, at=self.moment.at, **more)
-        self.save.append(event)
-        self._tell(record, event)
-
-    def _tell(self, record: PlanRecord, event: PlanEventRecord) -> None:
-        said = {each.name: getattr(event, each.name) for each in fields(event) if each.name != "plan_id"}
-        status = PlanStatus(plan=record, **said)
-        self.then.append(status)
+        at = self.moment.at
+        self.save.append(PlanEventRecord(plan_id=record.plan_id, state=state, at=at, **more))
+        self.then.append(PlanStatus(plan=record, state=state, at=at, **more))

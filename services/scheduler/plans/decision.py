@@ -85,10 +85,10 @@ def decide(
         relative = 1.0 - prediction_factor * solution.predicted_seconds / solution.idle_seconds
         relative = max(relative, solution.judged_gain)
         gain = relative * horizon
-        why = f"it saves {gain:.1f} s in {horizon:.0f} s and costs {cost:.1f} s"
+        why, pays = f"it saves {gain:.1f} s in {horizon:.0f} s and costs {cost:.1f} s", gain > rule.safety * cost
         if relative < rule.min_gain:
             why = f"it saves {100 * relative:.1f} % per iteration, less than {100 * rule.min_gain:.0f} %"
-        pays = relative >= rule.min_gain and gain > rule.safety * cost
+            pays = False
         choice = Choice.APPLY if pays else Choice.KEEP
         reason = f"The plan {'pays' if pays else 'does not pay'}: {why}{flips}."
     return Decision(

@@ -1,5 +1,6 @@
 """The copies rule, by all of its failures: every unit and every pair of units of many shapes."""
 
+from collections import Counter
 from itertools import combinations, pairwise
 
 import pytest
@@ -124,15 +125,29 @@ def test_a_copy_is_of_a_holder_on_the_keeper_s_node_where_there_is_one() -> None
     assert all(nodes[one.owner] == nodes[one.keeper] for one in placements)
 
 
+@pytest.mark.parametrize("devices_per_node", [1, 3])
+def test_the_holders_of_a_slice_take_turns_in_sending_it(devices_per_node: int) -> None:
+    stages = [Stage(first_block=0, stop_block=8, ranks=ranks, shares=(1,) * len(ranks)) for ranks in ((0,), (1, 2))]
+    layout = Layout(num_blocks=8, replicas=tuple(Replica(stages=(one,), num_micro_batches=8) for one in stages))
+    placements = place_copies(MODEL, layout, on_nodes(layout, devices_per_node))
+    assert [(one.owner, one.keeper) for one in placements] == [(0, 2), (2, 1)]
+
+
 def test_a_budget_is_kept_and_spent_on_single_losses_first() -> None:
     layout = uniform_layout(num_blocks=8, tensor=1, pipeline=8, data=1, num_micro_batches=8)
     nodes = on_nodes(layout, 2)
     placements = place_copies(MODEL, layout, nodes, budget_bytes=300.0)
     assert [(one.owner, one.keeper) for one in placements] == [(r, (r + 2) % 8) for r in range(8)]
     assert all(len(one) == 2 for one in losses_not_survived(layout, nodes, placements))
+    of_three = place_copies(MODEL, layout, on_nodes(layout, 4), budget_bytes=600.0)
+    assert Counter(one.keeper for one in of_three) == dict.fromkeys(range(8), 2)
 
 
 @pytest.mark.parametrize(("budget", "num_copies"), [(599.0, 0), (600.0, 4)])
 def test_a_copy_weighs_all_blocks_that_its_owner_holds(budget: float, num_copies: int) -> None:
     layout = uniform_layout(num_blocks=8, tensor=1, pipeline=4, data=1, num_micro_batches=8)
-    assert len(place_copies(MODEL, layout, on_nodes(layout, 1), budget)) == num_copies
+    nodes = on_nodes(layout, 1)
+    placements = place_copies(MODEL, layout, nodes, budget)
+    assert len(placements) == num_copies
+    alone = [one for one in losses_not_survived(layout, nodes, placements) if len(one) == 1]
+    assert alone == [("n0",), ("n1",), ("n2",), ("n3",)][num_copies:]

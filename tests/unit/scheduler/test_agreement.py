@@ -64,7 +64,7 @@ def test_a_step_that_all_voted_for_and_nobody_applied_is_run_again():
 
 def test_a_rank_one_step_behind_that_has_not_voted_is_a_contradiction():
     states = [parked(r, 11 if r else 10) for r in HOME.ranks if r != 3]
-    with pytest.raises(NoAgreementError, match=r"somebody applied step 10, but ranks \{0: 10\} .* have not voted"):
+    with pytest.raises(NoAgreementError, match=r"step 10, but ranks \{0: 10\} .*: their parameters would differ, no"):
         recovery(states)
 
 
@@ -144,7 +144,7 @@ def test_whole_replicas_need_nobody_who_is_gone_and_no_epoch_in_common():
     decision = boundary_decision(states, epoch=1, layout=whole, to_layout=replace(without(2, 5), whole=True))
     assert (decision.steps_applied, decision.sources) == (-1, (0, 1, 3, 4, 6, 7))
     assert (decision.from_epoch, decision.from_layout) == (1, whole)
-    with pytest.raises(NoAgreementError, match="none of the ranks"):
+    with pytest.raises(NoAgreementError, match=r"^none of the ranks at work answers$"):
         boundary_decision({}, epoch=1, layout=whole, to_layout=whole)
 
 
@@ -153,7 +153,7 @@ def test_only_a_recovery_gets_past_ranks_that_are_all_at_work_in_another_epoch()
     with pytest.raises(RecoveryNeededError, match="only a recovery"):
         boundary_decision(states, epoch=4, layout=HOME, to_layout=HOME)
     states[5] = replace(states[5], epoch=4)
-    with pytest.raises(NoAgreementError) as raised:
+    with pytest.raises(NoAgreementError, match="a boundary needs everybody") as raised:
         boundary_decision(states, epoch=4, layout=HOME, to_layout=HOME)
     assert not isinstance(raised.value, RecoveryNeededError), "they may be on their way"
 

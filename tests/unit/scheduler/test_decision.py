@@ -13,7 +13,7 @@ from evenkeel.planning.search.solver import solve
 from evenkeel.planning.solution import Action, Solution
 from evenkeel.services.scheduler.plans.decision import Choice, DecisionRule, decide, weigh
 from evenkeel.services.scheduler.plans.hindsight import Hindsight
-from evenkeel.services.scheduler.plans.outlook import Outlook
+from evenkeel.services.scheduler.plans.outlook import FLIP_MEMORY_SECONDS, Outlook
 from tests.unit.scheduler.jobs.play import START, Play
 from tests.unit.scheduler.planning_cases import situation_of
 
@@ -152,7 +152,7 @@ def test_what_plans_fell_short_by_counts_for_the_levers_that_are_pulled_and_not_
 
 def test_the_horizon_of_a_plan_is_what_the_job_has_seen_halved_for_each_flip() -> None:
     known, now = Play().known, (START + timedelta(days=100)).timestamp()
-    flips = {3: tuple(now - second for second in (4.0, 3.0, 2.0, 1.0))}
+    flips = {3: tuple(now - second for second in (FLIP_MEMORY_SECONDS, 4.0, 3.0, 2.0, 1.0))}
     home = replace(known.home, standbys=(8,))
     job = replace(known, layouts={**known.layouts, 0: home}, outlook=Outlook(num_events=99_999, flips=flips))
     seen = job.outlook.horizon_seconds(

@@ -33,7 +33,7 @@ LAYOUT = uniform_layout(num_blocks=4, tensor=1, pipeline=2, data=1, num_micro_ba
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 JOB = new_job(JobRecord(job_id="job", name="", model=gpt(2), layout=LAYOUT, registered_at=AT, job_token="t" * 16))
 PLAN = PlanRecord(plan_id="plan", job_id="job", mode=PlanMode.BOUNDARY, epoch=1, layout=LAYOUT, proposed_at=AT)
-AWAY, NO = RankAwayError("away"), RankRefusedError("no")
+AWAY, GONE, NO = RankAwayError("away"), RankGoneError("gone"), RankRefusedError("no")
 
 
 @dataclass
@@ -46,6 +46,7 @@ class Rank:
     silent_at: tuple[str, ...] = ()
     enters_at: str = "commit"
     asked: list[str] = field(default_factory=list)
+    seconds: list[object] = field(default_factory=list)
     reached: asyncio.Event = field(default_factory=asyncio.Event)
     epoch: int = 0
 
@@ -56,8 +57,10 @@ class Rank:
             rank=self.rank, incarnation=0, phase=self.phase, epoch=self.epoch, steps_applied=5, held_epochs=held
         )
 
-    async def hear(self, what: str) -> RankState:
+    async def hear(self, what: str, *given: object) -> RankState:
+        assert None not in given
         self.asked.append(what)
+        self.seconds.append(given[-1])
         if what in (*self.silent_at, "commit"):
             self.reached.set()
         if what in self.silent_at:
@@ -69,22 +72,22 @@ class Rank:
         return self.state
 
     async def prepare(self, plan: PlanRecord, timeout_seconds: float) -> RankState:
-        return await self.hear("prepare")
+        return await self.hear("prepare", plan, timeout_seconds)
 
     async def commit(self, plan: PlanRecord, decision: Decision, timeout_seconds: float) -> RankState:
-        return await self.hear("commit")
+        return await self.hear("commit", plan, decision, timeout_seconds)
 
     async def abort(self, plan: PlanRecord, timeout_seconds: float) -> RankState:
-        return await self.hear("abort")
+        return await self.hear("abort", plan, timeout_seconds)
 
     async def interrupt(self, epoch: int, *, leave: bool, timeout_seconds: float) -> None:
-        await self.hear("interrupt")
+        raise NotImplementedError
 
     async def probe(self, probe: Probe, timeout_seconds: float) -> list[float]:
         raise NotImplementedError
 
     async def status(self, timeout_seconds: float) -> RankState:
-        return await self.hear("status")
+        return await self.hear("status", timeout_seconds)
 
 
 @dataclass
@@ -124,9 +127,10 @@ async def landed(flight: Flight) -> int:
 @pytest.mark.asyncio
 async def test_whom_a_plan_does_not_concern_hears_what_is_decided_and_is_not_waited_for() -> None:
     desk, silent = Desk(), Rank(5, RankPhase.JOINING, silent_at=("commit",))
-    refuses = Rank(6, RankPhase.JOINING, fails={"commit": [NO]})
-    assert await landed(desk.flight(Rank(0), Rank(1), silent, refuses)) == 5
-    assert silent.asked == refuses.asked == ["commit"]
+    refuses, gone = (Rank(6 + i, RankPhase.JOINING, fails={"commit": [why]}) for i, why in enumerate((NO, GONE)))
+    late = Rank(1, enters_at="status")
+    assert await landed(desk.flight(Rank(0), late, silent, refuses, gone, poll=0.01)) == 5
+    assert silent.asked == refuses.asked == gone.asked == ["commit"]
     assert not desk.tasks
     assert not desk.board.listeners
 
@@ -181,7 +185,8 @@ async def test_a_rank_that_is_away_is_asked_again_and_ends_a_boundary_after_its_
 @pytest.mark.asyncio
 async def test_a_recovery_waits_for_as_long_as_it_takes() -> None:
     ranks = [Rank(0, RankPhase.PARKED), Rank(1, RankPhase.PARKED, fails={"prepare": [AWAY] * 3})]
-    assert await landed(Desk().flight(*ranks, mode=PlanMode.RECOVER, boundary_prepare=0.01)) == 5
+    assert await landed(Desk().flight(*ranks, mode=PlanMode.RECOVER, recover_prepare=0.01)) == 5
+    assert [rank.seconds[0] for rank in ranks] == [0.01, 0.01]
 
 
 @pytest.mark.asyncio
@@ -243,6 +248,13 @@ async def test_whoever_is_not_heard_of_for_a_while_is_asked() -> None:
 
 
 @pytest.mark.asyncio
+async def test_a_rank_that_a_plan_does_without_has_only_to_hear_of_it() -> None:
+    without = uniform_layout(num_blocks=4, tensor=1, pipeline=1, data=1, num_micro_batches=2)
+    flight = Desk().flight(Rank(0), Rank(1, enters_at=""))
+    assert await landed(replace(flight, plan=replace(PLAN, layout=without))) == 5
+
+
+@pytest.mark.asyncio
 async def test_a_rank_that_comes_back_without_the_plan_is_waited_for_again() -> None:
     desk, last = Desk(), Rank(1, enters_at="")
     task = asyncio.create_task(desk.flight(Rank(0), last, poll=60.0).run(nothing))
@@ -256,11 +268,12 @@ async def test_a_rank_that_comes_back_without_the_plan_is_waited_for_again() -> 
 
 
 @pytest.mark.asyncio
-async def test_a_decided_plan_goes_on_after_a_restart_with_its_commits() -> None:
-    decision = Decision(from_epoch=0, from_layout=LAYOUT, sources=(0, 1), steps_applied=9)
+@pytest.mark.parametrize("steps_applied", [9, 0])
+async def test_a_decided_plan_goes_on_after_a_restart_with_its_commits(steps_applied: int) -> None:
+    decision = Decision(from_epoch=0, from_layout=LAYOUT, sources=(0, 1), steps_applied=steps_applied)
     ranks = [Rank(0), Rank(1), Rank(5, RankPhase.JOINING)]
     flight = Desk().flight(*ranks, mode=PlanMode.RECOVER)
-    assert await asyncio.wait_for(flight.finish(decision), 60.0) == 9
+    assert await asyncio.wait_for(flight.finish(decision), 60.0) == steps_applied
     assert all(rank.asked == ["commit"] for rank in ranks)
 
 
@@ -271,13 +284,13 @@ def test_no_order_of_answers_leaves_anybody_behind(data: st.DataObject) -> None:
     is_durable, desk, loop = False, Desk(), VirtualLoop()
 
     class Unsteady(Rank):
-        async def hear(self, what: str) -> RankState:
+        async def hear(self, what: str, *given: object) -> RankState:
             assert is_durable or what != "commit"
             await asyncio.sleep(data.draw(st.sampled_from([0.0, 0.1, 0.3])))
             problems = [AWAY, NO] if what == "prepare" else [AWAY]
             problem = data.draw(st.sampled_from([None, None, None, *problems])) if len(self.asked) < 5 else None
             self.fails, self.enters_at = {what: [problem] if problem else []}, data.draw(st.sampled_from(STEPS))
-            return await super().hear(what)
+            return await super().hear(what, *given)
 
     async def decided(decision: Decision) -> None:
         nonlocal is_durable

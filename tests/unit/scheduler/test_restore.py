@@ -100,13 +100,15 @@ def test_a_newer_checkpoint_comes_before_older_copies() -> None:
     states = answers(checkpoint_steps=(10,), earlier=(EarlierState(epoch=0, steps_applied=6),))
     states[1] = replace(states[1], copies=(KeptCopy(owner=3, epoch=0, steps_applied=6),))
     assert decide(states).from_checkpoint
-    assert decide({r: replace(s, checkpoint_steps=(5,)) for r, s in states.items()}).steps_applied == 6
+    same = decide({r: replace(s, checkpoint_steps=(6,)) for r, s in states.items()})
+    assert (same.from_checkpoint, same.steps_applied) == (False, 6)
 
 
 @pytest.mark.parametrize("holders", [(0, 2), (1, 3)])
 def test_a_block_that_cannot_be_cut_is_whole_on_each_of_its_tensor_ranks(holders: tuple[int, ...]) -> None:
-    uncut = replace(MODEL, blocks=tuple(replace(block, max_width=1) for block in MODEL.blocks))
+    uncut, halved = (replace(MODEL, blocks=(replace(MODEL.blocks[0], max_width=width),) * 8) for width in (1, 2))
     assert uncovered_blocks(uncut, ONE, holders) == ()
+    assert uncovered_blocks(halved, ONE, holders) == tuple(range(8))
 
 
 def test_nobody_goes_back_further_than_is_needed() -> None:
@@ -172,5 +174,5 @@ def test_when_everybody_is_new_disk_is_enough() -> None:
     states = {r: RankState(rank=r, incarnation=1, phase=RankPhase.JOINING, checkpoint_steps=(10,)) for r in (0, 1, 2)}
     assert decide(states).from_checkpoint
     states[1] = replace(states[1], checkpoint_steps=())
-    with pytest.raises(NothingLeftError, match="no survivor holds any epoch"):
+    with pytest.raises(NothingLeftError, match="from: no survivor holds any epoch, no peer"):
         decide(states)

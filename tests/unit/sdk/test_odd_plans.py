@@ -60,6 +60,10 @@ def test_an_epoch_that_no_plan_can_have_is_refused_and_leaves_no_trace(ask: Call
     takes_a_real_plan(box)
 
 
+def test_an_epoch_that_is_just_not_too_far_is_taken() -> None:
+    assert at_work().prepare(commit(1_000_003, ApplyMode.BOUNDARY).reshape, 0.0).promised.epoch == 1_000_003
+
+
 def test_an_interrupt_for_an_epoch_that_is_far_away_ends_with_the_epoch_that_it_met() -> None:
     box = at_work()
     box.interrupt(2**62, leave=False)

@@ -7,9 +7,10 @@ from datetime import timedelta
 import pytest
 
 from evenkeel.contracts.verdict_ids import verdict_id
-from evenkeel.history.records import EvidenceRecord, VerdictRecord
+from evenkeel.history.records import EvidenceRecord, JobStateRecord, VerdictRecord
 from evenkeel.history.vocabulary import JobState, PlanMode, VerdictKind
 from evenkeel.layouts.rank_state import RankPhase, RankState
+from evenkeel.services.scheduler.dispatch.agreement import NothingLeftError
 from evenkeel.services.scheduler.domain.profiles import JobEnded
 from evenkeel.services.scheduler.domain.stuck import StuckReason
 from evenkeel.services.scheduler.jobs import events, steps
@@ -87,6 +88,11 @@ def test_a_suspect_is_looked_at_again_while_the_others_train_and_forgotten_after
     assert (play.fire(Timer.VERDICT).then, play.job.suspects) == ([], {})
 
 
+@pytest.mark.parametrize(("process", "registered"), [((9, 0), True), ((3, 1), True), (_SUSPECT, False)])
+def test_a_stream_of_a_process_that_nobody_counts_on_is_nothing(process: tuple[int, int], registered: bool) -> None:
+    assert Play(registered=registered).on(events.StreamBroken(process, "reset")).then == []
+
+
 def on_two_nodes(*others: int) -> Play:
     """These ranks are on a node of their own."""
     play = Play()
@@ -116,8 +122,9 @@ def test_a_later_suspect_of_another_node_is_waited_for_as_long_as_the_first() ->
     play.park(*(rank for rank in HOME.ranks if rank not in (3, 7)))
     play.at -= timedelta(seconds=0.9)  # the timer was set by the first
     assert play.fire(Timer.VERDICT).then == [steps.Ask(Timer.VERDICT, 0.5, (_SUSPECT,))]
-    play.on(events.Answered(Timer.VERDICT, {_SUSPECT: Silence.AWAY}))
+    step = play.on(events.Answered(Timer.VERDICT, {_SUSPECT: Silence.AWAY}))
     assert (list(play.job.suspects), play.known.ranks[7].alive) == ([late], True)
+    assert steps.SetTimer(Timer.VERDICT, pytest.approx(0.82)) in step.then
     assert steps.Ask(Timer.VERDICT, 0.5, (late,)) in play.fire(Timer.VERDICT).then
 
 
@@ -154,12 +161,14 @@ def test_ranks_that_are_parked_with_all_alive_get_a_recovery(
     answers: Callable[[], dict[tuple[int, int], RankState | Silence]], recovers: bool
 ) -> None:
     play = Play()
-    play.park(*_OTHERS)
+    play.park(*_OTHERS[:1])
+    assert play.step.then == [steps.SetTimer(Timer.STANDSTILL, 3.0)]
+    play.park(*_OTHERS[1:])
     everybody = tuple((rank, 0) for rank in HOME.ranks)
     assert play.fire(Timer.STANDSTILL).then == [steps.Ask(Timer.STANDSTILL, 1.0, everybody)]
     step = play.on(events.Answered(Timer.STANDSTILL, answers()))
     assert len(step.meanwhile) == int(recovers)
-    assert Timer.STANDSTILL in play.job.timers
+    assert steps.SetTimer(Timer.STANDSTILL, 3.0) in step.then
     if recovers:
         play.solved()
         assert (play.plan.record.mode, play.plan.record.layout.replicas) == (PlanMode.RECOVER, HOME.replicas)
@@ -175,6 +184,28 @@ def test_ranks_that_are_recovered_already_or_moved_on_need_no_second_recovery() 
     play.agreed()
     play.applied()
     assert play.fire(Timer.STANDSTILL).then == []
+    assert play.on(events.Answered(Timer.STANDSTILL, all_training())).meanwhile == [], "they were asked before that"
+
+
+def test_ranks_that_stand_still_are_recovered_though_a_boundary_is_asked_for_or_under_way_and_once() -> None:
+    play, waits = Play(), [steps.SetTimer(Timer.STANDSTILL, 3.0)]
+    (slow,) = play.say(VerdictKind.COMPUTE_SLOW, 1, throughput=0.4).meanwhile
+    play.park(*_OTHERS)
+    (question,) = play.on(events.Answered(Timer.STANDSTILL, all_training())).meanwhile
+    play.solved(slow)
+    assert play.known.flight is None, "what is needed now is something else"
+    play.solved(question)
+    play.agreed()
+    assert play.applied().meanwhile == []
+    play.say(VerdictKind.COMPUTE_SLOW, 2, throughput=0.4)
+    play.solved()
+    play.park(*_OTHERS)
+    assert isinstance(play.fire(Timer.STANDSTILL).then[0], steps.Ask)
+    play.on(events.Answered(Timer.STANDSTILL, all_training()))
+    play.solved()
+    assert play.fire(Timer.STANDSTILL).then == waits, "a recovery is under way"
+    play.failed(NothingLeftError("blocks 1"))
+    assert play.fire(Timer.STANDSTILL).then == waits, "there is nothing to recover from"
 
 
 @pytest.mark.parametrize(
@@ -182,10 +213,11 @@ def test_ranks_that_are_recovered_already_or_moved_on_need_no_second_recovery() 
 )
 def test_a_job_is_over_when_the_detector_says_so_and_nobody_answers(answer: Silence | RankState, ends: bool) -> None:
     play = Play()
-    play.on(JobEnded(job_id="job"))
+    assert play.on(JobEnded(job_id="job")).then == [steps.SetTimer(Timer.ENDED, 60.0)]
     assert play.fire(Timer.ENDED).then == [steps.Ask(Timer.ENDED, 2.0)]
     play.on(events.Answered(Timer.ENDED, {**dict.fromkeys(all_training(), Silence.AWAY), _SUSPECT: answer}))
     assert (play.known.finished, play.said is JobState.FINISHED) == (ends, ends)
+    assert [one.detail for one in play.step.save if isinstance(one, JobStateRecord)] == ["finished"] * ends
 
 
 def test_a_job_of_which_somebody_is_gone_is_not_over() -> None:
@@ -212,5 +244,6 @@ def test_a_job_none_of_whose_processes_comes_is_stuck_until_one_does() -> None:
     play = Play(registered=False, profiled=False)
     play.fire(Timer.START)
     assert play.known.stuck is not None
-    assert (play.known.stuck.reason, play.said) == (StuckReason.NOT_STARTED, JobState.STUCK)
+    assert (play.known.stuck.reason, play.known.stuck.since) == (StuckReason.NOT_STARTED, play.at)
+    assert play.said is JobState.STUCK
     assert Play().fire(Timer.START).save == []

@@ -20,7 +20,7 @@ from evenkeel.services.scheduler.domain.profiles import JobEnded, JobProfile
 from evenkeel.services.scheduler.jobs import events, machine, steps
 from evenkeel.services.scheduler.jobs.job import Timer
 from evenkeel.services.scheduler.plans.hindsight import Hindsight
-from tests.unit.scheduler.jobs.play import START, WORKLOAD, Play
+from tests.unit.scheduler.jobs.play import START, WORKLOAD, Play, registration
 
 
 def exit_of(rank: int, **how: object) -> RankExitRecord:
@@ -64,9 +64,20 @@ def test_the_cause_of_a_death_that_was_told_before_is_added_to_it() -> None:
     assert (cause.kind, cause.detail) == (IncidentEventKind.CAUSE, "KeyError: 'x'")
 
 
-@pytest.mark.parametrize(("age_seconds", "is_probed"), [(29.0, True), (31.0, False)])
+def test_a_replacement_in_its_place_ends_the_death_before_it() -> None:
+    play = Play(can_reshape=False)
+    play.say(VerdictKind.FAIL_STOP, 2)
+    play.say(VerdictKind.REJOINED, 2, incarnation=1)
+    saved = play.on(events.RanksRegistered((registration(2, 1, can_reshape=False),))).save
+    assert [(one.kind, one.at) for one in saved if isinstance(one, IncidentEventRecord)] == [
+        (IncidentEventKind.RESOLVED, play.at)
+    ]
+
+
+@pytest.mark.parametrize(("age_seconds", "is_probed"), [(29.99, True), (30.0, False)])
 def test_a_suspicion_is_probed_unless_it_is_from_before_an_outage(age_seconds: float, is_probed: bool) -> None:
     play = Play()
+    play.at = START + timedelta(seconds=59.99)
     suspicion = Suspicion(
         job_id="job",
         rank=1,
@@ -74,7 +85,7 @@ def test_a_suspicion_is_probed_unless_it_is_from_before_an_outage(age_seconds: f
         peer_rank=2,
         peer_incarnation=0,
         iteration=3,
-        at_unix_seconds=play.at.timestamp() - age_seconds,
+        at_unix_seconds=START.timestamp() + 60.0 - age_seconds,
     )
     assert play.on(suspicion).then == [suspicion] * is_probed
 
@@ -120,7 +131,8 @@ def test_a_profile_that_makes_no_sense_changes_nothing(monkeypatch: pytest.Monke
     play = Play(profiled=False)
     before = play.known
     step = profile(play, 5)
-    assert (play.known, step.save, step.keep, [type(one) for one in step.then]) == (before, [], False, [steps.Note])
+    note = steps.Note("a profile that makes no sense", {"iteration": 5, "error": "ZeroDivisionError()"})
+    assert (play.known, step.save, step.keep, step.then) == (before, [], False, [note])
 
 
 def test_the_first_profile_ends_the_wait_for_one() -> None:
@@ -131,11 +143,21 @@ def test_the_first_profile_ends_the_wait_for_one() -> None:
     assert not profile(play, 6).keep
 
 
+@pytest.mark.parametrize(("can_reshape", "lost_seconds"), [(True, 5.02), (False, 0.0)])
+def test_ranks_that_wait_for_a_dead_one_stand_still_until_the_job_ends(can_reshape: bool, lost_seconds: float) -> None:
+    play = Play(can_reshape=can_reshape)
+    play.say(VerdictKind.FAIL_STOP, 3)
+    play.at += timedelta(seconds=5)
+    resolved = play.on(events.Finish()).save[0]
+    assert isinstance(resolved, IncidentEventRecord)
+    assert resolved.lost_seconds == pytest.approx(lost_seconds)
+
+
 def test_a_job_that_ends_says_how_and_what_was_open() -> None:
     play = Play()
     play.say(VerdictKind.COMPUTE_SLOW, 1, throughput=0.4)
     resolved, state = play.on(events.Finish()).save
     assert isinstance(resolved, IncidentEventRecord)
-    assert (resolved.kind, resolved.detail) == (IncidentEventKind.RESOLVED, "the job finished")
+    assert (resolved.kind, resolved.at, resolved.detail) == (IncidentEventKind.RESOLVED, play.at, "the job finished")
     assert state == JobStateRecord(job_id="job", state=JobState.FINISHED, at=play.at, detail="finished")
     assert (play.known.finished, play.known.incidents, play.job.question) == (True, (), None)

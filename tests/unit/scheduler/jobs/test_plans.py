@@ -20,7 +20,7 @@ from evenkeel.history.records import (
     PlanStatus,
     VerdictRecord,
 )
-from evenkeel.history.vocabulary import JobState, PlanMode, PlanState, VerdictKind
+from evenkeel.history.vocabulary import IncidentEventKind, JobState, PlanMode, PlanState, VerdictKind
 from evenkeel.layouts.rank_state import Ballot, RankPhase
 from evenkeel.planning.costs.price import TransitionCosts
 from evenkeel.planning.search.solver import solve, solve_at_once
@@ -31,7 +31,7 @@ from evenkeel.services.scheduler.domain.stuck import StuckReason
 from evenkeel.services.scheduler.jobs import events, steps
 from evenkeel.services.scheduler.jobs.job import Question, Timer
 from evenkeel.services.scheduler.plans.outlook import Outlook
-from tests.unit.scheduler.jobs.play import HOME, Play, registration, state_of
+from tests.unit.scheduler.jobs.play import HOME, PROFILE, Play, registration, state_of
 
 _TERMINAL = {PlanState.ABORTED, PlanState.APPLIED}
 
@@ -40,6 +40,7 @@ def test_a_death_is_saved_with_what_it_leads_to_and_the_planner_works_meanwhile(
     play = Play()
     step = play.say(VerdictKind.FAIL_STOP, 3)
     assert [type(one) for one in step.save] == [VerdictRecord, IncidentRecord, JobStateRecord]
+    assert step.then == step.save[:1], "watchers are told"
     assert step.save[-1] == JobStateRecord(job_id="job", state=JobState.RESHAPING, at=play.at)
     assert len(step.meanwhile) == 1
     step = play.solved()
@@ -109,13 +110,14 @@ def test_a_makeshift_plan_is_taken_and_once_it_is_applied_the_planner_is_asked_f
     same = solve_at_once(again.known.situation(TransitionCosts()))
     play.on(events.Solved(again, same, 0.01, is_makeshift=True))
     assert (play.known.flight, play.step.meanwhile, play.timers_set()) == (None, [], [Timer.SECOND_LOOK])
+    assert play.on(events.VerdictsTaken(())).meanwhile == []
 
 
 def test_that_there_is_no_makeshift_plan_is_not_the_planner_s_word() -> None:
     play = Play()
     (question,) = play.say(VerdictKind.FAIL_STOP, 3).meanwhile
     play.on(events.Solved(question, NoPlanError("nothing"), 0.01, is_makeshift=True))
-    assert play.timers_set() == [Timer.AGAIN]
+    assert steps.SetTimer(Timer.AGAIN, 5.0) in play.step.then
     assert isinstance(play.fire(Timer.AGAIN).meanwhile[0], Question)
 
 
@@ -229,6 +231,13 @@ def test_a_plan_waits_for_ranks_that_are_coming_up_and_a_recovery_not_for_ever()
     assert play.plan.record.layout.ranks == tuple(rank for rank in HOME.ranks if rank not in (3, 5))
 
 
+@pytest.mark.parametrize("can_reshape", [True, False])
+def test_a_job_that_is_ending_gets_advice_and_no_plan(can_reshape: bool) -> None:
+    play = Play(can_reshape=can_reshape)
+    play.states[0] = state_of(0, RankPhase.FINISHED)
+    assert len(play.say(VerdictKind.COMPUTE_SLOW, 1, throughput=0.4).meanwhile) == (not can_reshape)
+
+
 def test_advice_waits_for_nobody() -> None:
     play = Play(registered=False)
     play.on(events.RanksRegistered(tuple(registration(rank, can_reshape=False) for rank in HOME.ranks if rank != 5)))
@@ -238,7 +247,7 @@ def test_advice_waits_for_nobody() -> None:
 def test_a_slow_rank_waits_for_the_profile_and_a_death_does_not() -> None:
     play = Play(profiled=False)
     assert play.say(VerdictKind.COMPUTE_SLOW, 1, throughput=0.4).meanwhile == []
-    assert play.timers_set() == [Timer.PROFILE]
+    assert steps.SetTimer(Timer.PROFILE, 15.0) in play.step.then
     assert len(play.fire(Timer.PROFILE).meanwhile) == 1
     assert len(Play(profiled=False).say(VerdictKind.FAIL_STOP, 3).meanwhile) == 1
 
@@ -259,6 +268,7 @@ def test_after_a_failure_it_is_tried_again_beyond_all_epochs_that_were_heard_of(
     play.solved()
     step = play.failed(error)
     assert [one for one in step.then if isinstance(one, steps.SetTimer)] == [steps.SetTimer(Timer.AGAIN, seconds)]
+    assert next(one.detail for one in step.save if isinstance(one, PlanEventRecord)) in ("away", "parked", "promised")
     play.fire(Timer.AGAIN)
     play.solved()
     assert (play.plan.record.epoch, play.plan.record.mode) == (epoch, mode)
@@ -279,6 +289,7 @@ def test_pauses_between_plans_that_fail_grow_until_one_is_applied(
         play.solved()
         step = play.failed(RankAwayError("away"))
         pauses += [one.seconds for one in step.then if isinstance(one, steps.SetTimer)]
+        assert play.on(PROFILE).meanwhile == [], "what else is heard does not end the pause"
         play.fire(Timer.AGAIN)
     assert pauses == [min(0.1 * 2.0**number, longest_seconds) for number in range(15)]
     play.solved()
@@ -296,7 +307,8 @@ def test_a_slice_that_nobody_holds_is_waited_for() -> None:
     plan = play.plan.record
     play.failed(NothingLeftError("blocks 1"))
     (note,) = [one for one in play.step.save if isinstance(one, IncidentEventRecord)]
-    assert (note.incident_id, note.reference) == (play.known.incidents[0].incident_id, plan.plan_id)
+    incident_id = play.known.incidents[0].incident_id
+    assert (note.incident_id, note.kind, note.reference) == (incident_id, IncidentEventKind.NOTE, plan.plan_id)
     stuck = play.known.stuck
     assert stuck is not None
     assert (stuck.reason, play.said) == (StuckReason.NOTHING_HELD, JobState.STUCK)
@@ -312,6 +324,7 @@ def test_a_slice_that_nobody_holds_is_waited_for() -> None:
         play.fire(Timer.POSSIBLE)
     play.on(events.Answered(Timer.POSSIBLE, parked))
     seen = {process: replace(state, checkpoint_steps=(4,)) for process, state in parked.items()}
+    assert play.on(events.Answered(Timer.POSSIBLE, {**seen, (0, 0): events.Silence.REFUSED})).meanwhile == []
     assert len(play.on(events.Answered(Timer.POSSIBLE, seen)).meanwhile) == 1
     assert (play.known.stuck, play.fire(Timer.POSSIBLE).then) == (None, [])
     assert play.on(events.Answered(Timer.POSSIBLE, seen)).then == [], "it comes too late"
@@ -327,6 +340,8 @@ def test_a_job_that_is_stuck_for_the_same_reason_has_been_so_since_the_first_tim
         found.append(play.at - play.known.stuck.since)
         (question,) = play.say(VerdictKind.JITTER, 1).meanwhile
     assert found == [timedelta(), timedelta(milliseconds=20), timedelta()]
+    play.solved(question)
+    assert (play.known.stuck, play.said) == (None, JobState.RESHAPING)
 
 
 def test_a_layout_that_is_kept_is_weighed_again_and_ever_later() -> None:
@@ -428,12 +443,12 @@ def test_a_job_that_is_over_takes_nothing_in() -> None:
     assert (last.state, last.detail) == (JobState.FINISHED, "failed: lost")
     assert [states[-1] for states in play.plan_states.values()] == [PlanState.ABORTED]
     assert play.say(VerdictKind.FAIL_STOP, 4).save == []
-    with pytest.raises(FinishedJobError):
+    with pytest.raises(FinishedJobError, match="'job'"):
         play.on(events.RanksRegistered((registration(3, 1),)))
 
 
 def test_a_rank_that_the_job_does_not_have_is_refused() -> None:
-    with pytest.raises(UnknownRankError):
+    with pytest.raises(UnknownRankError, match="'job' has no rank 8: it was registered with 8, 0 to 7"):
         Play().on(events.RanksRegistered((registration(8),)))
 
 
