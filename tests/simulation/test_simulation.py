@@ -22,7 +22,7 @@ from tests.simulation.mistakes import MISTAKES, Patches, commit_before_it_is_dur
 from tests.simulation.run import run
 from tests.simulation.search import first_broken, quiet, shrunk
 
-NUM_SEEDS = 200
+NUM_SEEDS = 120
 NUM_TOGETHER = 20
 """A test of a part that has little right to the processors still ends within its limit."""
 STRUCK = re.compile(r" dies| is cut off| stops for | is slow")
