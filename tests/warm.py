@@ -80,7 +80,8 @@ class WarmProgram:
             outputs = [_Open(stdout), _Open(stdout if stderr == subprocess.STDOUT else stderr)]
             passed = {str(number): _Open(number) for number in pass_fds}
             order = (arguments, dict(env), outputs, passed, start_new_session)
-            self._process = _context.Process(target=_run, args=order)
+            # Whatever a test left of them ends with this process, which would wait for them else.
+            self._process = _context.Process(target=_run, args=order, daemon=True)
             self._process.start()
         assert self._process.pid is not None, "it has been started"
         self.args, self.pid = command, self._process.pid
@@ -126,6 +127,7 @@ class _Open:
 def _run(
     arguments: list[str], env: dict[str, str], outputs: list[_Open], passed: dict[str, _Open], leads_session: bool
 ) -> NoReturn:
+    multiprocessing.process.current_process()._config["daemon"] = False  # it may have workers
     os.environ.clear()
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number, output in enumerate(outputs, start=1):
