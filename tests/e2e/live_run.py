@@ -22,7 +22,7 @@ PATIENCE_SECONDS = 600.0
 """As the slowest machine needs: eight processes load their libraries for minutes where others want the processors."""
 NARROW_HEAD_DIM = 4
 """Half the width: a quarter of the work that the machine has to do, at whatever speed the devices are said to be."""
-LOOK_SECONDS = 0.25
+LOOK_SECONDS = 1.0
 """Between two looks at what is waited for: each asks the database, on a connection of its own."""
 _NUM_LAST_LINES = 12
 _LONGEST_PART = 300

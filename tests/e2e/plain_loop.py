@@ -40,8 +40,8 @@ def main() -> None:
     heard = Path(os.environ["PLAIN_LOOP_STARTED"])
     for number in range(int(sys.argv[1])):
         time.sleep(0.06)  # for the next batch: what watches the loop wants the processors more than the loop does
-        with run.iteration(tokens=512) as iteration:
-            loss = model(torch.randn(512, 256)).square().mean()
+        with run.iteration(tokens=128) as iteration:
+            loss = model(torch.randn(128, 256)).square().mean()
             loss.backward()
             optimizer.step()
             optimizer.zero_grad()

@@ -25,9 +25,9 @@ def main() -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     while not (FOLDER / "end").exists():
         ran = 0
-        for batch in run.micro_batches(lambda step, index: torch.randn(1024, 256)):
+        for batch in run.micro_batches(lambda step, index: torch.randn(512, 256)):
             ran += 1
-            time.sleep(0.03)  # for the next batch: what watches the loop wants the processors more than the loop does
+            time.sleep(0.04)  # for the next batch: what watches the loop wants the processors more than the loop does
             run.backward(model(batch).square().mean())
         optimizer.step()
         optimizer.zero_grad()

@@ -22,6 +22,7 @@ import torch.distributed as dist
 from evenkeel.stack.paths import checkout_root
 from evenkeel.stack.stack import Stack
 from tests.e2e.live_run import LOOK_SECONDS, PATIENCE_SECONDS, new_folder
+from tests.warm import WarmProgram
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 
@@ -43,7 +44,7 @@ class Run:
     stack: Stack
     folder: Path
     settings: dict[str, str]
-    processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    processes: list[WarmProgram] = field(default_factory=list)
     seen: dict[str, Any] = field(default_factory=dict)
     store: dist.TCPStore | None = None
 
@@ -82,7 +83,7 @@ class Run:
             }
             with (self.folder / f"rank-{rank}-{incarnation}.log").open("wb") as log:
                 self.processes.append(
-                    subprocess.Popen([sys.executable, LOOP, str(iterations)], env=environment, stdout=log, stderr=log)
+                    WarmProgram([sys.executable, LOOP, str(iterations)], env=environment, stdout=log, stderr=log)
                 )
 
     def evenkeel(self, *arguments: str) -> Any:

@@ -14,6 +14,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 import torch.distributed as dist
 
@@ -21,6 +22,7 @@ from benchmarks.speed.quota import cores
 from evenkeel.stack.paths import checkout_root
 from evenkeel.stack.stack import Stack
 from tests.e2e.live_run import PATIENCE_SECONDS, new_folder
+from tests.warm import WarmProgram
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 
@@ -42,8 +44,8 @@ class Job:
             *("--micro-batches", str(NUM_MICRO_BATCHES)),
         )
         self.settings = {**os.environ, **stack.addresses.environment(), **registered}
-        self.processes: dict[int, subprocess.Popen[bytes]] = {}
-        self.all_processes: list[subprocess.Popen[bytes]] = []
+        self.processes: dict[int, WarmProgram] = {}
+        self.all_processes: list[WarmProgram] = []
 
     def start(self, replica: int, incarnation: int = 0) -> None:
         settings = {
@@ -54,7 +56,7 @@ class Job:
             "TORCHELASTIC_RESTART_COUNT": str(incarnation),
         }
         with (self.folder / f"replica-{replica}-{incarnation}.log").open("wb") as log:
-            self.processes[replica] = subprocess.Popen(
+            self.processes[replica] = WarmProgram(
                 [sys.executable, LOOP, self.folder], env=settings, stdout=log, stderr=log
             )
         self.all_processes.append(self.processes[replica])
@@ -80,6 +82,15 @@ class Job:
         while not condition():
             assert time.monotonic() < ends, f"waited in vain: {what}; {self.shares()}, {self.plans()}"
             time.sleep(1.0)  # a look may be a command, which takes most of a second of a processor
+
+    def planned(self) -> list[set[int]]:
+        """Ranks that each plan has."""
+        with psycopg.connect(self.stack.addresses.database_url, connect_timeout=60) as connection:
+            rows = connection.execute("SELECT layout FROM plans WHERE job_id = %s", (self.folder.name,)).fetchall()
+        return [
+            {rank for replica in layout["replicas"] for stage in replica["stages"] for rank in stage["ranks"]}
+            for (layout,) in rows
+        ]
 
     def plans(self) -> list[Any]:
         return list(self.evenkeel("plans", "list", "--job", self.folder.name))
@@ -121,7 +132,8 @@ def test_plans_move_micro_batches_and_history_has_deaths_and_returns(job: Job) -
     (plan, *_) = [each for each in job.plans() if share_in(each, SLOW) < 3]
     assert plan["predicted_seconds"] < plan["idle_seconds"]
     job.processes[DEAD].kill()
-    job.until(lambda: any(share_in(each, DEAD) == 0 for each in job.plans()), "a plan without the dead one")
+    job.until(lambda: any(DEAD not in ranks for ranks in job.planned()), "a plan without the dead one")
+    assert any(share_in(each, DEAD) == 0 for each in job.plans())
     step = job.at(0)[0]
     job.until(lambda: job.at(0)[0] >= step + 5, "steps without it")
     job.start(DEAD, incarnation=1)

@@ -113,7 +113,7 @@ def assert_as_if_nothing_happened(losses: list[float], num_iterations: int, firs
     assert worst < TOLERANCE, f"worst relative difference {worst}"
 
 
-@pytest.mark.parametrize("dead", FOUR.ranks)
+@pytest.mark.parametrize("dead", [1, 2])  # a shard of each stage; 0 and 3 are those of replacements below
 def test_the_only_holder_of_a_shard_dies_and_training_goes_on_from_its_peers_copy(
     start_fleet: Callable, dead: int
 ) -> None:

@@ -88,11 +88,11 @@ class Watch:
         except grpc.RpcError:
             return pb.Job()
 
-    async def incidents(self) -> list[list[int]]:
-        """Ranks of each, newest first."""
+    async def lost(self) -> list[int]:
+        """Ranks of all incidents."""
         request = pb.ListIncidentsRequest(job_id=self._job_id)
         found = await self._stub.ListIncidents(request, metadata=metadata(FLEET_TOKEN), timeout=30)
-        return [[one.rank for one in incident.culprits] for incident in found.incidents]
+        return sorted(one.rank for incident in found.incidents for one in incident.culprits)
 
     async def until_training(self, *ranks: int, beyond: int = -1) -> pb.Job:
         """These, and nobody else, train in an epoch beyond that one."""
@@ -107,7 +107,7 @@ class Watch:
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):
                 while not holds(job := await self.job()):  # noqa: ASYNC110 - a scheduler is asked
-                    await asyncio.sleep(0.1)
+                    await asyncio.sleep(0.5)
         except TimeoutError:
             said = "".join(self._hosts.output[-60:])
             raise AssertionError(f"{who} do not come: {job.epoch} {job.problem} {job.standing}\n{said}") from None

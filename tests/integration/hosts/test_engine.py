@@ -71,44 +71,44 @@ async def two_hosts(kafka: str, database_url: str, folder: Path) -> AsyncIterato
             network.close()
 
 
-async def test_an_engine_over_two_hosts_outlives_a_host_and_an_agent(
+async def test_an_engine_over_two_hosts_outlives_a_host_an_agent_and_a_cut_cable(
     kafka_bootstrap: str, fresh_database_url: str, tmp_path: Path
 ) -> None:
+    async def send_rejoined(*ranks: int) -> None:
+        await send(kafka_bootstrap, VERDICTS.name, job.job_id, rejoined(job.job_id, *ranks, incarnation=1))
+
     async with two_hosts(kafka_bootstrap, fresh_database_url, tmp_path) as (hosts, watch):
         job = await watch.until_training(0, 1, 2, 3)
         addresses = {rank.rank: rank.address.rpartition(":")[0] for rank in job.ranks}
         assert addresses == {rank: hosts.network.address(rank // 2) for rank in range(4)}
-        hosts.kill_host(1)
-        # No detector is there: its peers' lines to it end, they park, and the scheduler's own streams break.
-        job = await watch.until_training(0, 1, beyond=job.epoch)
-        assert sorted(rank for incident in await watch.incidents() for rank in incident) == [2, 3]
-        hosts.network.plug(1)
-        hosts.start(1)
-        await watch.until_joining(2, 3)
-        await send(kafka_bootstrap, VERDICTS.name, job.job_id, rejoined(job.job_id, 2, 3, incarnation=1))
-        job = await watch.until_training(0, 1, 2, 3, beyond=job.epoch)
-        hosts.kill_agent(0)
-        job = await watch.until_training(2, 3, beyond=job.epoch)
-        hosts.start(0)
-        await watch.until_joining(0, 1)
-        await send(kafka_bootstrap, VERDICTS.name, job.job_id, rejoined(job.job_id, 0, 1, incarnation=1))
-        job = await watch.until_training(0, 1, 2, 3, beyond=job.epoch)
-        assert {(rank.rank, rank.incarnation) for rank in job.ranks} == {(rank, 1) for rank in range(4)}
-
-
-async def test_a_host_whose_cable_is_cut_is_left_behind_and_its_ranks_are_taken_back_in_as_they_are(
-    kafka_bootstrap: str, fresh_database_url: str, tmp_path: Path
-) -> None:
-    async with two_hosts(kafka_bootstrap, fresh_database_url, tmp_path) as (hosts, watch):
-        job = await watch.until_training(0, 1, 2, 3)
         hosts.network.unplug(1)
         await asyncio.sleep(1.0)
         hosts.network.plug(1)
         assert (await watch.until_training(0, 1, 2, 3)).epoch == job.epoch
+
+        hosts.kill_host(1)
+        # No detector is there: its peers' lines to it end, they park, and the scheduler's own streams break.
+        job = await watch.until_training(0, 1, beyond=job.epoch)
+        assert await watch.lost() == [2, 3]
+        hosts.network.plug(1)
+        hosts.start(1)
+        await watch.until_joining(2, 3)
+        await send_rejoined(2, 3)
+        job = await watch.until_training(0, 1, 2, 3, beyond=job.epoch)
+
+        hosts.kill_agent(0)
+        job = await watch.until_training(2, 3, beyond=job.epoch)
+        hosts.start(0)
+        await watch.until_joining(0, 1)
+        await send_rejoined(0, 1)
+        job = await watch.until_training(0, 1, 2, 3, beyond=job.epoch)
+        assert {(rank.rank, rank.incarnation) for rank in job.ranks} == {(rank, 1) for rank in range(4)}
+        before = await watch.lost()
+
         hosts.network.unplug(1)
         job = await watch.until_training(0, 1, beyond=job.epoch)
-        assert sorted(rank for incident in await watch.incidents() for rank in incident) == [2, 3]
+        assert await watch.lost() == sorted([*before, 2, 3])
         hosts.network.plug(1)
         # They say so themselves, as nobody watches them: no detector is there to hear them.
         job = await watch.until_training(0, 1, 2, 3, beyond=job.epoch)
-        assert {(rank.rank, rank.incarnation) for rank in job.ranks} == {(rank, 0) for rank in range(4)}
+        assert {(rank.rank, rank.incarnation) for rank in job.ranks} == {(rank, 1) for rank in range(4)}

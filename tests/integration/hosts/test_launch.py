@@ -17,6 +17,7 @@ from evenkeel.trainer_sdk.launcher.agent.script_job import ScriptJob
 from tests.integration.hosts.agents import Agents
 from tests.integration.hosts.network import Network, why_not
 from tests.integration.replicas.torchruns import LAST_PLACE, ROOT, children_of, train_alone
+from tests.warm import WarmProgram
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(1200)]
 
@@ -92,9 +93,11 @@ def test_what_a_script_ends_with_is_said_to_people_and_to_the_fleet_api(tmp_path
     )
     command = [sys.executable, "-m", "evenkeel.trainer_sdk.launcher.agent", "--nproc-per-node", "3"]
     command += ["--rdzv-id", "odd", "--max-restarts", "1", str(script)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert "replica 1: rank 1.0 ended: exit status 1: ValueError: no such data" in done.stderr
+    agent = WarmProgram(command, env=os.environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    with agent.stdout as output:
+        said = output.read()
+    assert agent.wait() == 1
+    assert "replica 1: rank 1.0 ended: exit status 1: ValueError: no such data" in said
     ends = {(0, 3, 0, ""), (1, 1, 0, "ValueError: no such data"), (2, 0, signal.SIGKILL, "")}
     told = {(job, one.rank, one.incarnation, one.code, one.signal, one.last_line) for job, one in fleet.heard}
     assert told == {("odd", rank, life, *rest) for rank, *rest in ends for life in (0, 1)}

@@ -1,11 +1,13 @@
 """Passes over a loader that has no length, under the Trainer of transformers."""
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from tests.integration.replicas.torchruns import ROOT
+from tests.warm import WarmProgram
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
@@ -30,9 +32,13 @@ print("steps", trainer.state.global_step)
 """
 
 
-def test_what_makes_no_whole_step_at_the_end_of_a_pass_is_left_out(tmp_path: object) -> None:
-    command = [sys.executable, "-c", PROGRAM, str(tmp_path)]
-    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, ended.stderr
-    assert "steps 7" in ended.stdout
-    assert "1 batches at the end of a pass are too few for a step" in ended.stderr
+def test_what_makes_no_whole_step_at_the_end_of_a_pass_is_left_out(tmp_path: Path) -> None:
+    script = tmp_path / "passes.py"
+    script.write_text(PROGRAM)
+    command = [sys.executable, script, tmp_path]
+    passes = WarmProgram(command, env=os.environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    with passes.stdout as output:
+        said = output.read()
+    assert passes.wait() == 0, said
+    assert "steps 7" in said
+    assert "1 batches at the end of a pass are too few for a step" in said

@@ -6,10 +6,12 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.integration.replicas.torchruns import DEADLINE_SECONDS, LAST_PLACE, ROOT, STEPS, Output, children_of
+from tests.warm import WarmProgram
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(1200)]
 
@@ -43,19 +45,17 @@ os._exit(main(["--nproc-per-node", "2", script]))
 class Trained(Output):
     """An example as it comes, and ``evenkeel launch`` of it."""
 
-    def __init__(self, library: str) -> None:
+    def __init__(self, library: str, program: Path) -> None:
         super().__init__()
+        program.write_text(PROGRAM)
         script = ROOT / "examples" / "trainers" / f"on_{library}.py"
-        self.launcher = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, str(script), STOCK[library]],
+        self.launcher = WarmProgram(
+            [sys.executable, program, script, STOCK[library]],
             # Buffered: two processes write their lines to one pipe, each in one piece.
             env={**os.environ, "STEPS": str(STEPS), "PAUSE": "0.1", "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": ""},
-            cwd=ROOT,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            text=True,
         )
-        assert self.launcher.stdout is not None
         self.read(self.launcher.stdout)
 
     def alone(self) -> dict[int, float]:
@@ -78,10 +78,10 @@ class Trained(Output):
 
 
 @pytest.fixture(params=list(STOCK))
-def trained(request: pytest.FixtureRequest) -> Iterator[Trained]:
+def trained(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Trained]:
     package = {"hf": "transformers", "lightning": "lightning"}[request.param]
     pytest.importorskip(package)
-    trained = Trained(request.param)
+    trained = Trained(request.param, tmp_path / "program.py")
     yield trained
     trained.close()
 

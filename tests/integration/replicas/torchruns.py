@@ -11,6 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
+from tests.warm import WarmProgram
+
 ROOT = Path(__file__).parents[3]
 STEPS = 60
 DEADLINE_SECONDS = 600.0
@@ -92,22 +94,19 @@ class Torchruns(Output):
         }
         self._script, self._per_replica = script, per_replica
         super().__init__()
-        self.processes: list[subprocess.Popen[str]] = []
+        self.processes: list[WarmProgram] = []
         for replica in range(num_replicas):
             self.processes.append(self._start(replica))
 
-    def _start(self, replica: int) -> "subprocess.Popen[str]":
+    def _start(self, replica: int) -> WarmProgram:
         arguments = ["--nproc-per-node", str(self._per_replica), "--max-restarts", "2", "--rdzv-backend", "c10d"]
         arguments += ["--rdzv-endpoint", f"127.0.0.1:{self._ports[replica]}", "--rdzv-id", str(replica)]
-        process = subprocess.Popen(
+        process = WarmProgram(
             [sys.executable, "-m", "torch.distributed.run", *arguments, str(ROOT / "examples" / self._script)],
             env={**self._settings, "EVENKEEL_REPLICA": str(replica)},
-            cwd=ROOT,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            text=True,
         )
-        assert process.stdout is not None
         self.read(process.stdout)
         return process
 
@@ -136,6 +135,8 @@ class Torchruns(Output):
 def train_alone(script: str, num_steps: int = STEPS) -> dict[int, float]:
     """Losses by step of one process, without pauses."""
     settings = {**os.environ, "STEPS": str(num_steps), "PAUSE": "0", "OMP_NUM_THREADS": "1"}
-    run = [sys.executable, str(ROOT / "examples" / script)]
-    alone = subprocess.run(run, env=settings, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
-    return {int(step): float(loss) for step, loss in re.findall(r"replica 0: step (\d+), loss ([\d.]+)", alone.stdout)}
+    alone = WarmProgram([sys.executable, ROOT / "examples" / script], env=settings, stdout=subprocess.PIPE)
+    with alone.stdout as output:
+        said = output.read()
+    assert alone.wait() == 0
+    return {int(step): float(loss) for step, loss in re.findall(r"replica 0: step (\d+), loss ([\d.]+)", said)}

@@ -23,17 +23,23 @@ from tests.unit.scheduler.test_solver import DEMO
 pytestmark = pytest.mark.integration
 
 
-@pytest_asyncio.fixture
-async def planner() -> AsyncIterator[PlannerProcess]:
-    """One that is ready."""
+@pytest_asyncio.fixture(scope="module")
+async def running_planner() -> AsyncIterator[PlannerProcess]:
+    """One for all tests: a process takes a second and a half of a processor to be ready."""
     planner = PlannerProcess(deadline_seconds=60.0)
     running = asyncio.create_task(planner.run())
     try:
-        await until(lambda: planner._is_ready)
         yield planner
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
+
+
+@pytest_asyncio.fixture
+async def planner(running_planner: PlannerProcess) -> PlannerProcess:
+    """One that is ready."""
+    await until(lambda: running_planner._is_ready)
+    return running_planner
 
 
 async def until(condition: Callable[[], object]) -> None:

@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ import torch.distributed as dist
 
 from evenkeel.services.detector.domain.frames.observation import RankProgress
 from evenkeel.services.detector.domain.processes.hang import find_hangs
+from tests.warm import WarmProgram
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
@@ -64,9 +64,7 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
             "MASTER_PORT": str(store.port),
         }
         with (folder / f"{rank}.log").open("wb") as log:
-            processes.append(
-                subprocess.Popen([sys.executable, PROGRAM, folder], env=environment, stdout=log, stderr=log)
-            )
+            processes.append(WarmProgram([sys.executable, PROGRAM, folder], env=environment, stdout=log, stderr=log))
     try:
         pictures = {}
         for kind in ("ddp", "sharded"):
@@ -80,7 +78,7 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
             process.wait()
 
 
-def _picture_of_hang(folder: Path, kind: str, processes: list[subprocess.Popen[bytes]]) -> list[dict[str, Any]]:
+def _picture_of_hang(folder: Path, kind: str, processes: list[WarmProgram]) -> list[dict[str, Any]]:
     """Where both ranks stand once one of them is held up in its forward pass and the other one cannot go on."""
     ends = time.monotonic() + PATIENCE_SECONDS
     marks: list[dict[str, Any]] = []

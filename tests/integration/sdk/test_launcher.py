@@ -27,6 +27,7 @@ from evenkeel.trainer_sdk.launcher.description.job_spec import JobSpec
 from evenkeel.trainer_sdk.launcher.description.run_state import read_run_state
 from evenkeel.trainer_sdk.launcher.launcher import Launcher
 from evenkeel.trainer_sdk.launcher.processes.context import JOB_FINISHED
+from tests.warm import launched_warm
 
 pytestmark = pytest.mark.integration
 
@@ -67,7 +68,14 @@ def all_processes(launcher: Launcher) -> list[int]:
 
 
 @pytest.fixture
-def launcher(tmp_path: Path) -> Iterator[Launcher]:
+def warm() -> Iterator[None]:
+    """The parent of all ranks begins with torch loaded."""
+    with launched_warm():
+        yield
+
+
+@pytest.fixture
+def launcher(warm: None, tmp_path: Path) -> Iterator[Launcher]:
     with Launcher(job(tmp_path, job_token="a-token-of-this-job")) as launcher:
         yield launcher
 
@@ -107,7 +115,7 @@ def test_a_killed_rank_is_reported_at_once_and_it_and_a_stopped_one_come_back_as
     assert launcher.wait(200) == 0
 
 
-def test_stopping_ends_every_process_even_a_stopped_one(tmp_path: Path) -> None:
+def test_stopping_ends_every_process_even_a_stopped_one(warm: None, tmp_path: Path) -> None:
     launcher = Launcher(job(tmp_path))
     launcher.start()
     wait_for_ranks(launcher, "0-0", "1-0")
@@ -118,7 +126,7 @@ def test_stopping_ends_every_process_even_a_stopped_one(tmp_path: Path) -> None:
     launcher.stop()
 
 
-def test_a_failing_rank_restarts_by_itself(tmp_path: Path) -> None:
+def test_a_failing_rank_restarts_by_itself(warm: None, tmp_path: Path) -> None:
     with Launcher(job(tmp_path, restart_delay_seconds=0.0, logs_to_files=True)) as launcher:
         wait_for_ranks(launcher, "0-0", "1-0")
         (tmp_path / "fail-0").touch()
@@ -129,7 +137,7 @@ def test_a_failing_rank_restarts_by_itself(tmp_path: Path) -> None:
 
 
 def test_while_no_process_can_be_had_the_others_work_on_and_the_rank_comes_back_when_there_is_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    warm: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     no_forks = tmp_path / "no-forks"
     monkeypatch.setenv("NO_FORKS", str(no_forks))
@@ -149,7 +157,7 @@ def test_while_no_process_can_be_had_the_others_work_on_and_the_rank_comes_back_
 
 
 def test_a_killed_store_comes_back_at_its_address_and_knows_that_somebody_has_finished(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    warm: None, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with Launcher(job(tmp_path)) as launcher:
         wait_for_ranks(launcher, "0-0", "1-0")
@@ -181,7 +189,7 @@ def test_a_killed_store_comes_back_at_its_address_and_knows_that_somebody_has_fi
 
 
 def test_when_the_parent_of_the_ranks_is_killed_the_job_is_over_and_that_is_said(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    warm: None, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with Launcher(job(tmp_path, restart_delay_seconds=0.0)) as launcher:
         wait_for_ranks(launcher, "0-0", "1-0")
@@ -252,7 +260,7 @@ def test_a_job_that_finishes_ends_its_supervisor_with_success_though_nobody_read
     assert supervisor.wait(200) == 0
 
 
-def test_a_slow_device_slows_down_at_once_and_a_hanging_one_goes_on_when_released(tmp_path: Path) -> None:
+def test_a_slow_device_slows_down_at_once_and_a_hanging_one_goes_on_when_released(warm: None, tmp_path: Path) -> None:
     with Launcher(job(tmp_path)) as launcher:
         wait_for_ranks(launcher, "0-0", "1-0")
         inject.slow(tmp_path, 1, 0.5)
@@ -343,7 +351,7 @@ def registered_launcher(run_dir: Path, port: int, entry_point: str = "launched_r
 
 
 def test_an_evicted_rank_leaves_although_its_device_hangs(
-    tmp_path: Path, listening: tuple[ListeningFleet, int]
+    warm: None, tmp_path: Path, listening: tuple[ListeningFleet, int]
 ) -> None:
     fleet, port = listening
     with registered_launcher(tmp_path, port) as launcher:
@@ -359,7 +367,7 @@ def test_an_evicted_rank_leaves_although_its_device_hangs(
 
 
 def test_the_fleet_api_hears_how_ranks_ended_and_why_the_job_failed(
-    tmp_path: Path, listening: tuple[ListeningFleet, int]
+    warm: None, tmp_path: Path, listening: tuple[ListeningFleet, int]
 ) -> None:
     fleet, port = listening
     with registered_launcher(tmp_path, port) as launcher:
@@ -376,7 +384,7 @@ def test_the_fleet_api_hears_how_ranks_ended_and_why_the_job_failed(
 
 
 def test_a_wrong_import_is_told_for_every_rank_though_none_was_born(
-    tmp_path: Path, listening: tuple[ListeningFleet, int]
+    warm: None, tmp_path: Path, listening: tuple[ListeningFleet, int]
 ) -> None:
     fleet, port = listening
     launcher = registered_launcher(tmp_path, port, "no_such_module:train")

@@ -51,14 +51,14 @@ class Service:
         async with asyncio.timeout(200):
             while not self._ready_file.exists():
                 assert self.process.returncode is None, self.log.read_text()
-                await asyncio.sleep(0.02)
+                await asyncio.sleep(0.1)
 
     async def until_ready(self) -> None:
         assert self.process is not None
         async with asyncio.timeout(200):
             while not await self.ready():
                 assert self.process.returncode is None, self.log.read_text()
-                await asyncio.sleep(0.02)
+                await asyncio.sleep(0.1)
 
     async def ready(self) -> bool:
         return self._ready_file.exists() and (await self.get("/healthz"))[0] == 200
@@ -74,7 +74,7 @@ class Service:
     async def until_metric(self, name: str, condition: Callable[[float], bool]) -> None:
         async with asyncio.timeout(200):
             while not condition(await self.metric(name)):  # noqa: ASYNC110 - it is another process
-                await asyncio.sleep(0.05)
+                await asyncio.sleep(0.2)
 
     async def kill(self) -> None:
         assert self.process is not None
