@@ -7,7 +7,7 @@ from random import Random
 _SHAPES = [(1, 2, 2), (2, 2, 1), (2, 2, 2), (1, 3, 2), (1, 2, 3), (1, 4, 1), (2, 1, 3), (1, 1, 3), (1, 1, 4)]
 _WIDE_SHAPES = [*_SHAPES, (1, 1, 2), (1, 2, 1), (2, 2, 3)]
 _LARGE_SHAPES = [(1, 4, 4), (4, 2, 2), (1, 2, 12), (2, 4, 4), (4, 4, 2), (2, 4, 8), (4, 4, 4)]
-_REPLICAS, _MANY_REPLICAS = [2, 3, 4, 5, 8], [16, 32, 64]
+_REPLICAS, _MANY_REPLICAS = [2, 3, 4, 5, 8], [16, 24, 32]
 _MOST_RANKS = 64
 _EVENTS = {
     "joined": 3,
