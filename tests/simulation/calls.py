@@ -46,6 +46,7 @@ class SimulatedClient:
                     rank.callers.remove(reply)
                     reply(answer)
 
+            rank.check(reshape.to_layout)
             rank.acceptor.prepare(reshape)
             rank.watchers.append(look)
             rank.callers.append(reply)
@@ -68,6 +69,7 @@ class SimulatedClient:
         def arrive(rank: SimulatedRank, reply: Reply) -> None:
             if not self._world.history.is_decided(plan.plan_id):
                 self._world.broken.append(f"decided_before_commit: {plan.plan_id}")
+            rank.check(commit.reshape.to_layout)
             rank.acceptor.commit(commit)
             rank.changed()
             self._job.happened("committed", rank)
@@ -169,7 +171,7 @@ class SimulatedClient:
                 try:
                     self._job.reached(rank, term)
                     arrive(rank, reply)
-                except (refusals.StaleBallotError, refusals.FinishedError) as error:
+                except (refusals.StaleBallotError, refusals.FinishedError, ValueError) as error:
                     reply(error)
 
         world.after(world.random.uniform(0.0, 0.02), there)
@@ -188,4 +190,5 @@ def _set(answer: "asyncio.Future[RankState]", said: RankState | Exception) -> No
 def _as_told(error: Exception) -> Exception:
     if isinstance(error, refusals.StaleBallotError):
         return protocol.StaleBallotError(error.promised, str(error))
-    return protocol.RankRefusedError(str(error)) if isinstance(error, refusals.FinishedError) else error
+    refused = isinstance(error, refusals.FinishedError | ValueError)
+    return protocol.RankRefusedError(str(error)) if refused else error

@@ -1,10 +1,14 @@
 """What a seed draws, the jobs' shapes and what goes wrong when; and the faults that hurt most."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 
 _SHAPES = [(1, 2, 2), (2, 2, 1), (2, 2, 2), (1, 3, 2), (1, 2, 3), (1, 4, 1), (2, 1, 3), (1, 1, 3), (1, 1, 4)]
+_WIDE_SHAPES = [*_SHAPES, (1, 1, 2), (1, 2, 1), (2, 2, 3)]
+_LARGE_SHAPES = [(1, 4, 4), (4, 2, 2), (1, 2, 12), (2, 4, 4), (4, 4, 2), (2, 4, 8), (4, 4, 4)]
+_REPLICAS, _MANY_REPLICAS = [2, 3, 4, 5, 8], [16, 24, 32]
+_MOST_RANKS = 64
 _EVENTS = {
     "joined": 3,
     "prepared": 40,
@@ -21,7 +25,7 @@ _BESIDE_KINDS = ["kill", "kill", "crash", "cut", "stop scheduler"]
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """One job: ``tensor`` x ``pipeline`` x ``data`` ranks and standbys; whole replicas where the first two are 1."""
+    """One job: ``tensor`` x ``pipeline`` x ``data`` ranks and standbys; replicas are of one rank each where whole."""
 
     tensor: int = 1
     pipeline: int = 2
@@ -29,6 +33,7 @@ class Shape:
     standbys: int = 0
     devices_per_node: int = 2
     iteration_seconds: float = 0.1
+    is_whole: bool = False
 
     @property
     def num_ranks(self) -> int:
@@ -81,9 +86,10 @@ class Outcome:
 
 
 def drawn(seed: int) -> tuple[Scenario, tuple[Fault, ...]]:
-    """A scenario and its faults."""
-    random = Random(seed)
-    shapes = [_shape(random) for _ in range(random.choice([1, 1, 1, 1, 2, 2, 3]))]
+    """A scenario and its faults; every other seed is of few small jobs, so that most take little time."""
+    random, is_wide = Random(seed), seed % 2 == 1
+    num_jobs = random.choice([1, 1, 1, 2, 2, 3, 4, 5] if is_wide else [1, 1, 1, 1, 2, 2, 3])
+    shapes = [_wide_shape(random) if is_wide else _shape(random, *random.choice(_SHAPES)) for _ in range(num_jobs)]
     scenario = Scenario(
         seed=seed,
         jobs=tuple(shapes),
@@ -98,20 +104,28 @@ def drawn(seed: int) -> tuple[Scenario, tuple[Fault, ...]]:
         rank = random.randrange(shapes[job].num_ranks)
         first = _fault(random, _FIRST_KINDS, job=job, rank=rank, seconds=at)
         faults.append(first)
-        if random.random() < 0.5:
+        num_beside = random.choice([0, 1, 2, 2]) if is_wide else int(random.random() < 0.5)
+        for _ in range(num_beside):
             event = random.choice(sorted(_EVENTS))
             delay = random.choice([0.0, random.uniform(0.0, 0.05)])
             nth = random.randint(1, _EVENTS[event])
             faults.append(_fault(random, _BESIDE_KINDS, event=event, nth=nth, seconds=delay))
-        elif first.kind == "kill" and random.random() < 0.5:
+        if not num_beside and first.kind == "kill" and random.random() < 0.5:
             other = random.choice([one for one in range(shapes[job].num_ranks) if one != rank])
             faults.append(Fault(kind="kill", job=job, rank=other, seconds=at + random.uniform(0.0, 1.0)))
     return scenario, tuple(faults)
 
 
-def _shape(random: Random) -> Shape:
-    tensor, pipeline, data = random.choice(_SHAPES)
-    standbys = random.choice([0, 0, 1, 2])
+def _wide_shape(random: Random) -> Shape:
+    is_large = random.random() < 0.05
+    if random.random() < 0.6:
+        return _shape(random, *random.choice(_LARGE_SHAPES if is_large else _WIDE_SHAPES))
+    shape = _shape(random, 1, 1, random.choice(_MANY_REPLICAS if is_large else _REPLICAS))
+    return replace(shape, standbys=0, is_whole=True)
+
+
+def _shape(random: Random, tensor: int, pipeline: int, data: int) -> Shape:
+    standbys = min(random.choice([0, 0, 1, 2]), _MOST_RANKS - tensor * pipeline * data)
     num_ranks = tensor * pipeline * data + standbys
     return Shape(
         tensor=tensor,
@@ -119,7 +133,7 @@ def _shape(random: Random) -> Shape:
         data=data,
         standbys=standbys,
         devices_per_node=random.choice([1, 2, max(1, num_ranks // 2), num_ranks]),
-        iteration_seconds=random.choice([0.1, 0.4]),
+        iteration_seconds=random.choice([0.1, 0.4] if num_ranks <= 10 else [0.4, 0.8]),
     )
 
 
@@ -191,6 +205,9 @@ HURTFUL: Mapping[str, tuple[Fault, ...]] = {
 
 ALONE = Scenario(seed=14104, jobs=(Shape(pipeline=4, data=1, standbys=2, devices_per_node=1),))
 """Each slice is trained by one rank: whoever dies is read from its copy."""
+
+ONE_BY_ONE = (_killed(0, 5.0), _killed(1, 6.0))
+"""Of two replicas the second dies when the layout in force counts on nobody else; the first may be back before it."""
 
 HALF_WAY_BACK = (_killed(5, 11.676), _at("moved", 8), _at("taken", 14))
 """A rank dies in a new epoch before its copies are there, and another one on the way back to those of the epoch before:

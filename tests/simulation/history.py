@@ -10,10 +10,8 @@ from evenkeel.history.errors import StaleStateError
 from evenkeel.history.records import (
     IncidentEventRecord,
     IncidentRecord,
-    IncidentState,
     JobRecord,
     JobStateRecord,
-    JobStatus,
     PlanEventRecord,
     PlanRecord,
     PlanStatus,
@@ -52,7 +50,7 @@ class FencedStore:
     save_patiently = save
 
     async def read(self, query: Any, *args: Any) -> Any:
-        answers = {reads.unfinished_jobs: lambda: list(self._history.jobs), reads.get_job: self._history.status}
+        answers = {reads.unfinished_jobs: lambda: list(self._history.jobs), reads.get_job: self._history.jobs.get}
         return await self._world.request(lambda: answers[query](*args))
 
     async def load_job(self, job_id: str) -> StoredJob | None:
@@ -84,9 +82,6 @@ class MemoryHistory:
     def outcomes(self, job_id: str) -> list[tuple[PlanRecord, PlanState]]:
         """The plans of a job, and what became of each."""
         return [(one.plan, one.state) for one in self.plans.values() if one.plan.job_id == job_id]
-
-    def status(self, job_id: str) -> JobStatus | None:
-        return self.jobs[job_id].status if job_id in self.jobs else None
 
     def stored(self, job_id: str) -> StoredJob:
         """The job as whoever goes on with it finds it."""
@@ -143,7 +138,7 @@ class JobHistory:
 
     def __init__(self, record: JobRecord) -> None:
         self.record, self.state = record, JobState.RUNNING
-        self.incidents: dict[str, IncidentState] = {}
+        self.incidents: dict[str, IncidentRecord] = {}
         self.verdicts: dict[str, VerdictRecord] = {}
         self.working: WorkingStateRecord | None = None
         self._ranks: dict[tuple[int, int], RankRecord] = {}
@@ -165,33 +160,7 @@ class JobHistory:
             case JobStateRecord():
                 self.state = change.state
             case IncidentRecord():
-                names = ("incident_id", "job_id", "verdict_id", "kind", "culprits", "first_iteration", "throughput")
-                self.incidents[change.incident_id] = IncidentState(
-                    **{name: getattr(change, name) for name in names},
-                    opened_at=change.opened_at,
-                    lost_seconds=0.0,
-                    resolved_at=None,
-                    plan_ids=(),
-                )
-            case IncidentEventRecord():
-                known = self.incidents.get(change.incident_id)
-                if change.kind is IncidentEventKind.RESOLVED:
-                    self.incidents.pop(change.incident_id, None)
-                elif known is not None and change.lost_seconds is not None:
-                    self.incidents[change.incident_id] = replace(known, lost_seconds=change.lost_seconds)
+                self.incidents[change.incident_id] = change
+            case IncidentEventRecord(kind=IncidentEventKind.RESOLVED):
+                self.incidents.pop(change.incident_id, None)
         return True
-
-    @property
-    def status(self) -> JobStatus:
-        names = ("job_id", "name", "model", "registered_at", "tenant", "layout")
-        return JobStatus(
-            **{name: getattr(self.record, name) for name in names},
-            num_devices=len(self.record.layout.ranks),
-            epoch=0,
-            state=self.state,
-            ranks=tuple(self._newest.values()),
-        )
-
-    @property
-    def _newest(self) -> dict[int, RankRecord]:
-        return {rank: record for (rank, _), record in sorted(self._ranks.items())}

@@ -8,6 +8,7 @@ from evenkeel.history.records import CulpritRecord, JobRecord, RankRecord, Verdi
 from evenkeel.history.vocabulary import PlanState, VerdictKind
 from evenkeel.layouts import copies
 from evenkeel.layouts.layout import Layout, uniform_layout
+from evenkeel.layouts.model import BlockCost, ModelSpec
 from evenkeel.layouts.rank_state import RankPhase
 from evenkeel.services.scheduler.adapters.store.job_document import restored_job
 from evenkeel.services.scheduler.domain.profiles import JobProfile
@@ -16,15 +17,19 @@ from evenkeel.services.scheduler.jobs import events
 from evenkeel.services.scheduler.serving.coordinator import Coordinator
 from evenkeel.services.scheduler.serving.news import JobView
 from evenkeel.trainer_sdk.control.state import Commit
+from evenkeel.trainer_sdk.replicas.membership.roster import Entry
 from tests.simulation.faults import Shape
 from tests.simulation.history import ENDS
 from tests.simulation.ranks import Meeting, SimulatedRank
+from tests.simulation.replicas import SimulatedReplica
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
 _MOST_SURVIVED = 2
 """Ranks that may die before the next round of copies is complete."""
+_UNCUT = BlockCost(forward_flops_per_token=1.0, forward_flops_per_squared_length=0.0)
+_MOST_STEP_SECONDS = 2.0
 _SAFE_STEPS = 3
 """After so many steps of an epoch its copies are complete."""
 
@@ -42,14 +47,16 @@ class SimulatedJob:
 
         self.world, self.job_id, self.shape, self.random = world, job_id, shape, world.random
         home = uniform_layout(
-            num_blocks=shape.pipeline * 2 + 2,
+            num_blocks=1 if shape.is_whole else shape.pipeline * 2 + 2,
             tensor=shape.tensor,
             pipeline=shape.pipeline,
             data=shape.data,
             num_micro_batches=shape.data * shape.pipeline * 2,
         )
-        self.home = replace(home, standbys=tuple(range(len(home.ranks), shape.num_ranks)))
-        self.model = gpt(self.home.num_blocks - 2)
+        self.home = replace(home, standbys=tuple(range(len(home.ranks), shape.num_ranks)), whole=shape.is_whole)
+        self.model = ModelSpec(blocks=(_UNCUT,)) if shape.is_whole else gpt(self.home.num_blocks - 2)
+        self._process = SimulatedReplica if shape.is_whole else SimulatedRank
+        self.log: list[Entry] = []
         self.ranks: dict[int, SimulatedRank] = {}
         self.processes: dict[tuple[int, int], SimulatedRank] = {}
         self.meetings: dict[tuple[str, int, int], Meeting] = {}
@@ -62,6 +69,7 @@ class SimulatedJob:
         self._entered: dict[int, set[int]] = {}
         self._died_lately: set[int] = set()
         self._nothing_left = False
+        self._stepped_at = 0.0
         self._placed: dict[tuple[object, ...], tuple[copies.Placement, ...]] = {}
 
     @property
@@ -78,7 +86,7 @@ class SimulatedJob:
 
     def start(self) -> None:
         for number in (*self.home.ranks, *self.home.standbys):
-            self._add(SimulatedRank(self, number, 0))
+            self._add(self._process(self, number, 0))
         for rank in list(self.ranks.values()):
             rank.start(self.home if rank.rank in self.home.ranks else None)
 
@@ -144,7 +152,7 @@ class SimulatedJob:
     def stepped(self, rank: SimulatedRank) -> None:
         """A step is one of the epoch in which it was applied last: nobody who counts applies it in an earlier one."""
         epoch, step = rank.cycle.epoch, rank.cycle.steps_applied
-        catches_up = rank.acceptor.state.phase is RankPhase.RESHAPING
+        catches_up = rank.acceptor.state.phase is RankPhase.RESHAPING and not self.home.whole
         newest = self._epoch_of_step.setdefault(step, epoch)
         if not catches_up and not rank.is_given_up and epoch < newest:
             self.breaks(f"one_epoch: rank {rank.rank} applies step {step} in {epoch} after others did in {newest}")
@@ -156,7 +164,14 @@ class SimulatedJob:
         self._steps_in[epoch] = num_steps = self._steps_in.get(epoch, 0) + 1
         if rank.layout is not None and num_steps >= _SAFE_STEPS * len(rank.layout.ranks):
             self._died_lately.clear()
-        self.num_steps = max(self.num_steps, step + 1)
+        self.num_steps, self._stepped_at = max(self.num_steps, step + 1), self.world.loop.now
+
+    def begins(self) -> None:
+        """Replicas begin the job, perhaps anew."""
+        if self.num_steps and not self._nothing_left:
+            self.breaks(f"samples_once: the job begins anew after {self.num_steps} steps")
+        self.num_steps = 0
+        self._epoch_of_step.clear()
 
     def entered(self, rank: SimulatedRank, epoch: int, steps: int) -> None:
         self.note(f"rank {rank.rank}.{rank.incarnation} trains in epoch {epoch} after {steps} steps")
@@ -202,7 +217,7 @@ class SimulatedJob:
         if self.ranks[dead.rank] is not dead:
             return
         dead.is_given_up = True
-        rank = SimulatedRank(self, dead.rank, dead.incarnation + 1)
+        rank = self._process(self, dead.rank, dead.incarnation + 1)
         self.world.disturbed(f"{self.job_id} rank {rank.rank}.{rank.incarnation} is there")
         self._add(rank)
         rank.start(None)
@@ -272,14 +287,20 @@ class SimulatedJob:
             idle = number not in known.layout.ranks and state.phase in (RankPhase.JOINING, RankPhase.PARKED)
             if not idle and (state.phase is not RankPhase.TRAINING or state.epoch != known.epoch):
                 self.breaks(f"nobody_idle: rank {number} is {state.phase} in {state.epoch}, the job in {known.epoch}")
+            elif not idle and rank.cycle.steps_applied < self.num_steps - 2:
+                self.breaks(f"nobody_idle: rank {number} is at step {rank.cycle.steps_applied} of {self.num_steps}")
             elif asked := rank.owes:
                 self.breaks(f"no_debt: rank {number} still has {asked}")
         if len(known.layout.ranks) < len(self.home.ranks):
             self.breaks(f"nobody_idle: {len(known.layout.ranks)} of {len(self.home.ranks)} ranks are in use")
-        if stuck:
-            self.breaks(f"ends: stuck, {stuck}")
+        if stuck or self.world.loop.now - self._stepped_at > _MOST_STEP_SECONDS:
+            self.breaks(f"ends: stuck, {stuck}, no step since {self._stepped_at:.3f}")
         if view.standing.training != known.layout.ranks:
             self.breaks(f"standing_is_true: it says {view.standing.summary} of {known.layout.ranks}")
+        shares = {each.ranks[0]: each.num_micro_batches for each in known.layout.replicas}
+        for rank in self.ranks.values() if self.home.whole and known.epoch else ():
+            if shares != (weights := rank.weights):
+                self.breaks(f"history_is_true: rank {rank.rank} goes by {weights}, the layout has {shares}")
         stored = restored_job(self.world.history.stored(self.job_id), "").known
         for what in ("layout", "epoch", "state", "ranks"):
             if getattr(stored, what) != getattr(known, what):

@@ -8,7 +8,7 @@ from typing import Any
 from unittest import mock
 
 from evenkeel.history.records import CulpritRecord
-from evenkeel.history.vocabulary import PlanState, VerdictKind
+from evenkeel.history.vocabulary import PlanMode, PlanState, VerdictKind
 from evenkeel.layouts import copies
 from evenkeel.layouts.rank_state import RankState
 from evenkeel.services.scheduler.dispatch import agreement, flight, restore
@@ -16,12 +16,14 @@ from evenkeel.services.scheduler.dispatch.flight import Flight
 from evenkeel.services.scheduler.dispatch.protocol import Decision
 from evenkeel.services.scheduler.domain import transitions
 from evenkeel.services.scheduler.domain.job_state import JobKnowledge
-from evenkeel.services.scheduler.jobs import flights
+from evenkeel.services.scheduler.jobs import flights, planning
 from evenkeel.services.scheduler.jobs.steps import Step
 from evenkeel.services.scheduler.serving import job_life
 from evenkeel.trainer_sdk.control.acceptor import Acceptor
 from evenkeel.trainer_sdk.control.cycle import RankCycle
 from evenkeel.trainer_sdk.control.state import ApplyMode, Commit, Reshape
+from evenkeel.trainer_sdk.replicas.membership.plans import Plans
+from tests.simulation import replicas
 from tests.simulation.leases import Leases
 
 Patches = list[tuple[Any, str, Any]]
@@ -171,6 +173,46 @@ def skips_a_step() -> Patches:
     return [(RankCycle, "enter", enter)]
 
 
+def sums_twice() -> Patches:
+    """After a failure replicas run all micro-batches of the step again, though they have kept their sums."""
+
+    def settled(standings: Any, num_micro_batches: int, real: Any = replicas.settle) -> Any:
+        return replace(real(standings, num_micro_batches), missing=tuple(range(num_micro_batches)))
+
+    return [(replicas, "settle", settled)]
+
+
+def steps_that_are_taken_back() -> Patches:
+    """Replicas that have not heard of a step that others have applied go on without it."""
+
+    def settled(standings: Any, num_micro_batches: int, real: Any = replicas.settle) -> Any:
+        least = min(one.step for one in standings if one.complete)
+        return replace(real(standings, num_micro_batches), step=least)
+
+    return [(replicas, "settle", settled)]
+
+
+def keeps_shares_to_itself() -> Patches:
+    """A replica is given a plan of shares, and tells no other."""
+    return [(Plans, "committed", lambda self: None)]
+
+
+def asks_replicas_to_park() -> Patches:
+    return [(planning, "_mode", lambda known, need: PlanMode(need.value))]
+
+
+def tells_the_first_only() -> Patches:
+    """In a large job not everybody hears of a decision."""
+
+    def commits(self: Flight, *of: Any, real: Any = Flight._commits) -> Any:
+        told = real(self, *of)
+        for one in told[8:]:
+            one.close()
+        return told[:8]
+
+    return [(Flight, "_commits", commits)]
+
+
 MISTAKES: Mapping[Callable[[], Patches], int] = {
     locked_out: 0,
     without_copies: 6,
@@ -187,6 +229,11 @@ MISTAKES: Mapping[Callable[[], Patches], int] = {
     left_idle: 0,
     trains_a_step_again: 5,
     skips_a_step: 0,
+    sums_twice: 1,
+    steps_that_are_taken_back: 37,
+    keeps_shares_to_itself: 1,
+    asks_replicas_to_park: 1,
+    tells_the_first_only: 9,
 }
 """Each with the first seed that showed it when it was last looked for: the one to begin with."""
 

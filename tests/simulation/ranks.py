@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from evenkeel.layouts.copies import Placement
 from evenkeel.layouts.layout import Layout
@@ -25,7 +25,7 @@ class Meeting:
     """Where ranks wait for one another: a vote, or the groups of an epoch. What somebody has brought stays."""
 
     members: tuple[int, ...]
-    brought: dict[int, tuple["SimulatedRank", int]] = field(default_factory=dict)
+    brought: dict[int, tuple["SimulatedRank", Any]] = field(default_factory=dict)
 
 
 class SimulatedRank:
@@ -51,6 +51,7 @@ class SimulatedRank:
         self._met: Callable[[], None] = lambda: None
         self._placements: tuple[Placement, ...] = ()
         self._turn = 0
+        self.check: Callable[[Layout], None] = lambda layout: None
         self._told: tuple[object, ...] = ()
 
     # ---- time
@@ -58,11 +59,15 @@ class SimulatedRank:
     def later(self, most_seconds: float, do: Callable[[], None], least_seconds: float = 0.0) -> None:
         """Do something, unless this rank has turned to something else by then."""
         turn = self._turn
+        self.aside(most_seconds, lambda: do() if turn == self._turn else None, least_seconds)
+
+    def aside(self, most_seconds: float, do: Callable[[], None], least_seconds: float = 0.0) -> None:
+        """Do something, as another thread of the process does, whatever the training thread has turned to."""
 
         def due() -> None:
             if self.is_stopped:
                 self._due.append(due)
-            elif self.alive and turn == self._turn:
+            elif self.alive:
                 do()
 
         self.job.world.after(self.job.random.uniform(least_seconds, most_seconds), due)
@@ -166,8 +171,8 @@ class SimulatedRank:
         epoch: int,
         number: int,
         members: Iterable[int],
-        brings: int,
-        met: Callable[[dict[int, int]], None],
+        brings: Any,
+        met: Callable[[dict[int, Any]], None],
     ) -> None:
         """Wait until all members are there; some hear of it, others lose somebody before they do."""
         key = (what, epoch, number)
@@ -175,7 +180,7 @@ class SimulatedRank:
         meeting.brought[self.rank] = self, brings
         self.waits_for = key
         self._met = lambda: met({rank: value for rank, (_, value) in meeting.brought.items()})
-        if set(meeting.members) <= meeting.brought.keys():
+        if len(meeting.brought) == len(meeting.members):
             for rank, _ in meeting.brought.values():
                 if rank.alive and rank.waits_for == key:
                     rank.later(0.02, rank.proceed)

@@ -12,10 +12,12 @@ from tests.simulation.faults import (
     HALF_WAY_BACK,
     HURTFUL,
     NOT_WANTED,
+    ONE_BY_ONE,
     TWO_NODES,
     Fault,
     Outcome,
     Scenario,
+    Shape,
     drawn,
 )
 from tests.simulation.mistakes import MISTAKES, Patches, commit_before_it_is_durable, made
@@ -73,6 +75,14 @@ def test_a_plan_that_goes_back_and_fails_half_way_leaves_a_step_at_which_all_can
     assert not outcome.broken, "\n".join([*outcome.broken, *outcome.trace[-60:]])
     assert len([line for line in outcome.trace if STRUCK.search(line)]) == len(HALF_WAY_BACK)
     assert outcome.num_plans >= 4
+
+
+@pytest.mark.parametrize("seed", [1, 3])
+def test_replicas_that_die_one_by_one_are_counted_in_again_whoever_comes_back_first(seed: int) -> None:
+    shape = Shape(pipeline=1, data=2, devices_per_node=1, is_whole=True)
+    outcome = run(Scenario(seed=seed, jobs=(shape,)), ONE_BY_ONE)
+    assert not outcome.broken, "\n".join([*outcome.broken, *outcome.trace[-60:]])
+    assert outcome.num_plans >= 3
 
 
 @cache

@@ -49,7 +49,8 @@ def decision_on(job: JobKnowledge, plan: PlanRecord, states: Mapping[int, RankSt
 def boundary_decision(states: Mapping[int, RankState], *, epoch: int, layout: Layout, to_layout: Layout) -> Decision:
     """The decision for a plan that everybody applies together at a step vote.
 
-    In a job of whole replicas those who are gone have no say.
+    In a job of whole replicas those who are gone have no say, and whoever is there tells the others: also a newcomer,
+    where all whom the layout in force counts on are gone.
 
     Args:
         states: Answer of every rank of both layouts.
@@ -63,10 +64,7 @@ def boundary_decision(states: Mapping[int, RankState], *, epoch: int, layout: La
             not applied, or a rank that is to join does not wait for a plan.
     """
     if to_layout.whole:  # its replicas agree among themselves on when, and on who is there
-        sources = tuple(rank for rank in layout.ranks if rank in states)
-        if not sources:
-            raise NoAgreementError("none of the ranks at work answers")
-        return Decision(from_epoch=epoch, from_layout=layout, sources=sources, steps_applied=-1)
+        return Decision(from_epoch=epoch, from_layout=layout, sources=layout.ranks, steps_applied=-1)
     pending = {rank: states[rank].pending_epoch for rank in layout.ranks if states[rank].pending_epoch > epoch}
     if pending:
         raise RecoveryNeededError(f"ranks have later plans that are committed and not applied, by epoch: {pending}")

@@ -173,9 +173,9 @@ def _advise(step: Step, event: Solved) -> None:
 
 def _take_newcomers(step: Step) -> None:
     """Nothing can be made of those that are left: whoever waits to replace one of the dead is counted in."""
-    vacant = step.known.vacant
+    newcomers = step.known.newcomers
     step.known = promoted(step.known)
-    if step.known.vacant != vacant:
+    if step.known.newcomers != newcomers:  # also in places that the layout in force does without
         react(step)
 
 

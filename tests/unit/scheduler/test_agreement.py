@@ -142,10 +142,15 @@ def test_whole_replicas_need_nobody_who_is_gone_and_no_epoch_in_common():
         if r not in (2, 5)
     }
     decision = boundary_decision(states, epoch=1, layout=whole, to_layout=replace(without(2, 5), whole=True))
-    assert (decision.steps_applied, decision.sources) == (-1, (0, 1, 3, 4, 6, 7))
+    assert (decision.steps_applied, decision.sources) == (-1, HOME.ranks)
     assert (decision.from_epoch, decision.from_layout) == (1, whole)
-    with pytest.raises(NoAgreementError, match=r"^none of the ranks at work answers$"):
-        boundary_decision({}, epoch=1, layout=whole, to_layout=whole)
+
+
+def test_a_replica_that_comes_back_alone_is_told_its_share_though_all_that_the_layout_counts_on_are_gone():
+    alone, other = replace(without(*range(4)), whole=True), replace(without(*range(4, 8)), whole=True)
+    state = RankState(rank=0, incarnation=1, phase=RankPhase.TRAINING, epoch=0)
+    decision = boundary_decision({0: state}, epoch=1, layout=alone, to_layout=other)
+    assert (decision.from_layout, decision.sources) == (alone, alone.ranks)
 
 
 def test_only_a_recovery_gets_past_ranks_that_are_all_at_work_in_another_epoch():
