@@ -160,7 +160,7 @@ class Replicas:
             Evicted: Another rank of this replica is gone.
         """
         standing = standing_to_text(replace(self._standing(), done=())) if self._has_begun else ""
-        self._state.close()
+        self._state.let_go()
         self._epochs.leave(standing, ending_error(), in_order=not self._is_open)
 
     # ---- a step

@@ -1,6 +1,7 @@
 """A newcomer that gets the state in pieces, over steps of both, ends with the same bits as its donor."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 import pytest
 import torch
@@ -23,6 +24,22 @@ OPTIMIZERS: dict[str, Make] = {
     "adafactor": lambda parameters: optim.Adafactor(parameters, lr=0.1),
     "muon": lambda parameters: optim.Muon(parameters, lr=0.1),
 }
+
+
+@pytest.fixture(autouse=True)
+def let_go(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What a test makes watches the optimizers of the whole process."""
+    made: list[TrainingState] = []
+    begin = TrainingState.__init__
+
+    def noted(state: TrainingState, *args: Any) -> None:
+        begin(state, *args)
+        made.append(state)
+
+    monkeypatch.setattr(TrainingState, "__init__", noted)
+    yield
+    for each in made:
+        each.let_go()
 
 
 class Side:

@@ -94,7 +94,7 @@ class TrainingState:
         ]
         digest = hashlib.sha256(repr(described).encode()).hexdigest()[:8]
         self.signature = f"{sum(each.numel() for each in self._parameters):,} parameters in {len(described)} ({digest})"
-        register_optimizer_step_pre_hook(self._before_step)
+        self._hook = register_optimizer_step_pre_hook(self._before_step)
 
     @property
     def settings(self) -> float:
@@ -146,6 +146,10 @@ class TrainingState:
                     "buffer %s changes in a forward, and replicas run different ones: where a loss uses it, freeze it"
                 )
                 say_once("buffer", f"{told}, for example by eval() of its module", name)
+
+    def let_go(self) -> None:
+        """The job has ended here: the process's optimizers step as they like."""
+        self._hook.remove()
 
     def synchronise(self, group: Group | None, source: int) -> None:
         """Everybody begins with the tensors of one rank, kept ones too; None = there is nobody else."""
