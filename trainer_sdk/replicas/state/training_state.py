@@ -142,9 +142,7 @@ class TrainingState:
         self._is_open = False
         for name, (buffer, version, _) in self._buffers.items():
             if buffer._version != version:
-                told = (
-                    "buffer %s changes in a forward, and replicas run different ones: where a loss uses it, freeze it"
-                )
+                told = "buffer %s changes in a forward, and each replica runs others: where a loss uses it, freeze it"
                 say_once("buffer", f"{told}, for example by eval() of its module", name)
 
     def let_go(self) -> None:
@@ -273,11 +271,8 @@ class TrainingState:
         parameters = [each for each in every if each in self._places]
         if not parameters:
             if any(each.grad is not None for each in every):
-                say_once(
-                    "optimizer",
-                    "%s trains nothing that run.replicate() was given: its gradients are those of this replica alone",
-                    type(optimizer).__name__,
-                )
+                told = "%s trains nothing that run.replicate() was given: its gradients are those of this replica alone"
+                say_once("optimizer", told, type(optimizer).__name__)
             return
         self._check_gradients(every)
         first = self._places[parameters[0]]
