@@ -9,6 +9,7 @@ import os
 import secrets
 import shutil
 import signal
+import subprocess
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -159,7 +160,7 @@ class Stack:
         """Tells other shells how it stands; a disk that is full holds up neither a restart nor the end. Thread-safe."""
         try:
             self._write_state_now()
-        except OSError as error:
+        except (OSError, subprocess.SubprocessError) as error:
             _logger.warning("the state of the stack %s cannot be written: %s", self.name, error)
 
     def kill_service(self, name: str) -> int:

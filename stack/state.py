@@ -91,12 +91,16 @@ def write_state(state: StackState) -> None:
     Raises:
         OSError: It cannot be written; the old one stays.
     """
+    try:
+        content = _STATE.dump_json(state, indent=2)
+    except ValueError as error:  # names of files may hold what is no text
+        raise OSError(str(error)) from error
     path = state_path(state.name)
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".state-")
     try:
         with os.fdopen(descriptor, "wb") as file:
-            file.write(_STATE.dump_json(state, indent=2))
+            file.write(content)
         os.replace(temporary, path)
     except OSError:
         Path(temporary).unlink(missing_ok=True)

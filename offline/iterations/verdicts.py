@@ -19,6 +19,8 @@ from evenkeel.services.detector.domain.scan.speed_change import SpeedChange
 SKIPPED_AT_START = 2
 """Iterations that warm up and are not judged."""
 
+_GROWN = 16.0
+
 
 class RecordedDevices:
     """Judges the ranks of one recording.
@@ -76,7 +78,8 @@ class RecordedDevices:
             healthy = ~scan.ill & np.isfinite(apart)
             if healthy.any():
                 middle = float(np.median(apart[healthy])) if len(known) > 1 else 0.0
-                near = healthy & (np.abs(apart - middle) < REACH)
+                # A model that is young may rest on an odd iteration, which everything is far from.
+                near = healthy & ((np.abs(apart - middle) < REACH) | (model.mass < _GROWN))
                 model.learn_rows(names, features[near], readings.work_seconds[near])
             yield [self._verdict(row, change, float(expected[change.device])) for change in changes]
 

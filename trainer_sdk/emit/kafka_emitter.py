@@ -235,7 +235,7 @@ class KafkaEmitter(Emitter):
                 "Kafka at %s does not answer (%s); training goes on, the newest %d entries are kept. "
                 "EVENKEEL_KAFKA_BOOTSTRAP_SERVERS names the address, EVENKEEL_KAFKA_SECURITY_PROTOCOL how to talk",
                 self._bootstrap_servers,
-                type(error).__name__,
+                str(error) or type(error).__name__,
                 self._capacity,
             )
 

@@ -80,13 +80,12 @@ class ConsumeLoop(Generic[M]):
         self._dead_letters = dead_letters
         self._metrics = metrics
         self._worker = worker
-        self._config = config or LoopConfig()
+        limits = self._config = config or LoopConfig()
         self._on_assigned = on_assigned
         self._clock = clock
-        self._checkpoint = Checkpoint(
-            interval_seconds=self._config.checkpoint_seconds, max_records=self._config.checkpoint_records
-        )
-        self._pace = BatchPace(most=self._config.max_records)
+        every, most = limits.checkpoint_seconds, limits.checkpoint_records
+        self._checkpoint = Checkpoint(interval_seconds=every, max_records=most)
+        self._pace = BatchPace(most=limits.max_records)
         # Fetched and not yet taken, in the order of fetching.
         self._waiting: dict[Partition, Sequence[ConsumedRecord]] = {}
         # With whose records the last poll was full: a client gives one partition's before it comes to another's.
@@ -115,6 +114,7 @@ class ConsumeLoop(Generic[M]):
                 await self._finish(turns)
                 raise
         finally:
+            await self._end_load()
             await self._consumer.stop()
             self._worker.stop()
 
@@ -123,7 +123,8 @@ class ConsumeLoop(Generic[M]):
         await self._end_load()
         self._generation += 1
         self._metrics.rebalances.inc()
-        self._loading = asyncio.create_task(self._load(partitions))
+        if not self._stopping:
+            self._loading = asyncio.create_task(self._load(partitions))
 
     async def revoked(self, partitions: Collection[Partition]) -> None:
         """The client's call: finish what is in hand, make it durable, commit, forget. What still loads nobody needs."""
@@ -168,12 +169,11 @@ class ConsumeLoop(Generic[M]):
             for partition, start in starts.items():
                 self._consumer.seek(partition, start)
             self._checkpoint.begin(starts)
-            # What a job's first record costs here nobody knows yet.
             self._pace = BatchPace(most=self._config.max_records)
-            self._loading = None
         _log.info("partitions assigned", partitions=[f"{each.topic}/{each.number}" for each in partitions])
         if self._on_assigned:
             self._on_assigned(partitions)
+        self._loading = None
 
     async def _end_load(self) -> None:
         if self._loading is not None:

@@ -48,6 +48,11 @@ class GuardedDetector:
                 return self._new_detector()
         return detector
 
+    @property
+    def has_begun(self) -> bool:
+        """Its snapshot is taken over: nothing takes long any more."""
+        return "_detector" in self.__dict__
+
     def finished(self) -> bool:
         """See :class:`JobDetector`."""
         return self._detector.finished

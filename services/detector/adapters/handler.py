@@ -211,7 +211,7 @@ class DetectorHandler:
                 for job_id, watched in list(jobs.items())
                 if watched.first_unsaved is None
                 and (silent_seconds := now - watched.last_seen_seconds) > FORGET_FINISHED_SECONDS
-                and (silent_seconds > _FORGET_SECONDS or await self._worker.run(watched.detector.finished))
+                and (silent_seconds > _FORGET_SECONDS or await self._is_finished(watched.detector))
             ]
             if over:
                 await self._store.forget(over)
@@ -220,6 +220,9 @@ class DetectorHandler:
                     if jobs[job_id].first_unsaved is None:
                         del jobs[job_id]
                 self._count_jobs()
+
+    async def _is_finished(self, detector: GuardedDetector) -> bool:
+        return detector.finished() if detector.has_begun else await self._worker.run(detector.finished)
 
     def _begin(self, job_id: str, offset: int, snapshot: bytes | None = None) -> _Watched:
         """A job that is watched from an offset on."""

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from evenkeel.contracts.verdict_ids import verdict_id
+from evenkeel.contracts.verdict_ids import AGAIN, verdict_id
 from evenkeel.history.records import CulpritRecord, EvidenceRecord, IncidentEventRecord, RankExitRecord, VerdictRecord
 from evenkeel.history.vocabulary import IncidentEventKind, VerdictKind
 from evenkeel.services.scheduler.domain.job_state import JobKnowledge
@@ -109,6 +109,13 @@ def _verdict(job: JobKnowledge, accused: Sequence[RankExitRecord], at: datetime)
     return own_verdict(job, VerdictKind.PROGRAM_ERROR, processes, evidence, iteration=iteration, at=at)
 
 
+def _id_of(job: JobKnowledge, kind: VerdictKind, rank: int, incarnation: int) -> str:
+    first = verdict_id(job.job_id, kind, rank, incarnation)
+    info = job.ranks[rank]
+    told_before = first in job.seen and info.alive and info.incarnation == incarnation
+    return verdict_id(job.job_id, kind, rank, incarnation, AGAIN) if told_before else first
+
+
 def own_verdict(
     job: JobKnowledge,
     kind: VerdictKind,
@@ -126,7 +133,7 @@ def own_verdict(
         node, device = (info.node, info.device) if info.incarnation == incarnation else ("", "")
         culprits.append(CulpritRecord(rank=rank, incarnation=incarnation, node=node, device=device))
     return VerdictRecord(
-        verdict_id=verdict_id(job.job_id, kind, *accused[0]),
+        verdict_id=_id_of(job, kind, *accused[0]),
         job_id=job.job_id,
         kind=kind,
         culprits=tuple(culprits),

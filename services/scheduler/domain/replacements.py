@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 
+from evenkeel.contracts.verdict_ids import AGAIN, verdict_id
 from evenkeel.history.records import IncidentEventRecord, RankRecord
 from evenkeel.history.vocabulary import VerdictKind
 from evenkeel.services.scheduler.domain.job_state import JobKnowledge
@@ -52,13 +53,15 @@ def on_rank_registered(job: JobKnowledge, record: RankRecord) -> JobKnowledge:
 def heard_again(job: JobKnowledge, rank: int) -> JobKnowledge:
     """A rank's process speaks: it lives, also where it was taken for dead because its host was cut off from here.
 
-    Not one that was told to leave, as it hangs, and none that is known to have ended or to have a successor.
+    Not one that was told to leave, as it hangs, none that is known to have ended or to have a successor, and none that
+    was taken for dead again: it would come and go.
     """
     info = job.ranks[rank]
-    told = any(one.kind != VerdictKind.FAIL_STOP for one in job.incidents_of(rank, GONE))
+    again = verdict_id(job.job_id, VerdictKind.FAIL_STOP, *info.process, AGAIN)
+    told = again in job.seen or any(one.kind != VerdictKind.FAIL_STOP for one in job.incidents_of(rank, GONE))
     if info.alive or told or info.process in job.exits or rank in job.newcomers:
         return job
-    return replace(job.with_rank(replace(info, throughput=1.0)), changed=True)
+    return replace(job.with_rank(replace(info, throughput=1.0)), changed=True, stuck=None)
 
 
 def promoted(job: JobKnowledge) -> JobKnowledge:

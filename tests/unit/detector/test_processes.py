@@ -102,26 +102,6 @@ def test_a_broken_stream_of_a_rank_that_goes_on_talking_is_no_death() -> None:
     assert story.event(LOST, 2) == []
 
 
-def test_one_that_was_presumed_dead_and_speaks_again_is_back_and_may_die_again() -> None:
-    story = Story()
-    story.event(BROKEN, 3)
-    assert story.heard(3, 2.0) == [(VerdictKind.FAIL_STOP, 3, 0)]
-    assert story.heard(3, 0.1) == [], "what it said before may come late"
-    story.now += 10.0
-    assert story.heard(3, 0.1) == [(VerdictKind.REJOINED, 3, 0)]
-    assert story.heard(3, 0.1) == []
-    assert story.event(DIED, 3) == [(VerdictKind.FAIL_STOP, 3, 0)]
-
-
-def test_one_whose_end_was_seen_is_not_back_whatever_is_heard_from_it() -> None:
-    story = Story()
-    story.event(BROKEN, 3)
-    story.heard(3, 2.0)
-    story.event(DIED, 3)
-    story.now += 10.0
-    assert story.heard(3, 0.1) == []
-
-
 def test_a_planned_end_is_no_death_whichever_news_comes_first() -> None:
     story = Story()
     for rank in range(8):
@@ -179,6 +159,19 @@ def test_a_replacement_that_speaks_before_word_of_its_start_comes_is_reported_al
     assert dead == [(VerdictKind.FAIL_STOP, 3, 0), (VerdictKind.REJOINED, 3, 1)]
     assert story.event(STARTED, 3, incarnation=1) == []
     assert story.event(DIED, 3, incarnation=1) == [(VerdictKind.FAIL_STOP, 3, 1)]
+
+
+@pytest.mark.parametrize(("lived_on_seconds", "is_told"), [(0.5, False), (60.0, True)])
+def test_the_end_of_one_that_was_presumed_dead_is_told_if_it_had_lived_on(
+    lived_on_seconds: float, is_told: bool
+) -> None:
+    story = Story()
+    story.event(BROKEN, 3)
+    (presumed,) = story.event(LOST, 2)
+    assert presumed == (VerdictKind.FAIL_STOP, 3, 0)
+    story.now += lived_on_seconds
+    assert story.event(DIED, 3) == [presumed] * is_told
+    assert story.event(DIED, 3) == []
 
 
 def test_word_of_a_start_that_comes_after_the_end_is_no_news() -> None:

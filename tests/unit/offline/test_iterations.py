@@ -75,6 +75,22 @@ def test_a_pause_of_one_rank_in_one_iteration_hides_no_other_and_ends_no_verdict
     assert summary["still_slow"] == ["job/2"]
 
 
+@pytest.mark.parametrize(("num_ranks", "odd"), [(1, 1.5), (2, 3.0)])
+def test_an_odd_first_iteration_is_forgotten(tmp_path: Path, num_ranks: int, odd: float) -> None:
+    rng = np.random.default_rng(4)
+    iterations, ranks = np.meshgrid(np.arange(200), np.arange(num_ranks), indexing="ij")
+    tokens = np.broadcast_to(rng.integers(500, 4000, (200, 1)), ranks.shape)
+    seconds = (0.02 + 5e-5 * tokens) * np.exp(0.01 * rng.standard_normal(ranks.shape))
+    seconds[2, 0] *= odd
+    seconds[120:, 0] *= 1.5
+    columns = {"iteration": iterations, "rank": ranks, "tokens": tokens, "compute_seconds": seconds}
+    verdicts, _ = replayed(
+        write_csv(tmp_path / "job.csv", {name: values.reshape(-1) for name, values in columns.items()})
+    )
+    assert [one["culprits"][0]["rank"] for one in verdicts] == [0]
+    assert 120 < verdicts[0]["decided_iteration"] < 140
+
+
 def test_by_the_wall_alone_it_is_told_of_its_compute(tmp_path: Path) -> None:
     columns = recording(sleeps_from=200)
     chosen, _ = replayed(write_csv(tmp_path / "job.csv", columns), "--clocks", "wall")

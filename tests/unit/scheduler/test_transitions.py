@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.planning.solver.small_jobs import WORKLOAD, gpt
+from evenkeel.contracts.verdict_ids import AGAIN, verdict_id
 from evenkeel.history.records import (
     CulpritRecord,
     IncidentEventRecord,
@@ -23,10 +24,12 @@ from evenkeel.layouts.layout import Layout, uniform_layout
 from evenkeel.planning.costs.links import SlowLink
 from evenkeel.planning.costs.price import TransitionCosts
 from evenkeel.planning.search.solver import solve
+from evenkeel.services.scheduler.domain.exits import own_verdict
 from evenkeel.services.scheduler.domain.job_state import JobKnowledge, JobState, PlanNeed, new_job
 from evenkeel.services.scheduler.domain.parts import PlanInFlight
 from evenkeel.services.scheduler.domain.profiles import JobProfile, on_profile
 from evenkeel.services.scheduler.domain.replacements import in_their_places, on_rank_registered
+from evenkeel.services.scheduler.domain.stuck import Stuck, StuckReason
 from evenkeel.services.scheduler.domain.transitions import on_applied, on_verdict
 from evenkeel.services.scheduler.plans.decision import Choice, DecisionRule, decide, flips_of
 
@@ -208,6 +211,20 @@ def test_one_that_was_taken_for_dead_and_is_heard_again_counts_again(registers: 
     assert job.incidents == ()
     if not is_left_behind:
         assert [record.detail for record in records] == ["it is heard again"]
+
+
+def test_one_that_is_heard_again_may_die_once_more_and_stays_dead_then() -> None:
+    job = fresh_job()
+    for again in (False, True):
+        told = own_verdict(job, VerdictKind.FAIL_STOP, [(3, 0)], (), iteration=3, at=START)
+        assert told.verdict_id == verdict_id("job", VerdictKind.FAIL_STOP, 3, 0, *([AGAIN] if again else []))
+        job = on_verdict(job, told).job
+        assert job.lost == (3,)
+        job = on_rank_registered(
+            replace(job, stuck=Stuck(reason=StuckReason.NO_LAYOUT, detail="", since=START)), registration(3)
+        )
+        assert job.ranks[3].alive is not again
+        assert (job.stuck is None) is not again
 
 
 @pytest.mark.parametrize("kind", [VerdictKind.HANG, VerdictKind.PROGRAM_ERROR])

@@ -146,7 +146,8 @@ def _run(owner: "weakref.ref[StoreWatch]", place: StorePlace) -> None:
         if (watch := owner()) is not None:
             watch.lost()
             if peer is not None:
-                end_all_towards(peer)
+                with contextlib.suppress(OSError):  # no descriptor is left to look with
+                    end_all_towards(peer)
         del watch
         if why:
             now = time.monotonic()

@@ -25,6 +25,7 @@ class ProcessFinding:
         rejoined: It came up; otherwise it died.
         confidence: 0 to 1.
         evidence: One sentence a fact.
+        again: It was told as dead before, and had lived on until now.
     """
 
     rank: int
@@ -32,6 +33,7 @@ class ProcessFinding:
     rejoined: bool
     confidence: float
     evidence: tuple[str, ...]
+    again: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -45,7 +47,7 @@ class ProcessWatch:
     _ended: dict[int, int] = field(default_factory=dict)
     _finished: dict[int, int] = field(default_factory=dict)
     _broken: dict[int, tuple[int, float, str]] = field(default_factory=dict)
-    # Processes that are dead as far as can be told: nobody saw their end. Since when nothing should come from them.
+    # Processes that were told as dead and whose end nobody saw, and since when.
     _presumed: dict[int, tuple[int, float]] = field(default_factory=dict)
     _lost: list[tuple[int, float]] = field(default_factory=list)
     _places: dict[int, tuple[int, str, str]] = field(default_factory=dict)
@@ -96,11 +98,12 @@ class ProcessWatch:
                 return self._started(rank, incarnation)
             case ProcessEventKind.DIED:
                 self.seen(rank, incarnation)
-                self._presumed.pop(rank, None)
-                return self._died(rank, incarnation, 0.999, f"its end was seen: {event.detail or 'no detail'}")
+                process, since = self._presumed.get(rank, (-1, 0.0))
+                again = process == incarnation and event.at_unix_seconds - since > _SUPPORT_WINDOW_SECONDS
+                text = f"its end was seen: {event.detail or 'no detail'}"
+                return self._died(rank, incarnation, 0.999, text, again=again)
             case ProcessEventKind.FINISHED:
                 self.seen(rank, incarnation)
-                self._presumed.pop(rank, None)
                 self._broken.pop(rank, None)
                 self._finished[rank] = max(incarnation, self._finished.get(rank, -1))
                 return []
@@ -120,11 +123,10 @@ class ProcessWatch:
         found: list[ProcessFinding] = []
         for one in progress:
             self.seen(one.rank, one.incarnation)
-            heard_at = at_unix_seconds - one.seconds_since_heard
-            found += self._heard_again(one.rank, one.incarnation, heard_at)
             broken = self._broken.get(one.rank)
             if broken is None or broken[0] != one.incarnation:
                 continue
+            heard_at = at_unix_seconds - one.seconds_since_heard
             if heard_at > broken[1] + _SILENCE_SECONDS:
                 del self._broken[one.rank]  # It spoke after its stream broke: the stream was ill, not the rank.
             elif one.seconds_since_heard >= _SILENCE_SECONDS:
@@ -155,26 +157,25 @@ class ProcessWatch:
             ProcessFinding(rank=rank, incarnation=incarnation, rejoined=True, confidence=0.999, evidence=(text,)),
         ]
 
-    def _heard_again(self, rank: int, incarnation: int, heard_at_unix_seconds: float) -> list[ProcessFinding]:
-        """One that was presumed dead speaks, too late for an echo: its host was cut off from the services."""
-        process, since = self._presumed.get(rank, (-1, 0.0))
-        seconds = heard_at_unix_seconds - since
-        if process != incarnation or seconds <= _SUPPORT_WINDOW_SECONDS:
+    def _died(
+        self, rank: int, incarnation: int, confidence: float, *evidence: str, again: bool = False
+    ) -> list[ProcessFinding]:
+        self._presumed.pop(rank, None)
+        if self.is_dead(rank, incarnation) and not again:
             return []
-        del self._presumed[rank]
-        self._ended[rank] = incarnation - 1
-        text = f"it was heard {seconds:.1f} s after the scheduler's stream to it broke"
-        return [ProcessFinding(rank=rank, incarnation=incarnation, rejoined=True, confidence=0.97, evidence=(text,))]
-
-    def _died(self, rank: int, incarnation: int, confidence: float, *evidence: str) -> list[ProcessFinding]:
-        if self.is_dead(rank, incarnation):
-            return []
-        self._ended[rank] = incarnation
+        self._ended[rank] = max(incarnation, self._ended.get(rank, -1))
         broken = self._broken.pop(rank, None)
         if broken is not None:
             evidence = (*evidence, f"the scheduler's stream to it broke: {broken[2] or 'no detail'}")
         return [
-            ProcessFinding(rank=rank, incarnation=incarnation, rejoined=False, confidence=confidence, evidence=evidence)
+            ProcessFinding(
+                rank=rank,
+                incarnation=incarnation,
+                rejoined=False,
+                confidence=confidence,
+                evidence=evidence,
+                again=again,
+            )
         ]
 
     def _supported(self, now: float) -> list[ProcessFinding]:
@@ -188,5 +189,6 @@ class ProcessWatch:
 
     def _confirm(self, rank: int, support: str) -> list[ProcessFinding]:
         incarnation, at, _ = self._broken[rank]
+        found = self._died(rank, incarnation, 0.97, support)
         self._presumed[rank] = (incarnation, at)
-        return self._died(rank, incarnation, 0.97, support)
+        return found

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable
 
+from evenkeel.contracts.verdict_ids import AGAIN
 from evenkeel.services.detector.domain.findings.verdict import Culprit, Evidence, Verdict, VerdictKind, verdict_id
 from evenkeel.services.detector.domain.frames.observation import FrameObservation
 from evenkeel.services.detector.domain.kinds.loss import LossFinding
@@ -111,7 +112,7 @@ def process_verdict(
     """A process died, or its replacement is up."""
     kind = VerdictKind.REJOINED if finding.rejoined else VerdictKind.FAIL_STOP
     return Verdict(
-        verdict_id=verdict_id(job_id, kind, finding.rank, finding.incarnation),
+        verdict_id=verdict_id(job_id, kind, finding.rank, finding.incarnation, *([AGAIN] if finding.again else [])),
         job_id=job_id,
         kind=kind,
         culprits=(culprit,),
