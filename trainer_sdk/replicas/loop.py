@@ -124,12 +124,15 @@ class Replicas:
         Args:
             loss: A scalar.
             weight: Its part of the step's mean, for example its tokens where the loss is their mean: of none it is NaN,
-                and counts nothing.
+                and counts nothing. A replica of several ranks computes it all the same, so there it must be finite.
 
         Raises:
             RuntimeError: No micro-batch waits for its backward, or the gradients of earlier ones are gone.
+            ValueError: A loss of weight 0 would make gradients NaN.
         """
         self._buckets.check_sums()
+        if not weight and self._epochs.place.size > 1 and not loss.isfinite():
+            raise ValueError("mates need the backward of a loss of weight 0: divide it by num_tokens.clamp(min=1)")
         self.add(loss.detach().double() * weight if weight else torch.zeros_like(loss), weight)
         self._is_in_backward = True
         if weight or self._epochs.place.size > 1:  # mates may need one another's backward

@@ -6,6 +6,7 @@ import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,9 +16,11 @@ from torch.distributed.checkpoint.state_dict import get_state_dict
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torch.utils.checkpoint import checkpoint
 
+from evenkeel.trainer_sdk.api import stop
 from evenkeel.trainer_sdk.emit.emitter import Emitter
 from evenkeel.trainer_sdk.replicas import Place, Replicas, join_replicas
 from evenkeel.trainer_sdk.replicas.fitness import advice
+from evenkeel.trainer_sdk.trainers.steps import TrainerSteps
 from evenkeel.trainer_sdk.watch.run import Run
 from tests.integration.replicas.crew import NUM_STEPS, Crew, Fate, Report, _meet, alone, batch_of, make_model
 
@@ -341,6 +344,22 @@ def test_a_micro_batch_without_tokens_counts_nothing() -> None:
     run.close()
 
 
+def test_a_loss_of_no_tokens_is_refused_where_mates_would_spread_it() -> None:
+    model = make_model()
+    run = join_replicas(Place(), model, num_micro_batches=2)
+    run.begin()
+    run._epochs.place = replace(run._epochs.place, size=2)
+    for index, batch in enumerate(run.micro_batches(batch_of)):
+        loss = model(batch).square().mean()
+        if not index:
+            with pytest.raises(ValueError, match="mates need the backward") as refusal:
+                run.backward(loss * float("nan"), weight=0.0)
+            assert "\n" not in str(refusal.value)
+        run.backward(loss, weight=3.0 * index)
+    assert all(bool(each.grad.isfinite().all()) for each in model.parameters())
+    run.close()
+
+
 def test_a_weight_may_be_a_tensor_and_a_loss_is_one_value() -> None:
     run = Run(emitter=Emitter())
     model = run.replicate(make_model(), num_micro_batches=2)
@@ -366,6 +385,12 @@ def test_what_is_not_exchanged_is_not_trained() -> None:
 
     with pytest.raises(RuntimeError, match="of this replica alone"):
         run_steps(model, after=renew_head)
+
+
+def test_a_trainer_that_ran_no_step_did_not_come_too_late(caplog: pytest.LogCaptureFixture) -> None:
+    TrainerSteps(make_model(), 1).end()
+    stop()
+    assert "too late" not in caplog.text
 
 
 def test_gradients_of_the_step_before_do_not_count() -> None:
