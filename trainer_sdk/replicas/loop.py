@@ -67,7 +67,7 @@ class Replicas:
         self._device = local(parameters[0]).device
         self._complete: tuple[int, ...] = ()
         self.is_complete = self._has_begun = self._is_open = self._is_on_trial = False
-        self._is_compared = False  # somebody has the whole state since the newest vote
+        self._proven: tuple[int, ...] = ()  # of those that are complete; the others are compared at the next vote
         self._catch_up = CatchUp(state, epochs)
         self._todo: tuple[int, ...] | None = None  # None = the epoch's share
         self._heard = self._last_vote = tuple[float, ...]()
@@ -124,12 +124,15 @@ class Replicas:
         Args:
             loss: A scalar.
             weight: Its part of the step's mean, for example its tokens where the loss is their mean: of none it is NaN,
-                and counts nothing.
+                and counts nothing. A replica of several ranks computes it all the same, so there it must be finite.
 
         Raises:
             RuntimeError: No micro-batch waits for its backward, or the gradients of earlier ones are gone.
+            ValueError: A loss of weight 0 would make gradients NaN.
         """
         self._buckets.check_sums()
+        if not weight and self._epochs.place.size > 1 and not loss.isfinite():
+            raise ValueError("mates need the backward of a loss of weight 0: divide it by num_tokens.clamp(min=1)")
         self.add(loss.detach().double() * weight if weight else torch.zeros_like(loss), weight)
         self._is_in_backward = True
         if weight or self._epochs.place.size > 1:  # mates may need one another's backward
@@ -177,7 +180,7 @@ class Replicas:
         if self._epochs.is_due:
             self._recover()
         elif self._todo is None:
-            self._todo = self._epochs.share(range(self.num_micro_batches), self._complete)
+            self._todo = self._epochs.share(range(self.num_micro_batches), self._proven or self._complete)
         self._buckets.open()
         self._state.open()
         self._catch_up.begin(self.step)
@@ -193,11 +196,12 @@ class Replicas:
             assert heard is not None, "mates agree on what each of them has heard"
             self._last_vote = self._heard
             if self._is_on_trial and self.is_complete:  # a newcomer's first whole steps; nobody else is at risk
-                heard.check_alike(self._epochs.place.replica, self._complete, self.step)
-                self._is_on_trial = not self._is_compared
+                here = self._epochs.place.replica
+                heard.check_alike(here, self._complete, self.step)
+                self._is_on_trial = here not in set(self._complete).difference(self._proven)
             before = self._complete
             self._complete = tuple(replica for replica, said in heard.said.items() if said.complete)
-            self._is_compared = not set(self._complete).issubset(before)
+            self._proven = tuple(each for each in self._complete if each in before)
             self._finish(heard)
             return True
         return self._recover()
@@ -207,7 +211,7 @@ class Replicas:
         used = self._buckets.used()
         self._buckets.flush()
         said = {newcomer: Said(num_units=num_units) for newcomer, num_units in self._catch_up.pause().items()}
-        sample = self._state.sample() if self._is_compared else 0.0
+        sample = self._state.sample() if self._proven != self._complete else 0.0
         mine = Said(self._epochs.newest, self.is_complete, settings=self._state.settings, sample=sample)
         said[self._epochs.place.replica] = mine
         replicas = [each.replica for each in self._epochs.epoch.members]
@@ -250,6 +254,7 @@ class Replicas:
             step=self.step,
             done=tuple(self._done),
             complete=self.is_complete or self._epochs.founds,
+            on_trial=self._is_on_trial,
             synced=self._has_begun,
             num_units=self._state.num_held,
             model=f"{self._state.signature}, {self.num_micro_batches} micro-batches, {len(self._state.kept)} kept",
@@ -263,7 +268,7 @@ class Replicas:
             WaitBroken: The epoch is over before all is in place.
         """
         settlement = settle(standings, self.num_micro_batches, map(standing_from_text, self._epochs.epoch.left))
-        self._complete = settlement.complete
+        self._complete = self._proven = settlement.proven
         self._buckets.enter(self._epochs.group)
         if any(each.complete and not each.synced for each in standings):
             source = min((not each.synced, each.replica) for each in standings if each.complete)[1]

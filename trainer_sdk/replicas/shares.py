@@ -21,6 +21,7 @@ class Standing:
         step: The step that it is in: that many votes have passed here, on every rank of the replica.
         done: Micro-batches of that step that are in its sums, and in nobody else's.
         complete: It holds the whole state.
+        on_trial: It came later, and its state has not been compared after a step of all of it.
         synced: It has begun: it holds the job's initial state, or gets a later one.
         num_units: Units of the state that it has; of use where it is not complete.
         model: What it trains, in words that are the same where models are alike.
@@ -32,6 +33,7 @@ class Standing:
     index: int = 0
     done: tuple[int, ...] = ()
     complete: bool = True
+    on_trial: bool = False
     synced: bool = True
     num_units: int = 0
     model: str = ""
@@ -46,12 +48,14 @@ class Settlement:
         step: The newest step that somebody is in: the vote of the one before it has passed.
         last_vote: What that vote summed up; empty where it is not known, or where there was none.
         complete: Replicas that hold the whole state, ascending.
+        proven: Those of them that are not on trial, or all where nobody else is left: they run the micro-batches.
         missing: Micro-batches of ``step`` that are in nobody's sums.
     """
 
     step: int
     last_vote: tuple[float, ...]
     complete: tuple[int, ...]
+    proven: tuple[int, ...]
     missing: tuple[int, ...]
 
 
@@ -75,11 +79,13 @@ def settle(standings: Iterable[Standing], num_micro_batches: int, left: Iterable
     if not complete:
         raise StateLostError("no replica that holds the whole state is left: start the job again from a checkpoint")
     step = max(each.step for each in heard)
+    on_trial = {each.replica for each in standings if each.on_trial}
     done = {index for each in standings if each.step == step for index in each.done}
     return Settlement(
         step=step,
         last_vote=next((each.last_vote for each in heard if each.step == step and each.last_vote), ()),
         complete=complete,
+        proven=tuple(each for each in complete if each not in on_trial) or complete,
         missing=tuple(index for index in range(num_micro_batches) if index not in done),
     )
 

@@ -59,7 +59,7 @@ class TrainerSteps:
 
     def end(self) -> None:
         """Training is over."""
-        if not self.has_model:
+        if self._number >= 0 and not self.has_model:
             _log.warning("this replica came too late to receive the whole model: what it evaluates now says nothing")
 
     def run(self, number: int, batches: Sequence[Any], backward: Callable[[Any], Tensor]) -> Tensor:

@@ -2,11 +2,16 @@
 
 from collections.abc import Callable
 from multiprocessing.sharedctypes import RawValue
+from typing import Any
 
 import pytest
+import torch
+from torch import nn
 
 from evenkeel.trainer_sdk.emit.farewell import EXIT_EVICTED
-from tests.integration.replicas.crew import NUM_STEPS, Crew, Fate, Report, make_sharded_model
+from evenkeel.trainer_sdk.replicas import Replicas
+from evenkeel.trainer_sdk.replicas.buckets import local
+from tests.integration.replicas.crew import NUM_STEPS, Crew, Fate, Report, batch_of, make_sharded_model
 
 pytestmark = pytest.mark.integration
 
@@ -56,3 +61,34 @@ def test_a_rank_ends_and_its_replica_with_it_and_comes_back(
     crew.finish()
     check(crew, failure_free, (0, 1, 2, 3))
     assert any(crew.reports[2].ran.get(step) for step in range(3, NUM_STEPS))
+
+
+def kept_of_each_kind(
+    run: Replicas, model: nn.Module, kept: list[Any], told: Callable[[str, Any], None], fate: Fate | None
+) -> None:
+    """Averages and an optimizer of parts, which every replica has begun by itself."""
+    average = make_sharded_model(model[0].weight.device_mesh)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    torch.seed()
+    with torch.no_grad():
+        for each in average.parameters():
+            local(each).normal_()
+    for each in model.parameters():
+        each.grad = torch.zeros_like(each)
+        local(each.grad).normal_()
+    optimizer.step()
+    optimizer.zero_grad()
+    kept.extend((average, optimizer))
+    for batch in run.micro_batches(batch_of):
+        run.backward(model(batch).square().mean())
+    optimizer.step()
+    moments = [optimizer.state[each]["exp_avg"] for each in model.parameters()]
+    told("weights", torch.cat([local(each.detach()).flatten() for each in (*average.parameters(), *moments)]).tolist())
+
+
+def test_what_is_kept_in_parts_begins_alike(start_crew: Callable[..., Crew]) -> None:
+    crew = start_crew(2, body=kept_of_each_kind, make=make_sharded_model, size=2)
+    crew.finish()
+    assert [crew.reports[each].error for each in range(4)] == [""] * 4
+    assert crew.reports[0].weights == crew.reports[2].weights != []
+    assert crew.reports[1].weights == crew.reports[3].weights != []

@@ -4,8 +4,9 @@ import copy
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,9 +16,12 @@ from torch.distributed.checkpoint.state_dict import get_state_dict
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torch.utils.checkpoint import checkpoint
 
+from evenkeel.trainer_sdk.api import stop
 from evenkeel.trainer_sdk.emit.emitter import Emitter
 from evenkeel.trainer_sdk.replicas import Place, Replicas, join_replicas
 from evenkeel.trainer_sdk.replicas.fitness import advice
+from evenkeel.trainer_sdk.replicas.vote import Outcome
+from evenkeel.trainer_sdk.trainers.steps import TrainerSteps
 from evenkeel.trainer_sdk.watch.run import Run
 from tests.integration.replicas.crew import NUM_STEPS, Crew, Fate, Report, _meet, alone, batch_of, make_model
 
@@ -341,6 +345,22 @@ def test_a_micro_batch_without_tokens_counts_nothing() -> None:
     run.close()
 
 
+def test_a_loss_of_no_tokens_is_refused_where_mates_would_spread_it() -> None:
+    model = make_model()
+    run = join_replicas(Place(), model, num_micro_batches=2)
+    run.begin()
+    run._epochs.place = replace(run._epochs.place, size=2)
+    for index, batch in enumerate(run.micro_batches(batch_of)):
+        loss = model(batch).square().mean()
+        if not index:
+            with pytest.raises(ValueError, match="mates need the backward") as refusal:
+                run.backward(loss * float("nan"), weight=0.0)
+            assert "\n" not in str(refusal.value)
+        run.backward(loss, weight=3.0 * index)
+    assert all(bool(each.grad.isfinite().all()) for each in model.parameters())
+    run.close()
+
+
 def test_a_weight_may_be_a_tensor_and_a_loss_is_one_value() -> None:
     run = Run(emitter=Emitter())
     model = run.replicate(make_model(), num_micro_batches=2)
@@ -366,6 +386,47 @@ def test_what_is_not_exchanged_is_not_trained() -> None:
 
     with pytest.raises(RuntimeError, match="of this replica alone"):
         run_steps(model, after=renew_head)
+
+
+def test_a_trainer_that_ran_no_step_did_not_come_too_late(caplog: pytest.LogCaptureFixture) -> None:
+    TrainerSteps(make_model(), 1).end()
+    stop()
+    assert "too late" not in caplog.text
+
+
+@pytest.mark.parametrize("is_at_a_vote", [True, False])
+def test_a_newcomer_gets_micro_batches_when_it_has_been_compared(
+    monkeypatch: pytest.MonkeyPatch, is_at_a_vote: bool
+) -> None:
+    """Whether it is complete at a vote, or was when the epoch changed before that."""
+    model = make_model()
+    run = join_replicas(Place(), model, num_micro_batches=2)
+    run.begin()
+    if not is_at_a_vote:
+        monkeypatch.setattr(run._catch_up, "connect", lambda *_: None)
+        mine = run._standing()
+        run._go_on([mine, replace(mine, replica=1, on_trial=True)])
+    exchange, share = run._exchange, run._epochs.share
+    samples, shared = [], []
+
+    def both() -> Outcome:
+        heard = exchange()
+        samples.append(heard.said[0].sample)
+        heard.said[1] = heard.said[0]
+        return heard
+
+    def noted(micro_batches: Sequence[int], whom: Sequence[int]) -> tuple[int, ...]:
+        shared.append(tuple(whom))
+        return share(micro_batches, whom)
+
+    monkeypatch.setattr(run, "_exchange", both)
+    monkeypatch.setattr(run._epochs, "share", noted)
+    for _ in range(3):
+        for batch in run.micro_batches(batch_of):
+            run.backward(model(batch).square().mean())
+    assert [bool(each) for each in samples] == [False, True, False]
+    assert shared[-2:] == [(0,), (0, 1)]
+    run.close()
 
 
 def test_gradients_of_the_step_before_do_not_count() -> None:

@@ -164,6 +164,36 @@ def test_a_buffer_that_forwards_change_is_told(caplog: pytest.LogCaptureFixture)
         assert ("changes in a forward" in caplog.text) == train
 
 
+def test_a_buffer_that_a_validation_made_is_taken_over_and_never_told(caplog: pytest.LogCaptureFixture) -> None:
+    def of(value: float) -> TrainingState:
+        model = nn.Linear(7, 7)
+        with torch.inference_mode():
+            model.register_buffer("frequencies", torch.full((3,), value))
+        state = TrainingState(model, ())
+        state.open()
+        state.close()
+        return state
+
+    donor, newcomer = of(1.0), of(2.0)
+    newcomer.forget()
+    last = donor.num_units - 1
+    text, tensors = donor.pack(last)
+    newcomer.install([Received(last, 0, text, tensors)], 0)
+    newcomer.synchronise(Unchanged(), 0)  # type: ignore[arg-type]
+    assert torch.equal(newcomer._model.frequencies, torch.ones(3))
+    assert not caplog.text
+
+
+class Unchanged:
+    """A group of one that broadcasts."""
+
+    def start_broadcast(self, tensor: Tensor, source: int) -> "Unchanged":
+        return self
+
+    def wait(self) -> None:
+        """Everything is there."""
+
+
 def test_no_piece_is_larger_than_asked_where_elements_are_stepped_by_themselves() -> None:
     donor = Side(OPTIMIZERS["adam"], 0)
     donor.step(0)

@@ -73,15 +73,20 @@ def unpack(text: str, tensors: Sequence[Tensor], device: torch.device) -> Any:
     return value(said["body"])
 
 
-def has_tensors(state: Any) -> bool:
-    """Whether there is a tensor somewhere in plain values."""
-    if isinstance(state, Mapping):
-        return any(map(has_tensors, state.values()))
-    if isinstance(state, list | tuple):
-        return any(map(has_tensors, state))
-    return isinstance(state, Tensor)
+def tensors_in(state: Any) -> list[Tensor]:
+    """The tensors somewhere in plain values, in their order."""
+    if isinstance(state, Tensor):
+        return [state]
+    entries = state.values() if isinstance(state, Mapping) else state if isinstance(state, list | tuple) else ()
+    return [tensor for each in entries for tensor in tensors_in(each)]
 
 
 def bytes_of(tensor: Tensor) -> Tensor:
     """A tensor's memory, flat, which groups carry whatever it holds; a copy where it is not contiguous."""
     return tensor.reshape(-1).view(torch.uint8)
+
+
+def overwrite(tensor: Tensor, value: Tensor) -> None:
+    """Write all of a tensor, also of a buffer that was made in a validation under ``torch.inference_mode()``."""
+    with torch.inference_mode(tensor.is_inference()):
+        tensor.copy_(value)

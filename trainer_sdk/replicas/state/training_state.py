@@ -16,7 +16,7 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 
 from evenkeel.trainer_sdk.groups.group import Group
 from evenkeel.trainer_sdk.replicas.buckets import local
-from evenkeel.trainer_sdk.replicas.state.packing import Packed, bytes_of, has_tensors, pack, unpack
+from evenkeel.trainer_sdk.replicas.state.packing import Packed, bytes_of, overwrite, pack, tensors_in, unpack
 from evenkeel.trainer_sdk.replicas.state.pieces import PIECE_BYTES, Piece, cut, flat, is_elementwise, like, write_from
 from evenkeel.trainer_sdk.replicas.vote import number_of
 from evenkeel.trainer_sdk.watch.guard import say_once
@@ -132,8 +132,10 @@ class TrainingState:
             if isinstance(each, torch.amp.GradScaler):  # begins by a first loss, and there may be none here
                 each.scale(torch.zeros((), device=self._device))
         self._is_open = True
-        buffers = dict(self._model.named_buffers())
-        self._buffers = {name: (each, each._version, each.detach().clone()) for name, each in buffers.items()}
+        self._buffers = {
+            name: (each, 0 if each.is_inference() else each._version, each.detach().clone())
+            for name, each in self._model.named_buffers()
+        }
         if self._helpers_stream is not None:
             self._helpers_stream.wait_stream(torch.cuda.current_stream(self._device))
 
@@ -141,7 +143,7 @@ class TrainingState:
         """The step's gradients are those of all replicas: optimizers may use them."""
         self._is_open = False
         for name, (buffer, version, _) in self._buffers.items():
-            if buffer._version != version:
+            if not buffer.is_inference() and buffer._version != version:
                 told = "buffer %s changes in a forward, and each replica runs others: where a loss uses it, freeze it"
                 say_once("buffer", f"{told}, for example by eval() of its module", name)
 
@@ -153,19 +155,16 @@ class TrainingState:
         """Everybody begins with the tensors of one rank, kept ones too; None = there is nobody else."""
         if group is None:
             return
+        states = [each.state_dict() for each in self.kept]
         with torch.no_grad():
-            for tensor in (*self._model.parameters(), *self._model.buffers()):
+            for tensor in (*self._model.parameters(), *self._model.buffers(), *tensors_in(states)):
                 mine = local(tensor.detach())
-                sent = mine.clone(memory_format=torch.contiguous_format)
+                sent = mine.to(self._device, copy=True, memory_format=torch.contiguous_format)
                 group.start_broadcast(bytes_of(sent), source).wait()
-                mine.copy_(sent)
-        for kept in self.kept:
-            text, packed = pack(kept.state_dict())
-            tensors = [each.to(self._device, copy=True) for each in packed]
-            for tensor in tensors:
-                group.start_broadcast(tensor, source).wait()
-            if tensors:
-                kept.load_state_dict(unpack(text, tensors, self._device))
+                overwrite(mine, sent)
+        for kept, state in zip(self.kept, states, strict=True):
+            if tensors_in(state):
+                kept.load_state_dict(state)
 
     # ---- at who gives
 
@@ -183,7 +182,7 @@ class TrainingState:
         }
         states = [each.state_dict() for each in self.kept]
         if unit == 0:
-            return {"groups": groups, "kept": [None if has_tensors(state) else state for state in states]}
+            return {"groups": groups, "kept": [None if tensors_in(state) else state for state in states]}
         return {"groups": groups, "kept": states, "buffers": [value for *_, value in self._buffers.values()]}
 
     def _cut_out(self, piece: Piece) -> dict[str, Any]:
@@ -223,7 +222,7 @@ class TrainingState:
             self._begun.add(parameter)
             self._write(parameter, said)
         for buffer, value in zip(self._model.buffers(), said.get("buffers", []), strict=False):
-            buffer.copy_(value)
+            overwrite(buffer, value)
         for kept, state in zip(self.kept, said.get("kept", []), strict=False):
             if state is not None:
                 kept.load_state_dict(state)
