@@ -45,13 +45,13 @@ class FlightTimes:
     Attributes:
         boundary_prepare: All attempts; a healthy rank answers at once, but its threads may be starved for a while.
         recover_prepare: One attempt; a rank parks at its next safe point, and a collective notices within 50 ms.
-        commit: One attempt.
+        attempt: One of anything else: among many ranks some answer is lost, and is asked for again.
         poll: Between two looks at ranks that have not reported on their streams.
     """
 
     boundary_prepare: float = 3.0
     recover_prepare: float = 10.0
-    commit: float = 1.0
+    attempt: float = 1.0
     poll: float = 0.5
 
 
@@ -131,8 +131,8 @@ class Flight:
     async def _prepared(self) -> dict[int, RankState]:
         """What everybody says whom the plan concerns; in mode BOUNDARY each has its time, however often it is asked."""
         is_boundary, ranks = self.plan.mode is PlanMode.BOUNDARY, sorted(self._concerned)
-        attempt_seconds = self.times.boundary_prepare if is_boundary else self.times.recover_prepare
-        patience_seconds = attempt_seconds if is_boundary else None
+        attempt_seconds = self.times.attempt if is_boundary else self.times.recover_prepare
+        patience_seconds = self.times.boundary_prepare if is_boundary else None
         asks = [
             self._heard(rank, lambda calls: calls.prepare(self.plan, attempt_seconds), patience_seconds)
             for rank in ranks
@@ -142,7 +142,7 @@ class Flight:
 
     def _commits(self, decision: Decision, landing: "_Landing") -> list[Coroutine[Any, Any, None]]:
         async def commit(rank: int) -> None:
-            await self._heard(rank, lambda calls: calls.commit(self.plan, decision, self.times.commit))
+            await self._heard(rank, lambda calls: calls.commit(self.plan, decision, self.times.attempt))
             landing.committed(rank)
 
         async def tell(rank: int) -> None:
@@ -154,7 +154,7 @@ class Flight:
     async def _look_at_the_silent(self, landing: "_Landing") -> None:
         async def look(rank: int) -> None:
             with suppress(RankAwayError, RankRefusedError):
-                self.board.post(await self.calls[rank].status(self.times.commit))
+                self.board.post(await self.calls[rank].status(self.times.attempt))
 
         while True:
             await asyncio.sleep(self.times.poll)
@@ -165,7 +165,7 @@ class Flight:
 
         async def call_off(rank: int) -> None:
             with suppress(RankGoneError, RankRefusedError):
-                await self._heard(rank, lambda calls: calls.abort(self.plan, self.times.commit))
+                await self._heard(rank, lambda calls: calls.abort(self.plan, self.times.attempt))
 
         await asyncio.gather(*map(call_off, sorted(self._concerned)))
         _log.info("plan aborted", plan_id=self.plan.plan_id)

@@ -44,6 +44,7 @@ class Rank:
     phase: RankPhase = RankPhase.TRAINING
     fails: dict[str, list[Exception]] = field(default_factory=dict)
     silent_at: tuple[str, ...] = ()
+    loses: list[str] = field(default_factory=list)
     enters_at: str = "commit"
     asked: list[str] = field(default_factory=list)
     seconds: list[object] = field(default_factory=list)
@@ -65,6 +66,10 @@ class Rank:
             self.reached.set()
         if what in self.silent_at:
             await asyncio.Event().wait()
+        if what in self.loses:
+            self.loses.remove(what)
+            await asyncio.sleep(float(given[-1]))  # type: ignore[arg-type]
+            raise AWAY
         if self.fails.get(what):
             raise self.fails[what].pop(0)
         if what == self.enters_at:
@@ -176,6 +181,8 @@ async def test_a_plan_that_nobody_wants_any_more_is_off_unless_it_is_being_decid
 @pytest.mark.asyncio
 async def test_a_rank_that_is_away_is_asked_again_and_ends_a_boundary_after_its_time() -> None:
     assert await landed(Desk().flight(Rank(0), Rank(1, fails={"prepare": [AWAY] * 2, "commit": [AWAY] * 2}))) == 5
+    one_answer_is_lost = Rank(1, loses=["prepare", "commit"])
+    assert await landed(Desk().flight(Rank(0), one_answer_is_lost, attempt=0.01)) == 5
     with pytest.raises(RankAwayError, match="rank 1 did not answer in time"):
         await landed(Desk().flight(Rank(0), Rank(1, silent_at=("prepare",)), boundary_prepare=0.01))
     with pytest.raises(RankAwayError, match="away"):
