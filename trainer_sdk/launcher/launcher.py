@@ -128,7 +128,7 @@ class Launcher:
         with self._changed:
             self._state.process(rank)
             if self._link is not None:
-                self._link.send(rank)
+                self._link.restart(rank)
 
     def wait(self, timeout_seconds: float | None = None) -> int | None:
         """Wait for the job's end: 0 when its last ranks finished, 1 when they failed; None when it still runs."""
@@ -154,7 +154,7 @@ class Launcher:
                 # One that still loads its libraries hears nothing, and has nobody to end in order.
                 is_loaded = bool(self._state.store_pid) or any(process.pid for process in self._state.ranks)
                 grace_seconds = END_GRACE_SECONDS + 5.0 if is_loaded else 0.0
-                self._link.send(None)
+                self._link.end()
                 if self._thread.ident is not None:  # else the start is only about to notice
                     self._thread.join(grace_seconds)
                 self._link.close(grace_seconds)

@@ -39,13 +39,21 @@ class ZygoteLink:
         )
         theirs.close()
         self._sending = threading.Lock()
-        self.send(spec)
-        self.send(dict(incarnations))
+        self._send(spec)
+        self._send(dict(incarnations))
 
     @property
     def pid(self) -> int:
         """Process id of the zygote."""
         return self._process.pid
+
+    def restart(self, rank: int) -> None:
+        """Give a rank a new process now, in place of the one that it may have."""
+        self._send(rank)
+
+    def end(self) -> None:
+        """Ask for an orderly end; :meth:`events` runs dry once every process is gone."""
+        self._send(None)
 
     def events(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """What the zygote tells, see :meth:`Host._tell`, until it is gone."""
@@ -68,10 +76,6 @@ class ZygoteLink:
             self._process.kill()
             self._process.wait()
 
-    def send(self, said: object) -> None:
-        """A rank that is to get a new process now; None = end in order, and :meth:`events` runs dry.
-
-        After what it begins with: the job, and incarnations of its ranks.
-        """
+    def _send(self, said: object) -> None:
         with self._sending, suppress(OSError):  # where it is gone events() ends, and that is where it is handled
             self._connection.send(said)
