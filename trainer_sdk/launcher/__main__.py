@@ -41,6 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("-q", "--quiet", action="store_true", help="no lines on its progress")
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s launcher: %(message)s")
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # as in the ranks
     logging.getLogger("torch").setLevel(logging.WARNING)  # at its end it tells of its caches
     with ExitStack() as stack:
         try:
