@@ -19,7 +19,7 @@ from evenkeel.history.vocabulary import IncidentEventKind, PlanMode, VerdictKind
 from evenkeel.services.scheduler.domain.job_state import HEALTHY, JobKnowledge
 from evenkeel.services.scheduler.domain.losses import all_accounts, with_standstill
 from evenkeel.services.scheduler.domain.parts import AppliedPlan, OpenIncident, RankInfo
-from evenkeel.services.scheduler.domain.replacements import GONE, heard_again, in_their_places, promoted
+from evenkeel.services.scheduler.domain.replacements import GONE, in_their_places, promoted
 
 _SLOW = frozenset((VerdictKind.COMPUTE_SLOW, VerdictKind.COMMUNICATION_SLOW))
 
@@ -59,7 +59,7 @@ def _is_current(job: JobKnowledge, culprit: CulpritRecord, kind: str) -> bool:
     if info is None:
         return False
     if kind == VerdictKind.REJOINED:
-        return culprit.incarnation >= info.incarnation
+        return culprit.incarnation > info.incarnation
     newcomer = job.newcomers.get(culprit.rank)
     if newcomer is not None and culprit.incarnation == newcomer.incarnation:
         return kind in GONE
@@ -232,9 +232,6 @@ def _communication_recovered(story: _Story, culprits: Sequence[CulpritRecord]) -
 
 def _rejoined(story: _Story, culprits: Sequence[CulpritRecord]) -> None:
     for culprit in culprits:
-        if culprit.incarnation == story.job.ranks[culprit.rank].incarnation:
-            story.job = heard_again(story.job, culprit.rank)
-            continue
         waiting = story.job.newcomers.get(culprit.rank)
         if waiting is None or waiting.incarnation < culprit.incarnation:
             waiting = story.process_of(culprit)

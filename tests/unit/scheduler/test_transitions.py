@@ -194,15 +194,11 @@ def test_a_replacement_whose_predecessors_death_nobody_saw_is_that_death() -> No
 
 
 @pytest.mark.parametrize("is_left_behind", [True, False])
-@pytest.mark.parametrize("registers", [True, False])
-def test_one_that_was_taken_for_dead_and_is_heard_again_counts_again(registers: bool, is_left_behind: bool) -> None:
+def test_one_that_was_taken_for_dead_and_registers_again_counts_again(is_left_behind: bool) -> None:
     job = on_verdict(fresh_job(), verdict(VerdictKind.FAIL_STOP, 3)).job
     job = planned(job) if is_left_behind else job
-    if registers:
-        job, records = in_their_places(on_rank_registered(job, registration(3)), START)
-    else:
-        outcome = on_verdict(job, verdict(VerdictKind.REJOINED, 3))
-        job, records = outcome.job, list(outcome.records)
+    assert on_verdict(job, verdict(VerdictKind.REJOINED, 3)).job.lost == job.lost, "late word of its start"
+    job, records = in_their_places(on_rank_registered(job, registration(3)), START)
     assert job.usable[3] == 1.0
     assert job.newcomers == {}
     assert job.need is (PlanNeed.BOUNDARY if is_left_behind else PlanNeed.NONE)
