@@ -139,7 +139,7 @@ def _shape(random: Random, tensor: int, pipeline: int, data: int) -> Shape:
 
 def _fault(random: Random, kinds: list[str], **where: object) -> Fault:
     kind = random.choice(kinds)
-    lasts = {"stop": [0.5, 3.0, 8.0], "stop scheduler": [0.5, 1.5, 3.0]}.get(kind, [0.0])
+    lasts = {"stop": [0.5, 3.0, 8.0], "stop scheduler": [0.5, 1.5, 3.0], "cut": [2.0, 8.0]}.get(kind, [0.0])
     steps = random.choice([0, random.randint(1, 120)]) if kind in ("crash", "stop scheduler") else 0
     return Fault(kind=kind, steps=steps, lasts_seconds=random.choice(lasts), **where)  # type: ignore[arg-type]
 
@@ -161,7 +161,7 @@ def _at(event: str, nth: int, kind: str = "kill", **of: float) -> Fault:
 
 
 NOT_WANTED = "a rank that is slow until the plan against it comes to nothing"
-"""It is well again before another one answers, which the scheduler cannot reach: no other plan follows."""
+"""It is well again before another one can be reached, who is waited for in vain: no other plan follows."""
 
 HURTFUL: Mapping[str, tuple[Fault, ...]] = {
     "a rank of the first stage in its iteration": (_killed(0, 5.0),),
@@ -184,7 +184,7 @@ HURTFUL: Mapping[str, tuple[Fault, ...]] = {
     "a rank that hangs for a moment": (Fault(kind="stop", rank=5, seconds=5.0, lasts_seconds=0.5),),
     "a rank that hangs for long": (Fault(kind="stop", rank=5, seconds=5.0, lasts_seconds=120.0),),
     "a rank that the scheduler cannot reach, and another dies": (
-        Fault(kind="cut", rank=6, seconds=4.9),
+        Fault(kind="cut", rank=6, seconds=4.9, lasts_seconds=2.0),
         _FIRST_DEATH,
     ),
     "the scheduler while it asks": (_FIRST_DEATH, _at("prepared", 3, "crash")),
@@ -197,8 +197,7 @@ HURTFUL: Mapping[str, tuple[Fault, ...]] = {
     ),
     NOT_WANTED: (
         Fault(kind="slow rank", rank=5, seconds=5.0),
-        Fault(kind="cut", rank=6, seconds=5.0),
-        Fault(kind="cut", rank=6, seconds=7.5),
+        Fault(kind="cut", rank=6, seconds=5.0, lasts_seconds=8.0),
     ),
     "a rank while the history is slow": (Fault(kind="slow store", seconds=4.5), _FIRST_DEATH),
 }

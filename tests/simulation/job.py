@@ -11,6 +11,7 @@ from evenkeel.layouts.layout import Layout, uniform_layout
 from evenkeel.layouts.model import BlockCost, ModelSpec
 from evenkeel.layouts.rank_state import RankPhase
 from evenkeel.services.scheduler.adapters.store.job_document import restored_job
+from evenkeel.services.scheduler.dispatch.restore import uncovered_blocks
 from evenkeel.services.scheduler.domain.profiles import JobProfile
 from evenkeel.services.scheduler.domain.stuck import StuckReason
 from evenkeel.services.scheduler.jobs import events
@@ -68,6 +69,7 @@ class SimulatedJob:
         self._steps_in: dict[int, int] = {}
         self._entered: dict[int, set[int]] = {}
         self._died_lately: set[int] = set()
+        self._layouts = {0: self.home}
         self._nothing_left = False
         self._stepped_at = 0.0
         self._placed: dict[tuple[object, ...], tuple[copies.Placement, ...]] = {}
@@ -176,6 +178,8 @@ class SimulatedJob:
     def entered(self, rank: SimulatedRank, epoch: int, steps: int) -> None:
         self.note(f"rank {rank.rank}.{rank.incarnation} trains in epoch {epoch} after {steps} steps")
         self._entered.setdefault(epoch, set()).add(rank.rank)
+        if rank.layout is not None and not self.home.whole:
+            self._layouts[epoch] = rank.layout
 
     def taken(self, rank: SimulatedRank, commit: Commit) -> None:
         self.note(f"rank {rank.rank}.{rank.incarnation} moves to epoch {commit.reshape.epoch} by {commit.reshape.mode}")
@@ -209,9 +213,19 @@ class SimulatedJob:
         rank.die()
         self._died_lately.add(rank.rank)
         self._steps_in.clear()  # copies are as they should be only after steps without it
-        self._nothing_left = not any(one.alive and (one.held or one.kept) for one in self.processes.values())
+        self._nothing_left = not self._is_all_held()
         self.missed(rank, rank.waits_for)
         self.world.after(self.random.uniform(0.05, 3.0), lambda: self._replace(rank))
+
+    def _is_all_held(self) -> bool:
+        """Whether all blocks of some epoch are with processes that are still counted on, as theirs or as copies."""
+        there = [one for one in self.processes.values() if one.alive and not one.is_given_up]
+        for epoch, layout in self._layouts.items():
+            owners = {one.rank for one in there if epoch in one.held}
+            owners |= {owner for one in there for owner, of_epoch, _ in one.kept if of_epoch == epoch}
+            if not uncovered_blocks(self.model, layout, owners & {*layout.ranks}):
+                return True
+        return False
 
     def _replace(self, dead: SimulatedRank) -> None:
         if self.ranks[dead.rank] is not dead:

@@ -191,7 +191,8 @@ class World:
                 pass
             case "cut":
                 self.disturbed(f"{job.job_id} rank {target.rank} is cut off from the scheduler")
-                job.cut_until[target.rank, target.incarnation] = self.loop.now + 2.0
+                job.cut_until[target.rank, target.incarnation] = self.loop.now + fault.lasts_seconds
+                self.after(fault.lasts_seconds, partial(self.disturbed, f"{job.job_id} rank {target.rank} is in reach"))
             case "slow rank":
                 self.disturbed(f"{job.job_id} rank {target.rank} is slow for 4 s")
                 job.tell(VerdictKind.COMPUTE_SLOW, target, 0.1, 0.4)

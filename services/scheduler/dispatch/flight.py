@@ -29,6 +29,7 @@ from evenkeel.services.scheduler.dispatch.protocol import (
     RankCalls,
     RankGoneError,
     RankRefusedError,
+    RankTimeoutError,
 )
 from evenkeel.services.scheduler.domain.job_state import JobKnowledge
 
@@ -44,14 +45,14 @@ class FlightTimes:
 
     Attributes:
         boundary_prepare: All attempts; a healthy rank answers at once, but its threads may be starved for a while.
-        recover_prepare: One attempt; a rank parks at its next safe point, and a collective notices within 50 ms.
-        attempt: One of anything else: among many ranks some answer is lost, and is asked for again.
+        attempt: The first at anything: among many ranks some answer is lost. Each further one has twice as long.
+        longest_attempt: A rank that is starved, or parks at its next safe point only, answers in the end.
         poll: Between two looks at ranks that have not reported on their streams.
     """
 
     boundary_prepare: float = 3.0
-    recover_prepare: float = 10.0
     attempt: float = 1.0
+    longest_attempt: float = 10.0
     poll: float = 0.5
 
 
@@ -130,11 +131,10 @@ class Flight:
 
     async def _prepared(self) -> dict[int, RankState]:
         """What everybody says whom the plan concerns; in mode BOUNDARY each has its time, however often it is asked."""
-        is_boundary, ranks = self.plan.mode is PlanMode.BOUNDARY, sorted(self._concerned)
-        attempt_seconds = self.times.attempt if is_boundary else self.times.recover_prepare
-        patience_seconds = self.times.boundary_prepare if is_boundary else None
+        ranks = sorted(self._concerned)
+        patience_seconds = self.times.boundary_prepare if self.plan.mode is PlanMode.BOUNDARY else None
         asks = [
-            self._heard(rank, lambda calls: calls.prepare(self.plan, attempt_seconds), patience_seconds)
+            self._heard(rank, lambda calls, seconds: calls.prepare(self.plan, seconds), patience_seconds)
             for rank in ranks
         ]
         async with _tasks(*asks) as tasks:
@@ -142,7 +142,7 @@ class Flight:
 
     def _commits(self, decision: Decision, landing: "_Landing") -> list[Coroutine[Any, Any, None]]:
         async def commit(rank: int) -> None:
-            await self._heard(rank, lambda calls: calls.commit(self.plan, decision, self.times.attempt))
+            await self._heard(rank, lambda calls, seconds: calls.commit(self.plan, decision, seconds))
             landing.committed(rank)
 
         async def tell(rank: int) -> None:
@@ -165,27 +165,31 @@ class Flight:
 
         async def call_off(rank: int) -> None:
             with suppress(RankGoneError, RankRefusedError):
-                await self._heard(rank, lambda calls: calls.abort(self.plan, self.times.attempt))
+                await self._heard(rank, lambda calls, seconds: calls.abort(self.plan, seconds))
 
         await asyncio.gather(*map(call_off, sorted(self._concerned)))
         _log.info("plan aborted", plan_id=self.plan.plan_id)
 
     async def _heard(
-        self, rank: int, ask: Callable[[RankCalls], Awaitable[RankState]], patience_seconds: float | None = None
+        self, rank: int, ask: Callable[[RankCalls, float], Awaitable[RankState]], patience_seconds: float | None = None
     ) -> RankState:
         """A rank's answer; it is asked again for as long as it is away, or patience lasts."""
         pauses, problem = Backoff(longest_seconds=0.5), RankAwayError(f"rank {rank} did not answer in time")
+        seconds = self.times.attempt
         try:
             async with asyncio.timeout(patience_seconds):
                 while True:
                     try:
-                        state = await ask(self.calls[rank])
+                        state = await ask(self.calls[rank], seconds)
                     except RankGoneError:
                         raise
                     except RankAwayError as error:
                         problem = error
                         _log.info("rank is away", plan_id=self.plan.plan_id, rank=rank, error=str(error))
-                        await asyncio.sleep(pauses.next_seconds())
+                        if isinstance(error, RankTimeoutError):
+                            seconds = min(2.0 * seconds, self.times.longest_attempt)
+                        else:
+                            await asyncio.sleep(pauses.next_seconds())
                     else:
                         self.board.post(state)
                         return state

@@ -24,6 +24,7 @@ from evenkeel.services.scheduler.dispatch.protocol import (
     RankAwayError,
     RankGoneError,
     RankRefusedError,
+    RankTimeoutError,
     StaleBallotError,
 )
 from evenkeel.services.scheduler.domain.job_state import new_job
@@ -33,7 +34,8 @@ LAYOUT = uniform_layout(num_blocks=4, tensor=1, pipeline=2, data=1, num_micro_ba
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 JOB = new_job(JobRecord(job_id="job", name="", model=gpt(2), layout=LAYOUT, registered_at=AT, job_token="t" * 16))
 PLAN = PlanRecord(plan_id="plan", job_id="job", mode=PlanMode.BOUNDARY, epoch=1, layout=LAYOUT, proposed_at=AT)
-AWAY, GONE, NO = RankAwayError("away"), RankGoneError("gone"), RankRefusedError("no")
+AWAY, LATE = RankAwayError("away"), RankTimeoutError("late")
+GONE, NO = RankGoneError("gone"), RankRefusedError("no")
 
 
 @dataclass
@@ -69,7 +71,7 @@ class Rank:
         if what in self.loses:
             self.loses.remove(what)
             await asyncio.sleep(float(given[-1]))  # type: ignore[arg-type]
-            raise AWAY
+            raise LATE
         if self.fails.get(what):
             raise self.fails[what].pop(0)
         if what == self.enters_at:
@@ -192,8 +194,15 @@ async def test_a_rank_that_is_away_is_asked_again_and_ends_a_boundary_after_its_
 @pytest.mark.asyncio
 async def test_a_recovery_waits_for_as_long_as_it_takes() -> None:
     ranks = [Rank(0, RankPhase.PARKED), Rank(1, RankPhase.PARKED, fails={"prepare": [AWAY] * 3})]
-    assert await landed(Desk().flight(*ranks, mode=PlanMode.RECOVER, recover_prepare=0.01)) == 5
-    assert [rank.seconds[0] for rank in ranks] == [0.01, 0.01]
+    assert await landed(Desk().flight(*ranks, mode=PlanMode.RECOVER, boundary_prepare=0.01)) == 5
+
+
+@pytest.mark.asyncio
+async def test_each_attempt_at_one_that_does_not_answer_in_time_has_twice_as_long() -> None:
+    late = Rank(1, RankPhase.PARKED, loses=["prepare"] * 4)
+    flight = Desk().flight(Rank(0, RankPhase.PARKED), late, mode=PlanMode.RECOVER, attempt=0.01, longest_attempt=0.05)
+    assert await landed(flight) == 5
+    assert late.seconds[:5] == [0.01, 0.02, 0.04, 0.05, 0.05]
 
 
 @pytest.mark.asyncio
