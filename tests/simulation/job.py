@@ -11,7 +11,6 @@ from evenkeel.layouts.layout import Layout, uniform_layout
 from evenkeel.layouts.model import BlockCost, ModelSpec
 from evenkeel.layouts.rank_state import RankPhase
 from evenkeel.services.scheduler.adapters.store.job_document import restored_job
-from evenkeel.services.scheduler.dispatch.restore import uncovered_blocks
 from evenkeel.services.scheduler.domain.profiles import JobProfile
 from evenkeel.services.scheduler.domain.stuck import StuckReason
 from evenkeel.services.scheduler.jobs import events
@@ -69,7 +68,7 @@ class SimulatedJob:
         self._steps_in: dict[int, int] = {}
         self._entered: dict[int, set[int]] = {}
         self._died_lately: set[int] = set()
-        self._layouts = {0: self.home}
+        self._most_survived = 0
         self._nothing_left = False
         self._stepped_at = 0.0
         self._placed: dict[tuple[object, ...], tuple[copies.Placement, ...]] = {}
@@ -166,6 +165,7 @@ class SimulatedJob:
         self._steps_in[epoch] = num_steps = self._steps_in.get(epoch, 0) + 1
         if rank.layout is not None and num_steps >= _SAFE_STEPS * len(rank.layout.ranks):
             self._died_lately.clear()
+            self._most_survived = min(_MOST_SURVIVED, len(rank.layout.ranks) - 1)
         self.num_steps, self._stepped_at = max(self.num_steps, step + 1), self.world.loop.now
 
     def begins(self) -> None:
@@ -178,8 +178,6 @@ class SimulatedJob:
     def entered(self, rank: SimulatedRank, epoch: int, steps: int) -> None:
         self.note(f"rank {rank.rank}.{rank.incarnation} trains in epoch {epoch} after {steps} steps")
         self._entered.setdefault(epoch, set()).add(rank.rank)
-        if rank.layout is not None and not self.home.whole:
-            self._layouts[epoch] = rank.layout
 
     def taken(self, rank: SimulatedRank, commit: Commit) -> None:
         self.note(f"rank {rank.rank}.{rank.incarnation} moves to epoch {commit.reshape.epoch} by {commit.reshape.mode}")
@@ -213,19 +211,10 @@ class SimulatedJob:
         rank.die()
         self._died_lately.add(rank.rank)
         self._steps_in.clear()  # copies are as they should be only after steps without it
-        self._nothing_left = not self._is_all_held()
+        there = [one for one in self.processes.values() if one.alive and not one.is_given_up]
+        self._nothing_left = not any(one.held or one.kept for one in there)
         self.missed(rank, rank.waits_for)
         self.world.after(self.random.uniform(0.05, 3.0), lambda: self._replace(rank))
-
-    def _is_all_held(self) -> bool:
-        """Whether all blocks of some epoch are with processes that are still counted on, as theirs or as copies."""
-        there = [one for one in self.processes.values() if one.alive and not one.is_given_up]
-        for epoch, layout in self._layouts.items():
-            owners = {one.rank for one in there if epoch in one.held}
-            owners |= {owner for one in there for owner, of_epoch, _ in one.kept if of_epoch == epoch}
-            if not uncovered_blocks(self.model, layout, owners & {*layout.ranks}):
-                return True
-        return False
 
     def _replace(self, dead: SimulatedRank) -> None:
         if self.ranks[dead.rank] is not dead:
@@ -293,7 +282,7 @@ class SimulatedJob:
         what would free it.
         """
         known = view.known
-        stuck, is_beyond = view.standing.stuck, self._nothing_left or len(self._died_lately) > _MOST_SURVIVED
+        stuck, is_beyond = view.standing.stuck, self._nothing_left or len(self._died_lately) > self._most_survived
         if stuck and stuck.reason is StuckReason.NOTHING_HELD and is_beyond:
             return
         for number, rank in self.ranks.items():
