@@ -91,9 +91,10 @@ def promoted(job: JobKnowledge) -> JobKnowledge:
 
 
 def in_their_places(job: JobKnowledge, at: datetime) -> tuple[JobKnowledge, list[IncidentEventRecord]]:
-    """The job with its newcomers promoted, without the deaths whose ranks are all back in their places; and their ends.
+    """The job with its newcomers promoted, without incidents that are over by that; and the ends of those.
 
-    Where a layout of as many ranks as at the beginning does without a rank, its place is that of a spare.
+    A death is over when its ranks are all back in their places, a slowness when a rank of it has another process. Where
+    a layout of as many ranks as at the beginning does without a rank, its place is that of a spare.
     """
     job = promoted(job)
     is_whole = len(job.layout.ranks) >= len(job.home.ranks)
@@ -102,14 +103,18 @@ def in_their_places(job: JobKnowledge, at: datetime) -> tuple[JobKnowledge, list
         for rank, info in job.ranks.items()
         if info.alive and rank not in job.vacant and (is_whole or rank in job.layout.ranks)
     }
-    over = [
-        incident
-        for incident in job.incidents
-        if incident.kind in GONE and all(back.get(c.rank, -1) >= c.incarnation for c in incident.culprits)
-    ]
+
+    def is_over(incident: OpenIncident) -> bool:
+        if incident.kind in GONE:
+            return all(back.get(c.rank, -1) >= c.incarnation for c in incident.culprits)
+        return any(job.ranks[c.rank].incarnation > c.incarnation for c in incident.culprits)
+
+    over = [incident for incident in job.incidents if is_over(incident)]
     return job.without(over), [incident.resolved(at, _how_over(incident, back)) for incident in over]
 
 
 def _how_over(incident: OpenIncident, back: Mapping[int, int]) -> str:
+    if incident.kind not in GONE:
+        return "the process is gone"
     same = any(back[culprit.rank] == culprit.incarnation for culprit in incident.culprits)
     return "it is heard again" if same else "a replacement is in its place"

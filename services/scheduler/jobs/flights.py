@@ -43,7 +43,8 @@ def ground(step: Step, why: str) -> None:
     """The plan on its way, if any, flies no more; what ranks have taken up of a decided one, the next one reads."""
     flight = step.known.flight
     if flight is not None:
-        step.known = replace(step.known, flight=None)
+        known = replace(step.known, flight=None)
+        step.job = replace(step.job, known=known, must_recover=step.job.must_recover or _leaves_some_waiting(flight))
         step.enter(flight.record, PlanState.ABORTED, detail=why)
 
 
@@ -73,8 +74,8 @@ def failed(step: Step, flight: PlanInFlight, error: Exception) -> None:
         heard.append(error.promised.epoch)
     known = replace(known, flight=None, changed=True, top_epoch=max([known.top_epoch, *heard]))
     # A boundary that some ranks wait for and others refuse never comes: only a recovery gets past it.
-    recovers = plan.mode is PlanMode.RECOVER or isinstance(error, RecoveryNeededError)
-    step.job = replace(step.job, known=known, must_recover=recovers or flight.decision is not None)
+    recovers = _leaves_some_waiting(flight) or isinstance(error, RecoveryNeededError)
+    step.job = replace(step.job, known=known, must_recover=recovers)
     step.enter(plan, PlanState.ABORTED, detail=str(error))
     if isinstance(error, NothingLeftError):
         get_stuck(step, StuckReason.NOTHING_HELD, str(error))
@@ -82,6 +83,11 @@ def failed(step: Step, flight: PlanInFlight, error: Exception) -> None:
             step.note_on(plan.incident_id, plan.plan_id, f"the job cannot go on: {error}")
         step.job = replace(step.job, awaited=plan)
         look_for_what_is_missing(step)
+
+
+def _leaves_some_waiting(flight: PlanInFlight) -> bool:
+    """Whether ranks may have parked for a plan that is off, or be in its epoch, though nobody is gone any more."""
+    return flight.record.mode is PlanMode.RECOVER or flight.decision is not None
 
 
 def look_for_what_is_missing(step: Step) -> None:

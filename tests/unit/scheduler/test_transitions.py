@@ -193,6 +193,14 @@ def test_a_replacement_whose_predecessors_death_nobody_saw_is_that_death() -> No
     assert job.need is PlanNeed.RECOVER
 
 
+def test_how_slow_one_was_is_over_with_its_process_also_where_nobody_saw_it_die() -> None:
+    job = on_verdict(fresh_job(), verdict(VerdictKind.COMPUTE_SLOW, 3, throughput=0.5)).job
+    job = on_rank_registered(job, registration(3, 1))
+    job = on_verdict(job, verdict(VerdictKind.REJOINED, 3, incarnation=1)).job
+    assert job.incidents, "its successor waits"
+    assert planned(job).incidents == ()
+
+
 @pytest.mark.parametrize("is_left_behind", [True, False])
 def test_one_that_was_taken_for_dead_and_registers_again_counts_again(is_left_behind: bool) -> None:
     job = on_verdict(fresh_job(), verdict(VerdictKind.FAIL_STOP, 3)).job

@@ -209,6 +209,31 @@ def test_a_plan_that_counts_on_one_who_died_is_aborted_and_is_told_once(is_decid
     ]
 
 
+@pytest.mark.parametrize("is_decided", [True, False])
+def test_ranks_that_took_up_a_plan_are_recovered_also_when_nobody_is_gone_any_more(is_decided: bool) -> None:
+    play = Play()
+    play.say(VerdictKind.FAIL_STOP, 3)
+    play.solved()
+    play.agreed()
+    play.applied()
+    back(play, 3, 1)
+    play.solved()
+    if is_decided:
+        play.agreed()
+    play.say(VerdictKind.FAIL_STOP, 3, incarnation=1)
+    (question,) = play.step.meanwhile
+    back(play, 3, 2)
+    (newer,) = play.step.meanwhile
+    play.solved(question)
+    play.solved(newer)
+    assert play.plan.record.mode is (PlanMode.RECOVER if is_decided else PlanMode.BOUNDARY)
+
+
+def back(play: Play, rank: int, incarnation: int) -> None:
+    play.on(events.RanksRegistered((registration(rank, incarnation),)))
+    play.say(VerdictKind.REJOINED, rank, incarnation=incarnation)
+
+
 def test_a_recovery_that_counts_on_nobody_who_died_goes_on() -> None:
     play = Play()
     play.say(VerdictKind.FAIL_STOP, 3)
