@@ -71,6 +71,7 @@ def test_good_requests_pass() -> None:
         ("job_token", lambda request: setattr(request, "job_token", "ä" * 16)),
         ("layout.schedule", lambda request: setattr(request.layout, "schedule", "zero-bubble")),
         ("layout.routes", lambda request: request.layout.routes.add(micro_batch=0, stage=0, replica=1)),
+        ("layout.whole", lambda request: setattr(request.layout, "whole", True)),
         ("layout.schedules", lambda request: request.layout.schedules.append("zero-bubble")),
         ("model has 4 blocks", lambda request: setattr(request.layout, "num_blocks", 5)),
         ("blocks", lambda request: setattr(request.model.blocks[1], "forward_flops_per_token", float("nan"))),

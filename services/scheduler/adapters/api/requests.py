@@ -152,6 +152,8 @@ def _check_layout(request: pb.RegisterJobRequest) -> None:
                 raise InvalidRequestError(f"layout.{field} {name[:80]!r}: one of {known}")
     if layout.routes:
         raise InvalidRequestError(f"layout.routes: {len(layout.routes)} of them; a job begins without, plans make them")
+    if layout.whole and any([len(stage.ranks) for stage in each.stages] != [1] for each in layout.replicas):
+        raise InvalidRequestError("layout.whole: each replica is one stage of one rank, the one that speaks for it")
 
 
 def _check_model(request: pb.RegisterJobRequest) -> None:
