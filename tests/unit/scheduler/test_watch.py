@@ -41,8 +41,9 @@ class Client(RankClient):
 
 class Gone(Client):
     async def watch(self) -> AsyncIterator[RankState]:
+        for state in ():
+            yield state
         raise RankAwayError("nobody")
-        yield _STATE
 
 
 async def told_of(client: Client) -> list[tuple[str, bool]]:
