@@ -41,7 +41,7 @@ class Client(RankClient):
 
 class Gone(Client):
     async def watch(self) -> AsyncIterator[RankState]:
-        for state in ():
+        for state in tuple[RankState, ...]():
             yield state
         raise RankAwayError("nobody")
 
