@@ -47,10 +47,11 @@ class Parked:
 
 @dataclass(frozen=True, slots=True)
 class StreamBroken:
-    """A process's stream broke and its controller does not answer any more."""
+    """A process's stream broke and its controller does not answer any more; refused: its host says that it is gone."""
 
     process: Process
     detail: str
+    is_refused: bool = False
 
 
 class Silence(Enum):

@@ -34,10 +34,11 @@ class Timer(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """A process whose stream broke: how, and until when a verdict on it is waited for."""
+    """A process whose stream broke: how, until when a verdict on it is waited for, and whether its host refuses."""
 
     detail: str
     until: datetime
+    is_refused: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
