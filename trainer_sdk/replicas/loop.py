@@ -229,9 +229,7 @@ class Replicas:
         if outcome.weight <= 0.0:
             raise RuntimeError(f"the weights of step {self.step} add up to {outcome.weight}: they must be above 0")
         if not any(outcome.used):
-            raise RuntimeError(
-                f"no gradient in step {self.step}: train the model that run.replicate() was given, no copy"
-            )
+            raise RuntimeError(f"no gradient in step {self.step}: train what run.replicate() was given, and no copy")
         self._buckets.finish(1.0 / outcome.weight, outcome.used)
         self._state.close()
         if not self.is_complete:
