@@ -58,8 +58,10 @@ class Buckets:
         self._buckets: list[_Bucket] = []
         self._bucket_of: list[_Bucket] = [_Bucket((), ())] * len(self._parameters)
         self._group: Group | None = None
-        self._armed = self._abandoned = self._has_sums = False
-        self._leaves_early = True  # in the backward itself
+        self._armed = self._abandoned = False
+        self._sums: dict[int, tuple[Tensor, int]] = {}  # as backwards left them: the gradient and its version
+        # Backwards in a row in which each gradient came once, and how many there must be before any leaves early.
+        self._num_plain = self._num_plain_due = 0
         self._is_outdated = False  # a gradient was added to after its bucket had left
         self._ready: set[int] = set()
         self._next = 0
@@ -88,25 +90,22 @@ class Buckets:
         """A step begins, with no gradients; those of parameters in a short format are summed in float32."""
         for parameter in self._parameters:
             parameter.grad = None  # what is there is of a step that is over
-        self._has_sums = False
+        self._sums.clear()
         for parameter in self._narrow:
             parameter.grad_dtype = torch.float32
 
-    def summed(self) -> None:
-        """A backward of the loop has ended: what is in ``grad`` from here on stays until the step is over."""
-        self._has_sums = self._has_sums or any(self.used())
-
     def check_sums(self) -> None:
-        """Whether gradients of earlier micro-batches are there.
+        """Whether gradients are what backwards made of them: in the loop they are sums of this replica alone.
 
         Raises:
             RuntimeError: They are not.
         """
-        if self._has_sums and not any(self.used()):
-            raise RuntimeError(
-                "the gradients of the step's earlier micro-batches are gone: call optimizer.zero_grad() after the loop "
-                "over run.micro_batches(...)"
-            )
+        for index, (gradient, version) in self._sums.items():
+            if self._parameters[index].grad is not gradient or gradient._version != version:
+                raise RuntimeError(
+                    "the gradients of the step's earlier micro-batches are gone or were changed: zero, clip and "
+                    "unscale them after the loop over run.micro_batches(...)"
+                )
 
     def enter(self, group: Group | None) -> None:
         """Exchange in this group from now on; None = there is nobody else."""
@@ -124,6 +123,7 @@ class Buckets:
             for bucket in self._buckets:
                 bucket.flat, bucket.views = None, []
         self._armed = self._group is not None
+        self._num_plain += bool(self._ready)
         self._ready.clear()
         self._next = 0
         for bucket in self._buckets:
@@ -140,7 +140,8 @@ class Buckets:
             WaitBroken: What has left is not all; the sums are whole, and are to be exchanged anew.
         """
         if self._is_outdated:
-            raise WaitBroken("gradients were added to after they had left: from now on they leave later")
+            self._num_plain_due = 2 * self._num_plain_due or 1
+            raise WaitBroken("gradients were added to after they had left: next time they leave later")
         if not self._armed:
             self.arm()
         self._armed = False
@@ -163,6 +164,7 @@ class Buckets:
 
         Parameters that nobody used have none.
         """
+        self._sums.clear()  # a narrow gradient is not kept in both types
         with torch.no_grad():
             for bucket in self._buckets:
                 for place, index in enumerate(bucket.indices):
@@ -184,18 +186,24 @@ class Buckets:
 
     def _hook(self, index: int) -> Any:
         def ready(parameter: Tensor) -> None:
+            gradient = parameter.grad
+            assert gradient is not None, "it was just added to"
+            if gradient.layout is not torch.strided:
+                raise TypeError("a parameter has a sparse gradient, which is not exchanged: use sparse=False")
+            self._sums[index] = gradient, gradient._version
             if not self._armed:
                 return
             bucket = self._bucket_of[index]
             if index in self._ready:  # a second backward, or a layer that is checkpointed in several places
-                self._leaves_early = False
+                self._num_plain = -1
                 self._is_outdated |= bucket in self._buckets[: self._next]
                 return
             self._ready.add(index)
             bucket.num_due -= 1
             # One order everywhere: a bucket that is full waits for those before it.
-            while self._leaves_early and self._next < len(self._buckets) and self._buckets[self._next].num_due == 0:
-                self._start()
+            if self._num_plain >= self._num_plain_due:
+                while self._next < len(self._buckets) and self._buckets[self._next].num_due == 0:
+                    self._start()
 
         return ready
 

@@ -25,7 +25,7 @@ from evenkeel.trainer_sdk.replicas.shares import (
 )
 from evenkeel.trainer_sdk.replicas.state.catch_up import CatchUp
 from evenkeel.trainer_sdk.replicas.state.training_state import TrainingState
-from evenkeel.trainer_sdk.replicas.vote import Outcome, Said, ballot
+from evenkeel.trainer_sdk.replicas.vote import COMPARED, Outcome, Said, ballot
 
 Batches = Callable[[int, int], Any]
 """The batch of (step, micro-batch): the same whoever asks, and how often."""
@@ -83,7 +83,7 @@ class Replicas:
     def begin(self) -> None:
         """Meet the others, and be at the step that they are in; the first micro-batch does it, if nothing has."""
         if not self._has_begun:
-            self._state.check_kept()
+            self._state.check()
             self._epochs.join()
             self._recover()
 
@@ -138,7 +138,6 @@ class Replicas:
         if weight or self._epochs.place.size > 1:  # mates may need one another's backward
             (loss if weight == 1.0 else loss * weight).backward()  # type: ignore[no-untyped-call]
         self._is_in_backward = False
-        self._buckets.summed()
 
     def add(self, loss: Tensor, weight: float) -> None:
         """Count a micro-batch whose backward is somebody else's call; its gradients must be those of ``loss``.
@@ -163,7 +162,7 @@ class Replicas:
             Evicted: Another rank of this replica is gone.
         """
         standing = standing_to_text(replace(self._standing(), done=())) if self._has_begun else ""
-        self._state.let_go()
+        self._state.optimizers.let_go()
         self._epochs.leave(standing, ending_error(), in_order=not self._is_open)
 
     # ---- a step
@@ -195,10 +194,10 @@ class Replicas:
         if self._epochs.agree(heard):
             assert heard is not None, "mates agree on what each of them has heard"
             self._last_vote = self._heard
-            if self._is_on_trial and self.is_complete:  # a newcomer's first whole steps; nobody else is at risk
+            if self.is_complete:
                 here = self._epochs.place.replica
-                heard.check_alike(here, self._complete, self.step)
-                self._is_on_trial = here not in set(self._complete).difference(self._proven)
+                heard.check_alike(here, self._proven, self.step)
+                self._is_on_trial &= here not in set(self._complete).difference(self._proven)
             before = self._complete
             self._complete = tuple(replica for replica, said in heard.said.items() if said.complete)
             self._proven = tuple(each for each in self._complete if each in before)
@@ -211,8 +210,8 @@ class Replicas:
         used = self._buckets.used()
         self._buckets.flush()
         said = {newcomer: Said(num_units=num_units) for newcomer, num_units in self._catch_up.pause().items()}
-        sample = self._state.sample() if self._proven != self._complete else 0.0
-        mine = Said(self._epochs.newest, self.is_complete, settings=self._state.settings, sample=sample)
+        sample = self._state.sample() if self._proven != self._complete or self.step in COMPARED else 0.0
+        mine = Said(self._epochs.newest, self.is_complete, settings=self._state.optimizers.settings, sample=sample)
         said[self._epochs.place.replica] = mine
         replicas = [each.replica for each in self._epochs.epoch.members]
         tensor = ballot(self._weight, self._loss, used, [said.get(each, Said()) for each in replicas])
@@ -229,6 +228,8 @@ class Replicas:
         """The step's sums are everywhere: give the loop its gradients."""
         if outcome.weight <= 0.0:
             raise RuntimeError(f"the weights of step {self.step} add up to {outcome.weight}: they must be above 0")
+        if not any(outcome.used):
+            raise RuntimeError(f"no gradient in step {self.step}: train what run.replicate() was given, and no copy")
         self._buckets.finish(1.0 / outcome.weight, outcome.used)
         self._state.close()
         if not self.is_complete:
@@ -248,6 +249,7 @@ class Replicas:
         return self._epochs.enter(self._standing, self._go_on)
 
     def _standing(self) -> Standing:
+        kept = ", ".join(type(each).__name__ for each in self._state.kept) or "nothing"
         return Standing(
             replica=self._epochs.place.replica,
             index=self._epochs.place.index,
@@ -257,7 +259,7 @@ class Replicas:
             on_trial=self._is_on_trial,
             synced=self._has_begun,
             num_units=self._state.num_held,
-            model=f"{self._state.signature}, {self.num_micro_batches} micro-batches, {len(self._state.kept)} kept",
+            model=f"{self._state.signature}, {self.num_micro_batches} micro-batches, kept {kept}",
             last_vote=self._last_vote,
         )
 

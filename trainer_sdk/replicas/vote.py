@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import isnan
 from typing import Any, NamedTuple, Self
 
 import torch
@@ -9,6 +10,10 @@ from torch import Tensor
 
 _NUM_SUMS = 2
 _TOLERANCE = 1e-6  # what rounding on another kind of device makes of a sum stays below it
+
+
+COMPARED = frozenset(1 << exponent for exponent in range(13))
+"""Steps in which all replicas' parameters are compared: what parts them mostly does so in the first."""
 
 
 class Said(NamedTuple):
@@ -65,24 +70,24 @@ class Outcome:
         used = tuple(number > 0 for number in numbers[_NUM_SUMS:rest])
         return cls(weight=numbers[0], loss=numbers[1], used=used, said=said)
 
-    def check_alike(self, replica: int, others: Iterable[int], step: int) -> None:
-        """Compare what a replica said of its state with what others said of theirs.
+    def check_alike(self, replica: int, proven: Iterable[int], step: int) -> None:
+        """Compare what a replica said of its state with what most of those that are proven said of theirs.
 
         Raises:
             RuntimeError: They differ; one line with what to do.
         """
+        others = [self.said[each] for each in sorted(proven) if each in self.said]
         mine = self.said[replica]
-        for theirs in (self.said[each] for each in others if each in self.said):
-            if _differ(mine.settings, theirs.settings):
-                raise RuntimeError(
-                    f"the optimizer's numbers, such as learning rates, add up to {mine.settings:g} here and to "
-                    f"{theirs.settings:g} elsewhere in step {step}: give schedules to run.keep(schedule)"
-                )
-            if _differ(mine.sample, theirs.sample):
-                raise RuntimeError(
-                    f"parameters here are not those of the others in step {step}, the second after all were received: "
-                    "give run.keep() what a step goes by and neither optimizer.state nor its param_groups hold"
-                )
+        if (usual := _usual(mine.settings, [each.settings for each in others])) is not None:
+            raise RuntimeError(
+                f"the optimizer's numbers, such as learning rates, add up to {mine.settings:g} here and to {usual:g} "
+                f"elsewhere in step {step}: set them alike everywhere, and give schedules to run.keep(schedule)"
+            )
+        if _usual(mine.sample, [each.sample for each in others]) is not None:
+            raise RuntimeError(
+                f"parameters here are not those of the others in step {step}: load the same checkpoint and do the same "
+                "on all, and give run.keep() what a step goes by and neither optimizer.state nor its param_groups hold"
+            )
 
 
 def number_of(value: Any) -> float:
@@ -94,9 +99,15 @@ def number_of(value: Any) -> float:
     return float(value) if isinstance(value, int | float) else 0.0
 
 
-def _differ(mine: float, theirs: float) -> bool:
-    is_known = bool(mine and theirs)
-    return is_known and abs(theirs - mine) > _TOLERANCE * max(abs(theirs), abs(mine))
+def _usual(mine: float, others: Iterable[float]) -> float | None:
+    """What most others say, where it is not the same as here and both are known; the first of them where equal."""
+    known = [each for each in others if each]
+    usual = max(known, key=lambda each: sum(not _differ(each, other) for other in known), default=mine)
+    return usual if mine and _differ(mine, usual) else None
+
+
+def _differ(one: float, other: float) -> bool:
+    return isnan(one) != isnan(other) or abs(one - other) > _TOLERANCE * max(abs(one), abs(other))
 
 
 def ballot(weight: float, loss: Tensor, used: Sequence[bool], said: Iterable[Said]) -> Tensor:

@@ -39,7 +39,7 @@ def let_go(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(TrainingState, "__init__", noted)
     yield
     for each in made:
-        each.let_go()
+        each.optimizers.let_go()
 
 
 class Side:
@@ -112,16 +112,20 @@ def test_the_same_bits_however_the_pieces_fall_on_steps(
 
 
 class Pair:
-    """A replica whose model has a part trained in even steps, one in odd ones, and a teacher of the first."""
+    """A replica whose model has a part trained in even steps, one in odd ones, and a teacher of the first.
 
-    def __init__(self, seed: int) -> None:
+    ``both`` optimizers step all of it, or each its part.
+    """
+
+    def __init__(self, seed: int, both: bool) -> None:
         torch.manual_seed(seed)
         self.model = nn.ModuleDict({name: nn.Linear(7, 9) for name in ("teacher", "even", "odd")})
         self.model["teacher"].requires_grad_(False)
         self.state = TrainingState(self.model, (), PIECE_BYTES)
+        parts = [self.model if both else self.model[name] for name in ("even", "odd")]
         self.optimizers = (
-            optim.SGD(self.model["even"].parameters(), lr=0.1 + seed, momentum=0.9),
-            optim.AdamW(self.model["odd"].parameters(), lr=0.01),
+            optim.SGD(parts[0].parameters(), lr=0.1 + seed, momentum=0.9),
+            optim.AdamW(parts[1].parameters(), lr=0.01),
         )
 
     def step(self, number: int) -> None:
@@ -129,6 +133,7 @@ class Pair:
         for name in ("even", "odd"):
             for each in self.model[name].parameters():
                 each.grad = torch.randn(each.shape, generator=generator)
+        self.state.close()
         self.optimizers[number % 2].step()
         with torch.no_grad():
             for mine, theirs in zip(self.model["teacher"].parameters(), self.model["even"].parameters(), strict=True):
@@ -136,21 +141,37 @@ class Pair:
 
 
 @pytest.mark.parametrize("first", [4, 5])
-def test_optimizers_that_take_turns_get_their_own_numbers_and_teachers_come_last(first: int) -> None:
-    donor, newcomer = Pair(0), Pair(1)
+@pytest.mark.parametrize("both", [False, True])
+def test_optimizers_that_take_turns_get_their_own_numbers_and_teachers_come_last(first: int, both: bool) -> None:
+    donor, newcomer = Pair(0, both), Pair(1, both)
     newcomer.state.forget()
     for step in range(first):
         donor.step(step)
     for step in range(first, first + donor.state.num_units):
         unit = step - first
-        assert newcomer.state.settings == 0.0 or newcomer.state.num_held > 1
         newcomer.state.install(sent(donor, range(unit, unit + 1), step), step)
         donor.step(step)
         newcomer.step(step)
-    assert newcomer.state.settings == pytest.approx(donor.state.settings)
+        assert newcomer.state.optimizers.settings == pytest.approx(donor.state.optimizers.settings)
     assert newcomer.state.sample() == pytest.approx(donor.state.sample())
     for theirs, mine in zip(donor.model.parameters(), newcomer.model.parameters(), strict=True):
         assert torch.equal(theirs, mine)
+
+
+def test_of_two_optimizers_of_a_kind_that_take_turns_both_are_kept() -> None:
+    model, kept = nn.Linear(7, 7), list[Any]()
+    state = TrainingState(model, kept)
+    one, other = (optim.SGD(model.parameters(), lr=lr) for lr in (0.1, 0.2))
+    one.step()
+    other.step()  # made later, it takes the place of the first
+    assert len(state.optimizers.groups) == 1
+    with pytest.raises(RuntimeError, match="two SGD take turns") as refusal:
+        one.step()
+    assert "\n" not in str(refusal.value)
+    kept += [one, other]
+    one.step()
+    other.step()
+    assert [state.optimizers.groups[f"kept {place}"][0]["lr"] for place in (0, 1)] == [0.1, 0.2]
 
 
 def test_a_buffer_that_forwards_change_is_told(caplog: pytest.LogCaptureFixture) -> None:

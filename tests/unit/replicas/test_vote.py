@@ -1,5 +1,7 @@
 """What a vote sums up."""
 
+from math import nan
+
 import pytest
 import torch
 from hypothesis import given
@@ -47,17 +49,30 @@ def test_everybody_is_heard(voters: list[tuple[Said, list[bool]]]) -> None:
     [
         ((0.5, 3.0), (0.5, 3.0), None),
         ((0.5, 3.0), (0.0, 0.0), None),  # of theirs nothing is known
+        ((0.5, nan), (0.5, nan), None),
         ((0.4, 3.0), (0.5, 3.0), "give schedules to"),
         ((0.5, 3.001), (0.5, 3.0), "parameters here are not those of the others in step 7"),
+        ((0.5, nan), (0.5, 3.0), "parameters here"),
     ],
 )
-def test_a_newcomer_that_parts_from_the_others_is_told_why(
-    mine: tuple[float, float], theirs: tuple[float, float], told: str | None
+@pytest.mark.parametrize("proven", [(1, 3), (0, 1, 2)])
+def test_who_parts_from_most_others_is_told_why(
+    mine: tuple[float, float], theirs: tuple[float, float], told: str | None, proven: tuple[int, ...]
 ) -> None:
-    said = {number: Said(1, True, 0, *numbers) for number, numbers in enumerate((mine, theirs))}
+    said = {number: Said(1, True, 0, *numbers) for number, numbers in enumerate((mine, theirs, theirs))}
     outcome = Outcome(weight=1.0, loss=1.0, used=(), said=said)
+    outcome.check_alike(1, proven, step=7)
     if told is None:
-        outcome.check_alike(0, (0, 1, 2), step=7)
+        outcome.check_alike(0, proven, step=7)
     else:
         with pytest.raises(RuntimeError, match=told):
-            outcome.check_alike(0, (0, 1, 2), step=7)
+            outcome.check_alike(0, proven, step=7)
+
+
+def test_of_two_that_differ_the_first_that_is_proven_goes_on() -> None:
+    outcome = Outcome(weight=1.0, loss=1.0, used=(), said={each: Said(1, True, 0, 1.0 + each) for each in (0, 1)})
+    outcome.check_alike(0, (0, 1), step=7)
+    with pytest.raises(RuntimeError, match="to 2 here and to 1 elsewhere"):
+        outcome.check_alike(1, (0, 1), step=7)
+    with pytest.raises(RuntimeError, match="to 1 here and to 2 elsewhere"):
+        outcome.check_alike(0, (1,), step=7)
