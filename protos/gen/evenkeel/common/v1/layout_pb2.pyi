@@ -182,7 +182,7 @@ class Layout(_message.Message):
     INTERLEAVABLE_FIELD_NUMBER: _builtins.int
     WHOLE_FIELD_NUMBER: _builtins.int
     num_blocks: _builtins.int
-    """Model blocks in total."""
+    """Model blocks in total, as many as the model has."""
     schedule: _builtins.str
     """Name of the pipeline schedule, for example "1f1b"."""
     routable: _builtins.bool
@@ -345,7 +345,9 @@ class BlockCost(_message.Message):
     activation_bytes: _builtins.int
     """Activation bytes that one micro-batch keeps from its forward to its backward, whole block."""
     max_width: _builtins.int
-    """Finest cut of the block's sharded tensors: the largest number of shards it can be cut into (1 = unsharded)."""
+    """Finest cut of the block's sharded tensors: the largest number of shards it can be cut into, 1 to 65536 (1 = unsharded; not
+    set is refused).
+    """
     def __init__(
         self,
         *,

@@ -455,9 +455,9 @@ class RegisterJobRequest(_message.Message):
     tenant: _builtins.str
     """Tenant."""
     name: _builtins.str
-    """For a person."""
+    """For a person: at most 256 printable characters; empty = the id."""
     job_token: _builtins.str
-    """Token that the job's controllers and later calls require, at least 16 characters."""
+    """Token that the job's controllers and later calls require: 16 to 4096 printable ASCII characters."""
     @_builtins.property
     def model(self) -> _layout_pb2.ModelSpec:
         """The model's costs."""
