@@ -137,7 +137,7 @@ class Lifelines:
             self._selector.register(line, selectors.EVENT_READ, name)
 
     def _failed(self, name: str, error: OSError) -> None:
-        """There is no line, or it broke: that is the end, unless it was just opened, and the network may yet be mended."""
+        """It broke, or is not there: for good, unless it was just begun and the network may yet be mended."""
         now, is_clear = time.monotonic(), isinstance(error, ConnectionRefusedError | TimeoutError)
         if is_clear or now > self._begun_at[name] + _CONNECT_SECONDS:
             self._end(name, f"it is not reached: {error.strerror or error}")
