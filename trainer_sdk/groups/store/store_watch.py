@@ -49,8 +49,8 @@ class OwnEntries:
             for key in [key for key in self._values if key.startswith(prefix)]:
                 del self._values[key]
 
-    def set_in(self, store: Store) -> int:
-        """Set all of them in a store, which has them when this returns; returns how many.
+    def set_in(self, store: Store) -> None:
+        """Set all of them in a store, which has them when this returns.
 
         Raises:
             DistNetworkError: The store went away meanwhile.
@@ -60,7 +60,6 @@ class OwnEntries:
         if values:
             store.multi_set(list(values), list(values.values()))
             store.check([next(iter(values))])  # nobody answers to a set: it is lost without a word in a dead connection
-        return len(values)
 
 
 class StoreWatch:
@@ -114,7 +113,7 @@ class StoreWatch:
         """
         try:
             if len(self.entries):
-                _log.debug("the store at %s was told %d entries", self.place, self.entries.set_in(self.connect()))
+                self.entries.set_in(self.connect())
         except RuntimeError:  # what torch raises when the store has ended
             with contextlib.suppress(OSError):
                 line.shutdown(socket.SHUT_RDWR)
