@@ -20,10 +20,10 @@ _WHERE: dict[type, str] = {
 
 
 class JobAwayError(Exception):
-    """The job begins anew just now: nothing was done, and the same may be tried again in a while."""
+    """The job begins anew just now, here or where a scheduler takes over: the same may be tried again in a while."""
 
     def __init__(self, job_id: str) -> None:
-        super().__init__(f"job {job_id!r} begins anew after a failure of the scheduler; try again")
+        super().__init__(f"job {job_id!r} is taken up anew, by this scheduler or the one that takes over; try again")
         self.job_id = job_id
 
 
