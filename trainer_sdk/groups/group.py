@@ -68,7 +68,6 @@ class Group:
 
     Attributes:
         others: The other ranks: whom a wait in this group waits for.
-        on_cpu: The backend works on CPU tensors, so a wait ends when the operation does.
         channel: Where reductions and broadcasts are measured; None = they are not.
     """
 
@@ -78,9 +77,14 @@ class Group:
         self.others = tuple(each for each in ranks if each != rank)
         self._backend: Backend | None = backend
         self._waiter = waiter
-        self.on_cpu = isinstance(backend, c10d.ProcessGroupGloo)
+        self._on_cpu = isinstance(backend, c10d.ProcessGroupGloo)
         self._newest: Work | None = None  # operation, unless it was waited for; those before it end before it
         self.channel: Channel | None = None
+
+    @property
+    def on_cpu(self) -> bool:
+        """The backend works on CPU tensors, so a wait ends when the operation does."""
+        return self._on_cpu
 
     def check(self) -> None:
         """End here if the rank is interrupted.
@@ -147,7 +151,7 @@ class Group:
 
     def wait(self, work: Work) -> None:
         """Wait for one of this group's collectives."""
-        if self.on_cpu:
+        if self._on_cpu:
             self._waiter.collective(work)
         else:
             self._waiter.kernel(work)
@@ -158,10 +162,10 @@ class Group:
         """Free the backend; may block. On a helper thread, after nobody uses the group any more."""
         backend, self._backend = self._backend, None
         newest, self._newest = self._newest, None
-        if backend is not None and not self.on_cpu:
+        if backend is not None and not self._on_cpu:
             backend.abort()
         # Not in gloo's destructor: a thread that comes back from there while the interpreter ends aborts the process.
-        while self.on_cpu and newest is not None and not newest.is_completed():
+        while self._on_cpu and newest is not None and not newest.is_completed():
             time.sleep(_BURIAL_POLL_SECONDS)
 
     def _start(self, operation: Callable[[Backend], Work]) -> Work:
