@@ -17,12 +17,15 @@ class EmulatedDevice:
     a real stall stays visible. A probe neither leaves nor uses credit: each of its products has to be right by itself.
 
     Args:
-        flops_per_second: Speed of the healthy device that this one stands for; above 0.
+        flops_per_second: Speed of the healthy device that this one stands for.
         speed: Read at each segment's end: relative speed, 1.0 = healthy.
         hangs: Read at each segment's end: True blocks the caller until it is False again.
         input_seconds: Read at the end of each DATA segment: how long it lasts at least; 0 = as long as it takes.
         clock: Monotonic seconds.
         sleep: Blocks for so many seconds.
+
+    Raises:
+        ValueError: ``flops_per_second`` is not above 0.
     """
 
     def __init__(
@@ -35,6 +38,8 @@ class EmulatedDevice:
         clock: Callable[[], float] = time.perf_counter,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
+        if not flops_per_second > 0:
+            raise ValueError(f"flops_per_second {flops_per_second}: must be above 0")
         self._flops_per_second = flops_per_second
         self._speed = speed
         self._hangs = hangs

@@ -37,11 +37,13 @@ class LinkTable(RankTable):
         return self._values[self._place(first, second)] or 1.0
 
     def set_factor(self, first: int, second: int, factor: float) -> None:
-        """Set it, to 1 or more; ranks see it at their next operation.
+        """Set it; ranks see it at their next operation.
 
         Raises:
-            ValueError: A rank is not in the table, or they are the same.
+            ValueError: A rank is not in the table, they are the same, or the factor is below 1 or not finite.
         """
+        if not (math.isfinite(factor) and factor >= 1.0):
+            raise ValueError(f"factor {factor}: use 1 for healthy, 2 for twice as slow, and so on")
         self._values[self._place(first, second)] = factor
 
     @classmethod
@@ -68,11 +70,14 @@ class EmulatedLinks(Links):
     goes around a ring: its slowest link decides.
 
     Args:
-        bytes_per_second: Speed of a healthy link; above 0.
+        bytes_per_second: Speed of a healthy link.
         latency_seconds: Of each operation, whatever its size.
         factor: How many times slower than healthy the link between two ranks is; read at each operation.
         clock: Monotonic seconds.
         sleep: Blocks for so many seconds.
+
+    Raises:
+        ValueError: The speed is not above 0, or the latency is below 0.
     """
 
     def __init__(
@@ -84,6 +89,11 @@ class EmulatedLinks(Links):
         clock: Callable[[], float] = time.perf_counter,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
+        if not bytes_per_second > 0 or latency_seconds < 0:
+            raise ValueError(
+                f"a link of {bytes_per_second} bytes per second and {latency_seconds} s latency: "
+                "the first must be above 0, the second 0 or more"
+            )
         self._bytes_per_second = bytes_per_second
         self._latency_seconds = latency_seconds
         self._factor = factor

@@ -37,6 +37,8 @@ class RankTable:
     @classmethod
     def create(cls, path: Path, num_ranks: int) -> Self:
         """A new table; replaces an older file."""
+        if num_ranks < 1:
+            raise ValueError(f"a job of {num_ranks} ranks: it needs at least one")
         fresh = path.with_name(path.name + ".new")
         with fresh.open("wb") as file:
             file.truncate(cls._num_values(num_ranks) * _BYTES)

@@ -6,6 +6,7 @@ keep-alives find it within some seconds.
 
 import contextlib
 import os
+import queue
 import selectors
 import socket
 import threading
@@ -47,9 +48,9 @@ class Lifelines:
         self._selector.register(self._wake_reader, selectors.EVENT_READ)
         self._lock = threading.Lock()
         self._wanted: dict[str, str] = {}  # name -> address
-        self._lines: dict[str, socket.socket] = {}  # also those that nobody has answered yet
-        self._begun_at: dict[str, float] = {}  # name -> when it was first tried
-        self._tries_at = 0.0
+        self._lines: dict[str, socket.socket] = {}
+        self._opening: set[str] = set()
+        self._opened: queue.SimpleQueue[tuple[str, socket.socket | str]] = queue.SimpleQueue()
         self._accepted: set[socket.socket] = set()
         self._closed = False
         _open.add(self)
@@ -79,70 +80,66 @@ class Lifelines:
 
     def _run(self) -> None:
         while not self._closed:
-            for key, _ in self._selector.select(self._adjust()):
+            for key, _ in self._selector.select():
                 if key.fileobj is self._listener:
                     self._accept()
                 elif key.fileobj is self._wake_reader:
                     with contextlib.suppress(BlockingIOError):
                         self._wake_reader.recv(4096)
                 else:
-                    self._look(key)
+                    self._ended(key)
+            self._adjust()
         self.let_go()
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
             line, _ = self._listener.accept()
-            line.setblocking(False)
-            bound_silence(line)
-            self._accepted.add(line)
+            self._accepted.add(_kept_alive(line))
             self._selector.register(line, selectors.EVENT_READ, "")
 
-    def _look(self, key: selectors.SelectorKey) -> None:
-        """A line has ended, or could not be opened."""
+    def _ended(self, key: selectors.SelectorKey) -> None:
         line, name = key.fileobj, key.data
         assert isinstance(line, socket.socket), "only sockets are registered"
-        failure = None
+        why = "its process ended"
         try:
             if line.recv(1):
                 return
         except OSError as error:
-            failure = error
+            why = f"the connection to it broke: {error.strerror or error}"
         self._drop(line)
         if name and self._lines.pop(name, None) is not None:
-            if failure is None:
-                self._end(name, "its process ended")
-            else:
-                self._failed(name, failure)
+            self._end(name, why)
 
-    def _adjust(self) -> float | None:
-        """Open what is wanted and not there, end what is there and not wanted; after how many seconds to try again."""
+    def _adjust(self) -> None:
+        """Open what is wanted and not there, end what is there and not wanted."""
         with self._lock:
             wanted = dict(self._wanted)
-        for name in self._lines.keys() - wanted.keys():
+        while not self._opened.empty():
+            name, line = self._opened.get()
+            self._opening.discard(name)
+            if isinstance(line, socket.socket):
+                self._lines[name] = line
+                self._selector.register(line, selectors.EVENT_READ, name)
+            elif wanted.pop(name, None) is not None:
+                self._end(name, line)
+        for name in [each for each in self._lines if each not in wanted]:
             self._drop(self._lines.pop(name))
-        self._begun_at = {name: at for name, at in self._begun_at.items() if name in wanted}
-        if time.monotonic() >= self._tries_at:
-            for name in wanted.keys() - self._lines.keys():
-                self._open(name, wanted[name])
-        return _PAUSE_SECONDS if time.monotonic() < self._tries_at else None
+        for name in wanted.keys() - self._lines.keys() - self._opening:
+            self._opening.add(name)
+            threading.Thread(target=self._open, args=(name, wanted[name]), name="evenkeel-line", daemon=True).start()
 
     def _open(self, name: str, address: str) -> None:
-        """Begin to open it: one that does not answer keeps nobody waiting."""
-        self._begun_at.setdefault(name, time.monotonic())
+        """On a thread of its own: one that does not answer keeps nobody waiting."""
         try:
-            self._lines[name] = line = _begun(address)
+            found: socket.socket | str = _connect(address)
         except OSError as error:
-            self._failed(name, error)
-        else:
-            self._selector.register(line, selectors.EVENT_READ, name)
-
-    def _failed(self, name: str, error: OSError) -> None:
-        """It broke, or is not there: for good, unless it was just begun and the network may yet be mended."""
-        now, is_clear = time.monotonic(), isinstance(error, ConnectionRefusedError | TimeoutError)
-        if is_clear or now > self._begun_at[name] + _CONNECT_SECONDS:
-            self._end(name, f"it is not reached: {error.strerror or error}")
-        else:
-            self._tries_at = now + _PAUSE_SECONDS
+            found = f"nobody answers at {address}: {error.strerror or error}"
+        with self._lock:
+            if not self._closed:
+                self._opened.put((name, found))
+            elif isinstance(found, socket.socket):
+                found.close()
+        self._wake()
 
     def _end(self, name: str, why: str) -> None:
         with self._lock:
@@ -165,18 +162,22 @@ def is_reached(address: str) -> bool:
     return True
 
 
-def _begun(address: str) -> socket.socket:
-    """A connection on its way."""
-    host, port = split_address(address)
-    line = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
-    try:
-        line.setblocking(False)
-        bound_silence(line)
-        with contextlib.suppress(BlockingIOError):
-            line.connect((host, port))
-    except OSError:
-        line.close()
-        raise
+def _connect(address: str) -> socket.socket:
+    deadline = time.monotonic() + _CONNECT_SECONDS
+    while True:
+        try:
+            return _kept_alive(socket.create_connection(split_address(address), _CONNECT_SECONDS))
+        except ConnectionRefusedError:
+            raise
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(_PAUSE_SECONDS)
+
+
+def _kept_alive(line: socket.socket) -> socket.socket:
+    line.setblocking(False)
+    bound_silence(line)
     return line
 
 

@@ -44,8 +44,11 @@ def run_in_foreground(launcher: Launcher, *, progress_seconds: float = 0.0) -> i
             if line is not None:
                 tell(line)
         return 128 + received[0] if status is None else status
-    except (OSError, RuntimeError) as error:
-        print(f"evenkeel: {error}", file=sys.stderr)
+    except RuntimeError as error:
+        print(f"evenkeel run: {error}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        print(f"evenkeel run: {error}; --run-dir gives the job another folder", file=sys.stderr)
         return 1
     finally:
         launcher.stop()

@@ -23,7 +23,6 @@ def test_a_new_store_is_told_the_newest_of_what_was_set_and_not_forgotten(
             entries.add(dict([action]))
             due |= dict([action])
     store = HashStore()
-    entries.set_in(store)
-    assert len(entries) == len(due)
+    assert entries.set_in(store) == len(entries) == len(due)
     assert {key: store.get(key) for key in due} == due
     assert store.num_keys() == len(due)

@@ -46,6 +46,12 @@ def test_a_ring_is_as_slow_as_its_slowest_link_and_a_link_outside_it_does_not_ma
     assert aside.seconds(ring, 1000) == healthy.seconds(ring, 1000)
 
 
+@pytest.mark.parametrize("options", [{"bytes_per_second": 0.0}, {"bytes_per_second": 1.0, "latency_seconds": -1.0}])
+def test_a_link_that_cannot_be_is_refused(options: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match="must be above 0"):
+        EmulatedLinks(**options)
+
+
 def test_a_link_table_is_shared_through_its_file_and_knows_no_direction(tmp_path: Path) -> None:
     writer = LinkTable.create(tmp_path / "links", 4)
     reader = LinkTable(tmp_path / "links")
@@ -58,11 +64,14 @@ def test_a_link_table_is_shared_through_its_file_and_knows_no_direction(tmp_path
     reader.close()
 
 
-@pytest.mark.parametrize(("pair", "what"), [((0, 4), "0 to 3"), ((2, 2), "no link to itself")])
-def test_what_no_link_can_be_is_refused(tmp_path: Path, pair: tuple[int, int], what: str) -> None:
+@pytest.mark.parametrize(
+    ("pair", "factor", "what"),
+    [((0, 4), 2.0, "0 to 3"), ((2, 2), 2.0, "no link to itself"), ((0, 1), 0.5, "1 for healthy")],
+)
+def test_what_no_link_can_be_is_refused(tmp_path: Path, pair: tuple[int, int], factor: float, what: str) -> None:
     table = LinkTable.create(tmp_path / "links", 4)
     with pytest.raises(ValueError, match=what):
-        table.set_factor(*pair, 2.0)
+        table.set_factor(*pair, factor)
     table.close()
 
 

@@ -49,8 +49,8 @@ class OwnEntries:
             for key in [key for key in self._values if key.startswith(prefix)]:
                 del self._values[key]
 
-    def set_in(self, store: Store) -> None:
-        """Set all of them in a store, which has them when this returns.
+    def set_in(self, store: Store) -> int:
+        """Set all of them in a store, which has them when this returns; returns how many.
 
         Raises:
             DistNetworkError: The store went away meanwhile.
@@ -60,6 +60,7 @@ class OwnEntries:
         if values:
             store.multi_set(list(values), list(values.values()))
             store.check([next(iter(values))])  # nobody answers to a set: it is lost without a word in a dead connection
+        return len(values)
 
 
 class StoreWatch:
@@ -100,23 +101,16 @@ class StoreWatch:
         with self._changed:
             return self.generation if self._changed.wait_for(lambda: self._is_there, timeout_seconds) else None
 
-    def found(self) -> None:
-        """The watch's thread is connected."""
+    def found(self) -> int:
+        """The watch's thread is connected: tell the store everything; returns how much that was.
+
+        Raises:
+            RuntimeError: It ended meanwhile.
+        """
         with self._changed:
             self._is_there = True
             self._changed.notify_all()
-
-    def tell(self, line: socket.socket) -> None:
-        """Tell the store everything, on a helper thread; where that fails the watch's line ends, and another follows.
-
-        It may wait in torch's client, which shows nobody how: the line, which is watched meanwhile, ends that too.
-        """
-        try:
-            if len(self.entries):
-                self.entries.set_in(self.connect())
-        except RuntimeError:  # what torch raises when the store has ended
-            with contextlib.suppress(OSError):
-                line.shutdown(socket.SHUT_RDWR)
+        return self.entries.set_in(self.connect()) if len(self.entries) else 0
 
     def lost(self) -> None:
         """The watch's thread has seen the end of a store."""
@@ -127,6 +121,7 @@ class StoreWatch:
 
 def _run(owner: "weakref.ref[StoreWatch]", place: StorePlace) -> None:
     pause, since, told_at = _FIRST_PAUSE_SECONDS, time.monotonic(), 0.0
+    num_ends = 0
     while (watch := owner()) is not None:
         why, peer = "", None
         try:
@@ -134,10 +129,12 @@ def _run(owner: "weakref.ref[StoreWatch]", place: StorePlace) -> None:
                 line.settimeout(None)
                 bound_silence(line)
                 peer = peer_of(line)
-                watch.found()
-                threading.Thread(target=watch.tell, args=(line,), name="evenkeel-store-tell", daemon=True).start()
-                if (away_seconds := time.monotonic() - since) > _NOTICED_SECONDS:  # every rank says so
-                    _log.info("the store at %s answers after %.2f s", place, away_seconds)
+                num_entries = watch.found()
+                if num_ends:
+                    away_seconds = time.monotonic() - since
+                    level = logging.INFO if away_seconds > _NOTICED_SECONDS else logging.DEBUG  # every rank says so
+                    words = "the store at %s is back after %.2f s; it was told %d entries"
+                    _log.log(level, words, place, away_seconds, num_entries)
                 pause = _FIRST_PAUSE_SECONDS
                 del watch  # whoever drops the last connection to the store drops the watch
                 with contextlib.suppress(OSError):
@@ -145,6 +142,7 @@ def _run(owner: "weakref.ref[StoreWatch]", place: StorePlace) -> None:
             since = time.monotonic()
         except (OSError, RuntimeError) as error:  # what sockets and torch raise when nobody answers
             why = str(error)
+        num_ends += 1
         if (watch := owner()) is not None:
             watch.lost()
             if peer is not None:

@@ -7,7 +7,7 @@ import signal
 import sys
 
 from evenkeel.trainer_sdk.launcher.agent.agent import Agent
-from evenkeel.trainer_sdk.launcher.agent.engine_job import load_engine_job
+from evenkeel.trainer_sdk.launcher.agent.engine_job import is_job_file, load_engine_job
 from evenkeel.trainer_sdk.launcher.agent.script_job import ScriptJob
 from evenkeel.trainer_sdk.launcher.agent.script_rank import preload
 from evenkeel.trainer_sdk.launcher.description.run_folder import held
@@ -59,13 +59,13 @@ def main(arguments: list[str] | None = None) -> int:
             stores=tuple(each.strip() for each in options.rdzv_endpoint.split(",") if each.strip()),
             max_restarts=options.max_restarts,
         )
-        if not job.is_module and job.script.endswith(".json"):
+        if is_job_file(job):
             return _run_engine(job, options.rdzv_id)
         preload()
         return Agent(job).serve()
-    except (OSError, ValueError) as error:
+    except ValueError as error:
         print(f"evenkeel launch: {error}", file=sys.stderr)
-        return EXIT_USAGE if isinstance(error, ValueError) else 1
+        return EXIT_USAGE
 
 
 def _run_engine(job: ScriptJob, job_id: str) -> int:

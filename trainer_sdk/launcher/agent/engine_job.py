@@ -10,6 +10,11 @@ from evenkeel.trainer_sdk.launcher.description.job_file import load_job
 from evenkeel.trainer_sdk.launcher.description.job_spec import JobSpec
 
 
+def is_job_file(job: ScriptJob) -> bool:
+    """Whether what is to be run describes a job."""
+    return not job.is_module and job.script.endswith(".json")
+
+
 def load_engine_job(job: ScriptJob, environment: Mapping[str, str]) -> tuple[JobSpec, ModelSpec | None]:
     """This host's part of the job in a file, and its model's costs if the file has them.
 

@@ -29,7 +29,8 @@ def held(run_dir: Path) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise ValueError(
-                f"a job runs in {run_dir} already: stop it (Ctrl-C), or give this one another run_dir in its file"
+                f"a job runs in {run_dir} already: stop it (Ctrl-C), or give this one another folder: "
+                "run_dir in its file, or --run-dir of evenkeel run"
             ) from None
         yield
 
