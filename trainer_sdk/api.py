@@ -17,7 +17,7 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -92,22 +92,15 @@ def _join(settings: Mapping[str, str], device: Device | None) -> Run:
         return Run(emitter=Emitter(), device=device)
     emitter, controller = Emitter(), None
     try:
+        if services.fleet_address:
+            controller = _controller(source, services, can_reshape=is_replica)
+    except ValueError as error:
+        _logger.warning("%s: this process has no rank controller", error)
+    try:
         if services.kafka_bootstrap_servers:
             emitter = _emitter(source, services, settings)
     except ValueError as error:
         _logger.warning("%s: this process emits nothing", error)
-
-    def tell_start() -> None:
-        started = process_pb2.PROCESS_EVENT_KIND_STARTED
-        emitter.emit_event(process_event(started, source.rank, source.incarnation, f"process {os.getpid()}"))
-
-    try:
-        if services.fleet_address:
-            controller = _controller(source, services, can_reshape=is_replica, on_registered=tell_start)
-    except ValueError as error:
-        _logger.warning("%s: this process has no rank controller", error)
-    if controller is None:
-        tell_start()
     cuda = "torch" in sys.modules and sys.modules["torch"].cuda.is_available()
 
     def end() -> None:
@@ -143,9 +136,7 @@ def _source(settings: Mapping[str, str], claim: RankClaim) -> Source:
     return source
 
 
-def _controller(
-    source: Source, services: ServiceSettings, *, can_reshape: bool, on_registered: Callable[[], None]
-) -> "Controller":
+def _controller(source: Source, services: ServiceSettings, *, can_reshape: bool) -> "Controller":
     if not services.job_token:
         raise ValueError("EVENKEEL_JOB_TOKEN is not set, so nobody believes what is measured if the job is registered")
     if not _ADDRESSES.fullmatch(services.fleet_address.strip()):
@@ -158,7 +149,7 @@ def _controller(
     mailbox = Mailbox(source.rank, source.incarnation)
     mailbox.publish(replace(mailbox.state, phase=RankPhase.TRAINING, epoch=0))
     try:
-        return Controller(mailbox, source, services, can_reshape=can_reshape, on_registered=on_registered).start()
+        return Controller(mailbox, source, services, can_reshape=can_reshape).start()
     except RuntimeError as error:
         raise ValueError(f"nothing can listen to the scheduler ({error})") from error
 
@@ -174,4 +165,7 @@ def _emitter(source: Source, services: ServiceSettings, settings: Mapping[str, s
     brokers = services.kafka_bootstrap_servers
     if not _ADDRESSES.fullmatch(brokers.strip()):
         raise ValueError(f"EVENKEEL_KAFKA_BOOTSTRAP_SERVERS is {brokers!r}, not host:port[,host:port]")
-    return services.emitter(source, settings)
+    emitter = services.emitter(source, settings)
+    started = process_pb2.PROCESS_EVENT_KIND_STARTED
+    emitter.emit_event(process_event(started, source.rank, source.incarnation, f"process {os.getpid()}"))
+    return emitter

@@ -111,11 +111,6 @@ class SimulatedClient:
                 raise _as_told(state)
             yield state
 
-    async def is_refused(self, timeout_seconds: float) -> bool:
-        key = self.rank, self.incarnation
-        rank, is_cut = self._job.processes.get(key), self._job.cut_until.get(key, 0.0) > self._world.loop.now
-        return not is_cut and (rank is None or not rank.alive)
-
     async def close(self) -> None:
         self._is_closed = True
         for waiting in self._waiting:

@@ -1,6 +1,5 @@
 """What the scheduler speaks to in a rank's process: a server for its calls, made known to the fleet API."""
 
-from collections.abc import Callable
 from typing import Self
 
 from evenkeel.trainer_sdk.control.fleet.own_host import host_towards
@@ -23,7 +22,6 @@ class Controller:
         services: Where it listens, how it is reached, and what it shows; without a fleet API nobody is told of it.
         can_reshape: False for a training loop that cannot apply plans.
         is_launched: See :class:`Registration`.
-        on_registered: See :class:`Registration`; without a fleet API it is called with :meth:`start`.
 
     Attributes:
         mailbox: What calls end up in.
@@ -42,9 +40,8 @@ class Controller:
         *,
         can_reshape: bool = True,
         is_launched: bool = False,
-        on_registered: Callable[[], None] = lambda: None,
     ) -> None:
-        self.mailbox, self._on_registered = mailbox, on_registered
+        self.mailbox = mailbox
         self._server = ControlServer(
             mailbox,
             job_id=source.job_id,
@@ -65,15 +62,12 @@ class Controller:
                 security=self._server.security,
                 can_reshape=can_reshape,
                 is_launched=is_launched,
-                on_registered=on_registered,
             )
 
     def start(self) -> Self:
         """Begin to answer, and to be made known; returns at once."""
         self._server.start()
-        if self._registration is None:
-            self._on_registered()
-        else:
+        if self._registration is not None:
             self._registration.start()
         return self
 

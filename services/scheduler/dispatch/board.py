@@ -1,7 +1,6 @@
 """Newest state of every process of one job's ranks, for whoever waits for ranks to get somewhere."""
 
 from collections.abc import Callable, Mapping
-from datetime import datetime
 
 from evenkeel.layouts.rank_state import RankState
 
@@ -11,11 +10,9 @@ class StateBoard:
 
     Attributes:
         listeners: Told each state that is taken in.
-        silent: Processes (rank, incarnation) that do not answer, and since when nothing is heard of each.
     """
 
     def __init__(self) -> None:
-        self.silent: dict[tuple[int, int], datetime] = {}
         self.listeners: list[Callable[[RankState], None]] = []
         self._states: dict[int, RankState] = {}
 
@@ -26,7 +23,6 @@ class StateBoard:
 
     def post(self, state: RankState) -> None:
         """Take in a state; one of an earlier incarnation or an earlier epoch than known is dropped."""
-        self.silent.pop((state.rank, state.incarnation), None)
         known = self._states.get(state.rank)
         if known is not None and (state.incarnation, state.epoch) < (known.incarnation, known.epoch):
             return

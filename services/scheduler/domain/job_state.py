@@ -71,7 +71,6 @@ class JobKnowledge:
         exits: How processes (rank, incarnation) ended, as far as that was reported.
         finished: The job has ended.
         running_since_unix_seconds: When the layout in force was seen to run; 0 = before anybody looked.
-        heard_at: When a profile was heard, to the minute; None = never yet.
     """
 
     job_id: str
@@ -102,7 +101,6 @@ class JobKnowledge:
     exits: Mapping[tuple[int, int], RankExitRecord] = field(default_factory=dict)
     finished: bool = False
     running_since_unix_seconds: float = 0.0
-    heard_at: datetime | None = None
 
     @property
     def home(self) -> Layout:

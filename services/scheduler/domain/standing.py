@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
 from functools import lru_cache
 
 from evenkeel.layouts.copies import Placement, losses_not_survived
@@ -15,7 +14,6 @@ from evenkeel.services.scheduler.domain.stuck import Stuck
 
 _MOST_NAMED = 8
 _MOST_LOSSES_NAMED = 3
-_NOBODY: Mapping[tuple[int, int], datetime] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,8 +23,7 @@ class Standing:
     Attributes:
         training: Ranks that train in the layout in force.
         num_ranks: Ranks that the job has, standbys among them.
-        idle: Ranks that live, as far as is known, and do not train, by reason.
-        silent: Those of them that do not answer.
+        idle: Ranks that live and do not train, by reason.
         joining: Ranks that have a later process on its way into the job.
         gone: Ranks without a process.
         stuck: Why no plan can keep the job going; None = one can.
@@ -38,7 +35,6 @@ class Standing:
     training: tuple[int, ...] = ()
     num_ranks: int = 0
     idle: tuple[tuple[str, tuple[int, ...]], ...] = ()
-    silent: tuple[int, ...] = ()
     joining: tuple[int, ...] = ()
     gone: tuple[int, ...] = ()
     stuck: Stuck | None = None
@@ -70,19 +66,16 @@ class Standing:
         return ", ".join(parts)
 
 
-def standing(
-    job: JobKnowledge, states: Mapping[int, RankState], silent: Mapping[tuple[int, int], datetime] = _NOBODY
-) -> Standing:
+def standing(job: JobKnowledge, states: Mapping[int, RankState]) -> Standing:
     """What a job's ranks do.
 
     Args:
         job: The job.
         states: What each rank said last of itself, by rank, of whichever of its processes.
-        silent: Processes that do not answer, and since when nothing is heard of each.
     """
     if job.finished:
         return Standing(num_ranks=len(job.ranks), finished=True)
-    training, joining, gone, unheard = list[int](), list[int](), list[int](), list[int]()
+    training, joining, gone = list[int](), list[int](), list[int]()
     idle: dict[str, list[int]] = {}
     for rank, info in sorted(job.ranks.items()):
         state = states.get(rank)
@@ -91,20 +84,14 @@ def standing(
             joining.append(rank)
         elif not info.alive:
             gone.append(rank)
-        elif info.process in silent and (said is None or said.phase is not RankPhase.FINISHED):
-            unheard.append(rank)
         elif _trains(job, info, said):
             training.append(rank)
         elif said is None or said.phase is not RankPhase.FINISHED:
             idle.setdefault(_why_idle(job, info, said), []).append(rank)
-    if unheard:
-        since = max(silent[job.ranks[rank].process] for rank in unheard)
-        idle[f"nothing heard since {since:%Y-%m-%d %H:%M} UTC"] = unheard
     return Standing(
         training=tuple(training),
         num_ranks=len(job.ranks),
         idle=tuple((reason, tuple(ranks)) for reason, ranks in idle.items()),
-        silent=tuple(unheard),
         joining=tuple(joining),
         gone=tuple(gone),
         stuck=_with_errors(job) if job.stuck else None,

@@ -47,11 +47,10 @@ class Parked:
 
 @dataclass(frozen=True, slots=True)
 class StreamBroken:
-    """A process's stream broke and its controller does not answer any more; refused: its host says that it is gone."""
+    """A process's stream broke and its controller does not answer any more."""
 
     process: Process
     detail: str
-    is_refused: bool = False
 
 
 class Silence(Enum):

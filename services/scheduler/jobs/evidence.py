@@ -3,8 +3,7 @@
 Who is ill is the detector's to say, and it says so of a dead process within a tenth of a second. But survivors stand
 still until there is a plan. So when a process's stream broke, its controller does not answer, others of its epoch have
 parked, and no verdict has come for a while, that is taken for the verdict: with the detector's id, so that nothing is
-counted twice when the detector is heard again. Where nobody is left to park, as after a power cut, a host that says for
-long that nothing listens at a process's address is taken for it, unless the process is known to have ended as planned.
+counted twice when the detector is heard again.
 
 Ranks that are parked though all are alive have lost a connection between two of them. Nobody will be accused, and
 without a plan they would stand there for ever: one is made, mostly for the layout that they have.
@@ -38,11 +37,8 @@ Answers = Mapping[Process, RankState | Silence]
 def stream_broken(step: Step, event: StreamBroken) -> None:
     """A process's stream broke and its controller does not answer: see what becomes of it."""
     if _counts(step.known, event.process):
-        rules = step.moment.rules
-        # Those of a node are refused one after another, as each is asked again.
-        seconds = rules.standstill_seconds if event.is_refused else rules.verdict_seconds
-        suspect = Suspect(event.detail, step.moment.at + timedelta(seconds=seconds), event.is_refused)
-        suspects = {**step.job.suspects, event.process: suspect}
+        until = step.moment.at + timedelta(seconds=step.moment.rules.verdict_seconds)
+        suspects = {**step.job.suspects, event.process: Suspect(event.detail, until)}
         step.job = replace(step.job, suspects=suspects)
         _wait_for_verdicts(step)
 
@@ -103,23 +99,10 @@ def verdicts_on(step: Step, answers: Answers) -> list[VerdictRecord]:
     gone = sorted(one for one in away if one in answers and _parked(step, beside=one[0]))
     step.job = replace(step.job, suspects={one: suspects[one] for one in away if one not in gone})
     _wait_for_verdicts(step)
-    return _verdicts(step, gone, suspects, "the controller does not answer, ranks {parked} are parked, ")
-
-
-def verdicts_of_hosts(step: Step) -> list[VerdictRecord]:
-    """What it comes to that hosts refuse for suspects, where nobody has said anything better of them."""
-    suspects, at = step.job.suspects, step.moment.at
-    gone = sorted(one for one, suspect in suspects.items() if suspect.is_refused and not _ended_well(step, one))
-    if not any(suspects[one].until <= at for one in gone):
-        return []
-    step.job = replace(step.job, suspects={one: suspect for one, suspect in suspects.items() if one not in gone})
-    return _verdicts(step, gone, suspects)
-
-
-def _ended_well(step: Step, process: Process) -> bool:
-    said, told = step.moment.said_by(process), step.known.exits.get(process)
-    is_done = said is not None and said.phase is RankPhase.FINISHED
-    return step.job.seen_to_end or is_done or (told is not None and told.code == 0 and not told.signal)
+    by_node: dict[str, list[Process]] = {}
+    for one in gone:
+        by_node.setdefault(step.known.ranks[one[0]].node, []).append(one)
+    return [_verdict(step, together, suspects[together[0]].detail) for together in by_node.values()]
 
 
 def _wait_for_verdicts(step: Step) -> None:
@@ -129,27 +112,20 @@ def _wait_for_verdicts(step: Step) -> None:
         step.set_timer(Timer.VERDICT, min([seconds if seconds > 0 else _AGAIN_SECONDS for seconds in left]))
 
 
-def _verdicts(
-    step: Step, gone: Sequence[Process], suspects: Mapping[Process, Suspect], others: str = ""
-) -> list[VerdictRecord]:
-    by_node: dict[str, list[Process]] = {}
-    for one in gone:
-        by_node.setdefault(step.known.ranks[one[0]].node, []).append(one)
-    return [_verdict(step, together, suspects[together[0]].detail, others) for together in by_node.values()]
-
-
-def _verdict(step: Step, gone: Sequence[Process], detail: str, others: str) -> VerdictRecord:
+def _verdict(step: Step, gone: Sequence[Process], detail: str) -> VerdictRecord:
     rank, incarnation = gone[0]
     parked = _parked(step, beside=rank)
-    others = others.format(parked=parked)
-    text = f"the scheduler saw it itself: the stream broke ({detail}), {others}and no verdict has come"
+    text = (
+        f"the scheduler saw it itself: the stream broke ({detail}), the controller does not answer, "
+        f"ranks {parked} are parked, and no verdict has come"
+    )
     step.note("no verdict on a process that is gone: deciding without", rank=rank, incarnation=incarnation)
     return own_verdict(
         step.known,
         VerdictKind.FAIL_STOP,
         gone,
         [EvidenceRecord(name="process", value=1.0, unit="", text=text)],
-        iteration=max(0, step.known.iteration, *(step.moment.states[one].iteration for one in parked)),
+        iteration=max(step.moment.states[one].iteration for one in parked),
         at=step.moment.at,
         confidence=_CONFIDENCE,
     )

@@ -34,11 +34,10 @@ class Timer(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """A process whose stream broke: how, until when a verdict on it is waited for, and whether its host refuses."""
+    """A process whose stream broke: how, and until when a verdict on it is waited for."""
 
     detail: str
     until: datetime
-    is_refused: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)

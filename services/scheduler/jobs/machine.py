@@ -6,7 +6,6 @@ the state, never from an event: whatever is lost in a crash, a restart that rebu
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from functools import reduce
 
 from evenkeel.contracts.suspicion import Suspicion
@@ -24,7 +23,6 @@ from evenkeel.services.scheduler.jobs.job import Job, Timer, counted
 from evenkeel.services.scheduler.jobs.steps import Evict, Moment, Step
 
 _STALE_SUSPICION_SECONDS = 30.0
-_HEARD_EVERY = timedelta(minutes=1)
 
 
 def registered_job(record: JobRecord, salt: str) -> Job:
@@ -149,13 +147,8 @@ def _profile(step: Step, profile: JobProfile) -> None:
     except (ArithmeticError, ValueError) as error:  # figures that only this job can have; the next ones may be better
         step.note("a profile that makes no sense", iteration=profile.iteration, error=repr(error))
         return
-    heard_at = step.moment.at
-    if profile.taken_at_unix_seconds:  # one that was waiting for somebody to read it is no news
-        heard_at = min(heard_at, datetime.fromtimestamp(profile.taken_at_unix_seconds, UTC))
-    is_news = known.heard_at is None or heard_at - known.heard_at >= _HEARD_EVERY
-    known = replace(known, heard_at=heard_at) if is_news else known
     # A scheduler that takes over need not wait for the next one.
-    step.keep = is_news or (step.known.workload is None and known.workload is not None)
+    step.keep = step.known.workload is None and known.workload is not None
     step.known = known
     step.save += accounts
     if plan is not None and measured_seconds is not None:
@@ -201,8 +194,6 @@ def _timer_fired(step: Step, event: events.TimerFired) -> None:
         flights.look_for_what_is_missing(step)
     elif event.key in (Timer.STANDSTILL, Timer.ENDED, Timer.VERDICT):
         evidence.waited(step, event.key)
-        if event.key is Timer.VERDICT and (verdicts := evidence.verdicts_of_hosts(step)):
-            take_verdicts(step, verdicts)
     else:
         planning.waited(step, event.key)
 

@@ -96,8 +96,7 @@ class JobLife:
 
     def view(self) -> JobView:
         """The job as it is, its ranks as they last said themselves."""
-        board = self.processes.board
-        return JobView(self.job.known, standing(self.job.known, board.states, board.silent))
+        return JobView(self.job.known, standing(self.job.known, self.processes.board.states))
 
     async def step(self, event: events.Event) -> None:
         """Something has happened to the job; what it leads to is durable and under way on return.
@@ -234,13 +233,9 @@ class JobLife:
 
     # ---- what ranks say
 
-    def _broken(self, rank: int, incarnation: int, detail: str, is_refused: bool) -> None:
-        process, board, now = (rank, incarnation), self.processes.board, self._parts.now()
-        state = board.states.get(rank)
-        heard = state is not None and state.incarnation == incarnation
-        board.silent.setdefault(process, now if heard else self.job.known.heard_at or now)
-        self._put(events.StreamBroken(process, detail, is_refused=is_refused))
-        self._tell_soon()
+    def _broken(self, rank: int, incarnation: int, detail: str) -> None:
+        process = rank, incarnation
+        self._put(events.StreamBroken(process, detail))
         # A report may wait long for Kafka: one at a time of each process.
         last = self._reporting.get(process)
         if last is None or last.done():
@@ -249,9 +244,6 @@ class JobLife:
     def _said(self, state: RankState) -> None:
         if state.phase is RankPhase.PARKED:
             self._put(events.Parked())
-        self._tell_soon()
-
-    def _tell_soon(self) -> None:
         if self._telling is None or self._telling.done():
             self._telling = self._tasks.spawn(self._tell_standing())
 

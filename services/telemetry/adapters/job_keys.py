@@ -1,4 +1,4 @@
-"""Who is believed, by what the history knows: jobs by their keys, starts and ends of processes that have registered.
+"""Who is believed, by what the history knows: jobs by their keys, and ends of processes that have registered.
 
 What is known of a job stays in memory: while the database is away batches of the jobs that are known go on.
 """
@@ -16,7 +16,7 @@ from evenkeel.services.common.backoff import Reachability, persist
 from evenkeel.services.common.kafka import Rejection
 from evenkeel.services.common.postgres.database import UNREADABLE
 from evenkeel.services.telemetry.adapters.batch_reader import ArrivedJob
-from evenkeel.services.telemetry.domain.observed import ENDS, EventKind
+from evenkeel.services.telemetry.domain.observed import ENDS
 from evenkeel.services.telemetry.domain.validate import MAX_JOB_ID_CHARACTERS
 
 A = TypeVar("A")
@@ -28,8 +28,6 @@ ReadTokens = Callable[[Sequence[str] | None], Awaitable[Mapping[str, str]]]
 ReadProcesses = Callable[[Sequence[Process]], Awaitable[Collection[Process]]]
 """Those of some processes that are registered."""
 
-# A start is the end of the rank's earlier process.
-_OF_THE_REGISTERED = ENDS | {EventKind.STARTED}
 _MOST_JOBS = 100_000
 _LONGEST_WAIT_SECONDS = 2.0
 # A job may be registered after it was heard first; so long it may go on as one that is not.
@@ -124,7 +122,7 @@ class JobKeys:
         return without_signature(value)
 
     async def strangers(self, jobs: Sequence[ArrivedJob]) -> list[Rejection]:
-        """Records of registered jobs that tell of the start or end of a process that never registered.
+        """Records of registered jobs that tell of the end of a process that never registered.
 
         None while the database is away: an end that its launcher has signed must not wait for it.
         """
@@ -133,7 +131,7 @@ class JobKeys:
             for job in jobs
             if self._known.get(job.job_id, (None, 0.0))[0] is not None
             for event, teller in zip(job.arrived.events, job.tellers, strict=True)
-            if event.kind in _OF_THE_REGISTERED
+            if event.kind in ENDS
         ]
         if not told or not self._reachability.reachable:
             return []
@@ -145,7 +143,7 @@ class JobKeys:
             Rejection(
                 record=record,
                 error="unregistered_process",
-                reason=f"start or end of rank {rank}, incarnation {incarnation}, which never registered",
+                reason=f"the end of rank {rank}, incarnation {incarnation}, which never registered",
             )
             for record, (_, rank, incarnation) in unknown.values()
         ]

@@ -63,13 +63,7 @@ def serve() -> Iterator[Callable[[Fleet, int], int]]:
         server.stop(None).wait(5)
 
 
-def registration(
-    port: int,
-    is_watched: Callable[[], bool],
-    *,
-    is_launched: bool = False,
-    on_registered: Callable[[], None] = lambda: None,
-) -> Registration:
+def registration(port: int, is_watched: Callable[[], bool], *, is_launched: bool = False) -> Registration:
     return Registration(
         FleetAccess(address=f"127.0.0.1:{port}", job_id="job", job_token="token"),
         source=SOURCE,
@@ -77,19 +71,7 @@ def registration(
         is_watched=is_watched,
         check_interval_seconds=0.02,
         is_launched=is_launched,
-        on_registered=on_registered,
     )
-
-
-def test_a_rank_tells_of_its_start_once_and_only_when_it_was_registered(serve: Callable[[Fleet, int], int]) -> None:
-    fleet, told = Fleet(grpc.StatusCode.UNAVAILABLE), list[int]()
-    rank = registration(
-        serve(fleet, 0), is_watched=lambda: False, on_registered=lambda: told.append(len(fleet.requests))
-    )
-    rank.start()
-    assert fleet.wait_for(4)
-    rank.stop()
-    assert told == [2]
 
 
 @pytest.mark.parametrize("is_launched", [True, False])

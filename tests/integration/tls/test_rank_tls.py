@@ -139,7 +139,7 @@ async def test_a_rank_that_cannot_be_trusted_is_said_once_and_never_reported_as_
     broken: list[str] = []
     said = ""
 
-    def report(rank: int, incarnation: int, detail: str, is_refused: bool) -> None:
+    def report(rank: int, incarnation: int, detail: str) -> None:
         broken.append(detail)
 
     watching = asyncio.create_task(watch_rank(client, StateBoard(), report))

@@ -229,12 +229,3 @@ def test_a_job_that_nobody_came_for_is_stuck_at_the_deadline() -> None:
         reason=StuckReason.NOT_STARTED, detail="none of its processes has registered in 120 s", since=AT
     )
     assert "start its processes" in standing(late, {}).summary
-
-
-def test_whoever_does_not_answer_neither_trains_nor_is_gone_and_counts_as_silent() -> None:
-    silent = {(0, 0): AT, (2, 0): AT.replace(minute=9), (3, 1): AT}
-    found = standing(job(), states(ALL_TRAIN), silent)
-    assert (found.training, found.silent, found.gone) == ((1, 3), (0, 2), ())
-    assert found.summary == "training 2 of 4, idle 2 (ranks 0, 2: nothing heard since 2026-01-02 03:09 UTC)"
-    assert found.there == {0, 1, 2, 3}, "they may train behind a cut"
-    assert standing(job(), states(dict.fromkeys(range(4), RankPhase.FINISHED)), silent).silent == ()

@@ -19,18 +19,9 @@ VALUE = b"\x0a\x01j"
 
 
 def death(rank: int, incarnation: int = 0) -> batch_pb2.Batch:
-    return told(-1, 0, process_pb2.PROCESS_EVENT_KIND_DIED, rank, incarnation)
-
-
-def start(rank: int, incarnation: int) -> batch_pb2.Batch:
-    return told(rank, incarnation, process_pb2.PROCESS_EVENT_KIND_STARTED, rank, incarnation)
-
-
-def told(
-    teller: int, its_incarnation: int, kind: "process_pb2.ProcessEventKind.ValueType", rank: int, incarnation: int
-) -> batch_pb2.Batch:
-    batch = batch_of_nothing(teller, its_incarnation)
+    batch = batch_of_nothing(-1)
     batch.num_events[0] = 1
+    kind = process_pb2.PROCESS_EVENT_KIND_DIED
     batch.events.add(kind=kind, rank=rank, incarnation=incarnation, at_unix_seconds=5.0)
     return batch
 
@@ -73,15 +64,6 @@ async def test_the_end_of_a_process_that_never_registered_is_set_aside_and_what_
     ]
     told = [one.liveness.event for one in service.sent]
     assert [(event.rank, event.incarnation) for event in told] == [(3, 0), (2, 1)]
-
-
-async def test_a_start_is_believed_of_a_process_that_has_registered() -> None:
-    service = Service(tokens=TOKENS)
-    await service.handler.assigned([PARTITION])
-    service.registered = {("job", 3, 1)}
-    await service.take(start(3, 1), start(3, 9), key=KEY)
-    assert [each.error for each in service.set_aside] == ["unregistered_process"]
-    assert [(one.liveness.event.rank, one.liveness.event.incarnation) for one in service.sent] == [(3, 1)]
 
 
 async def test_no_end_waits_for_a_database_that_is_away() -> None:

@@ -34,7 +34,6 @@ class Registration:
         security: What the controller asks of connections.
         can_reshape: False for a training loop that cannot apply plans.
         is_launched: A launcher makes the job known, perhaps later than this, and says where it is refused.
-        on_registered: Called once, on the background thread, when the rank has been registered first.
     """
 
     def __init__(
@@ -48,7 +47,6 @@ class Registration:
         security: "pb.ControllerSecurity.ValueType" = pb.CONTROLLER_SECURITY_PLAIN,
         can_reshape: bool = True,
         is_launched: bool = False,
-        on_registered: Callable[[], None] = lambda: None,
     ) -> None:
         self._access = access
         self._process = pb.RankProcess(
@@ -61,7 +59,7 @@ class Registration:
             controller_security=security,
             cannot_reshape=not can_reshape,
         )
-        self._is_watched, self._on_registered = is_watched, on_registered
+        self._is_watched = is_watched
         self._no_news = _JOB_UNKNOWN if is_launched else frozenset()
         self._check_interval_seconds = check_interval_seconds
         self._stopped = threading.Event()
@@ -83,8 +81,6 @@ class Registration:
         while not self._stopped.is_set():
             error = self._access.register_rank(self._process)
             if error is None:
-                on_registered, self._on_registered = self._on_registered, lambda: None
-                on_registered()
                 self._wait_while_watched()
                 back_off_seconds, warned = _FIRST_BACK_OFF_SECONDS, set()  # that the job was known is news
                 continue

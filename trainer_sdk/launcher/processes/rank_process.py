@@ -55,17 +55,9 @@ def run_rank(spec: JobSpec, rank: int, incarnation: int, store_address: str) -> 
         job_id=spec.job_id, rank=rank, incarnation=incarnation, node=spec.node_of(rank), device=spec.device_of(rank)
     )
     emitter = spec.emitter(source)
-    controller: Controller | None = None
-
-    def tell_start() -> None:
-        detail = f"process {os.getpid()}" + ("" if controller is None else f", controller at {controller.address}")
-        emitter.emit_event(process_event(process_pb2.PROCESS_EVENT_KIND_STARTED, rank, incarnation, detail))
-
-    if spec.job_token:
-        controller = Controller(mailbox, source, spec, is_launched=True, on_registered=tell_start)
-        controller.start()
-    else:
-        tell_start()
+    controller = Controller(mailbox, source, spec, is_launched=True).start() if spec.job_token else None
+    detail = f"process {os.getpid()}" + ("" if controller is None else f", controller at {controller.address}")
+    emitter.emit_event(process_event(process_pb2.PROCESS_EVENT_KIND_STARTED, rank, incarnation, detail))
     threading.Thread(target=_end_when_evicted, args=(mailbox,), name="evenkeel-eviction", daemon=True).start()
     try:
         load_entry_point(spec.entry_point)(

@@ -48,9 +48,9 @@ def plan_to_proto(status: PlanStatus) -> pb.Plan:
 
 
 def job_to_proto(job: JobView) -> pb.Job:
-    """A job as it is now. A rank counts as alive once it has registered, while it answers."""
+    """A job as it is now. A rank counts as alive once it has registered, until it is gone or done."""
     known, stuck = job.known, job.standing.stuck
-    there = job.standing.there - {*job.standing.silent}
+    there = job.standing.there
     standing = to_proto(
         pb.Standing,
         job.standing,

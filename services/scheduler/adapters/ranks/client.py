@@ -140,17 +140,6 @@ class RankClient:
         finally:
             call.cancel()
 
-    async def is_refused(self, timeout_seconds: float) -> bool:
-        """Whether its host itself says that nothing listens at its address: silence, as of a cut, is no such word."""
-        host, _, port = self.address.rpartition(":")
-        try:
-            async with asyncio.timeout(timeout_seconds):
-                _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
-        except (OSError, TimeoutError, ValueError) as error:
-            return isinstance(error, ConnectionRefusedError)
-        writer.close()
-        return False
-
     async def close(self) -> None:
         """Close the channel; calls in hand, and later ones, end with :class:`RankGoneError`."""
         self._is_closed = True

@@ -45,8 +45,8 @@ class _Part:
         return {name: codec.dump_python(getattr(record, name), mode="json") for name, codec in self._codecs.items()}
 
     def fields(self, document: Mapping[str, Any]) -> dict[str, Any]:
-        """The fields again; those that an earlier version did not keep are left out."""
-        return {name: codec.validate_python(document[name]) for name, codec in self._codecs.items() if name in document}
+        """The fields again."""
+        return {name: codec.validate_python(document[name]) for name, codec in self._codecs.items()}
 
 
 _JOB = _Part(Job, "must_recover", "seen_to_end", "advised")

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from evenkeel.contracts.verdict_ids import verdict_id
-from evenkeel.history.records import EvidenceRecord, JobStateRecord, RankExitRecord, VerdictRecord
+from evenkeel.history.records import EvidenceRecord, JobStateRecord, VerdictRecord
 from evenkeel.history.vocabulary import JobState, PlanMode, VerdictKind
 from evenkeel.layouts.rank_state import RankPhase, RankState
 from evenkeel.services.scheduler.dispatch.agreement import NothingLeftError
@@ -16,7 +16,7 @@ from evenkeel.services.scheduler.domain.stuck import StuckReason
 from evenkeel.services.scheduler.jobs import events, steps
 from evenkeel.services.scheduler.jobs.events import Silence
 from evenkeel.services.scheduler.jobs.job import Timer
-from tests.unit.scheduler.jobs.play import HOME, PROFILE, RULES, START, Play, registration, state_of
+from tests.unit.scheduler.jobs.play import HOME, PROFILE, RULES, START, Play, state_of
 
 _SUSPECT = (3, 0)
 _OTHERS = tuple(rank for rank in HOME.ranks if rank != 3)
@@ -247,66 +247,3 @@ def test_a_job_none_of_whose_processes_comes_is_stuck_until_one_does() -> None:
     assert (play.known.stuck.reason, play.known.stuck.since) == (StuckReason.NOT_STARTED, play.at)
     assert play.said is JobState.STUCK
     assert Play().fire(Timer.START).save == []
-
-
-def refused(play: Play, *ranks: int) -> steps.Step:
-    """Hosts have said for long that nothing listens at the addresses of these processes; nobody else says anything."""
-    for rank in ranks:
-        play.on(events.StreamBroken((rank, 0), "away"))
-    play.fire(Timer.VERDICT)
-    for rank in ranks:
-        play.on(events.StreamBroken((rank, 0), "refused", is_refused=True))
-    assert play.fire(Timer.VERDICT).save == [], "others of the node may be told of a moment later"
-    return play.fire(Timer.VERDICT)
-
-
-def test_where_nobody_is_left_to_tell_the_hosts_are_believed_and_the_job_is_stuck() -> None:
-    play = on_two_nodes(6, 7)
-    refused(play, *HOME.ranks)
-    assert [sorted(one.accused) for one in play.known.incidents] == [[(rank, 0) for rank in range(6)], [(6, 0), (7, 0)]]
-    assert not any(info.alive for info in play.known.ranks.values())
-    play.solved()
-    assert (play.said, play.known.stuck and play.known.stuck.reason) == (JobState.STUCK, StuckReason.NO_LAYOUT)
-
-
-def test_whoever_was_refused_and_registers_again_lives() -> None:
-    play = Play()
-    refused(play, *HOME.ranks)
-    play.on(events.RanksRegistered(tuple(registration(rank) for rank in HOME.ranks)))
-    assert all(info.alive for info in play.known.ranks.values())
-    assert (play.known.incidents, play.known.stuck) == ((), None)
-
-
-def test_silence_alone_accuses_nobody() -> None:
-    play = Play()
-    for rank in HOME.ranks:
-        play.on(events.StreamBroken((rank, 0), "away"))
-    for _ in range(200):
-        play.fire(Timer.VERDICT)
-    assert play.known.incidents == ()
-
-
-def test_who_ended_as_planned_is_not_accused_by_its_host() -> None:
-    play = Play()
-    play.on(JobEnded(job_id="job"))
-    refused(play, 1)
-    play.job = replace(play.job, seen_to_end=False)
-    play.states[2] = state_of(2, RankPhase.FINISHED)
-    ended = RankExitRecord(job_id="job", rank=3, incarnation=0, code=0, signal=0, last_line="", at=play.at)
-    play.on(events.ExitsReported((ended,)))
-    refused(play, 2, 3)
-    assert [sorted(one.accused) for one in play.known.incidents] == [[(1, 0)]]
-
-
-def test_when_a_job_was_heard_is_kept_once_a_minute() -> None:
-    play = Play()
-    assert play.known.heard_at == play.at
-    first = play.at
-    assert not play.on(replace(PROFILE, iteration=6)).keep
-    play.at += timedelta(minutes=1)
-    assert play.on(replace(PROFILE, iteration=7)).keep
-    assert play.known.heard_at == play.at
-    play.at += timedelta(minutes=9)
-    waiting = replace(PROFILE, iteration=8, taken_at_unix_seconds=(first + timedelta(minutes=3)).timestamp())
-    play.on(waiting)
-    assert play.known.heard_at == first + timedelta(minutes=3), "it was waiting to be read"
