@@ -25,7 +25,7 @@ from evenkeel.trainer_sdk.replicas.shares import (
 )
 from evenkeel.trainer_sdk.replicas.state.catch_up import CatchUp
 from evenkeel.trainer_sdk.replicas.state.training_state import TrainingState
-from evenkeel.trainer_sdk.replicas.vote import COMPARED, Outcome, Said, ballot
+from evenkeel.trainer_sdk.replicas.vote import Outcome, Said, ballot, is_compared
 
 Batches = Callable[[int, int], Any]
 """The batch of (step, micro-batch): the same whoever asks, and how often."""
@@ -210,7 +210,7 @@ class Replicas:
         used = self._buckets.used()
         self._buckets.flush()
         said = {newcomer: Said(num_units=num_units) for newcomer, num_units in self._catch_up.pause().items()}
-        sample = self._state.sample() if self._proven != self._complete or self.step in COMPARED else 0.0
+        sample = self._state.sample() if self._proven != self._complete or is_compared(self.step) else 0.0
         mine = Said(self._epochs.newest, self.is_complete, settings=self._state.optimizers.settings, sample=sample)
         said[self._epochs.place.replica] = mine
         replicas = [each.replica for each in self._epochs.epoch.members]

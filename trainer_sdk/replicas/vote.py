@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from math import isnan
+from math import isfinite, isnan
 from typing import Any, NamedTuple, Self
 
 import torch
@@ -12,8 +12,9 @@ _NUM_SUMS = 2
 _TOLERANCE = 1e-6  # what rounding on another kind of device makes of a sum stays below it
 
 
-COMPARED = frozenset(1 << exponent for exponent in range(13))
-"""Steps in which all replicas' parameters are compared: what parts them mostly does so in the first."""
+def is_compared(step: int) -> bool:
+    """Whether all replicas' parameters are compared in a step: what parts them mostly does so in the first."""
+    return step > 0 and (step & (step - 1) == 0 or step % 1024 == 0)
 
 
 class Said(NamedTuple):
@@ -23,8 +24,8 @@ class Said(NamedTuple):
         next_epoch: The newest epoch that it has heard of.
         complete: From the next step on it holds the whole state.
         num_units: Units of the state that it, a newcomer, has been sent before its donor voted.
-        settings: Sum of the optimizer's numbers, such as learning rates: the same everywhere, or something is wrong;
-            0 where they are not known.
+        settings: Of the optimizer's numbers, such as learning rates: the same everywhere, or something is wrong; 0
+            where they are not known.
         sample: Sum of some of the parameters' values, likewise; 0 where nobody is to be compared.
     """
 
@@ -78,10 +79,10 @@ class Outcome:
         """
         others = [self.said[each] for each in sorted(proven) if each in self.said]
         mine = self.said[replica]
-        if (usual := _usual(mine.settings, [each.settings for each in others])) is not None:
+        if _usual(mine.settings, [each.settings for each in others]) is not None:
             raise RuntimeError(
-                f"the optimizer's numbers, such as learning rates, add up to {mine.settings:g} here and to {usual:g} "
-                f"elsewhere in step {step}: set them alike everywhere, and give schedules to run.keep(schedule)"
+                f"the optimizer's numbers, such as learning rates, are not those of the others in step {step}: set "
+                "them alike everywhere, and give schedules to run.keep(schedule)"
             )
         if _usual(mine.sample, [each.sample for each in others]) is not None:
             raise RuntimeError(
@@ -100,9 +101,13 @@ def number_of(value: Any) -> float:
 
 
 def _usual(mine: float, others: Iterable[float]) -> float | None:
-    """What most others say, where it is not the same as here and both are known; the first of them where equal."""
+    """What most others say, rather a number, where it is not the same as here and both are known; else the first's."""
     known = [each for each in others if each]
-    usual = max(known, key=lambda each: sum(not _differ(each, other) for other in known), default=mine)
+
+    def weight(one: float) -> tuple[bool, int]:
+        return isfinite(one), sum(not _differ(one, other) for other in known)
+
+    usual = max(known, key=weight, default=mine)
     return usual if mine and _differ(mine, usual) else None
 
 

@@ -1,6 +1,7 @@
 """A newcomer that gets the state in pieces, over steps of both, ends with the same bits as its donor."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from torch import Tensor, nn, optim
 from evenkeel.trainer_sdk.replicas.state.packing import space
 from evenkeel.trainer_sdk.replicas.state.pieces import cut
 from evenkeel.trainer_sdk.replicas.state.training_state import Received, TrainingState
+from evenkeel.trainer_sdk.replicas.vote import Outcome, Said
 
 PIECE_BYTES = 100
 Make = Callable[[Iterable[Tensor]], optim.Optimizer]
@@ -156,6 +158,44 @@ def test_optimizers_that_take_turns_get_their_own_numbers_and_teachers_come_last
     assert newcomer.state.sample() == pytest.approx(donor.state.sample())
     for theirs, mine in zip(donor.model.parameters(), newcomer.model.parameters(), strict=True):
         assert torch.equal(theirs, mine)
+
+
+def test_one_that_is_made_after_the_catch_up_keeps_what_its_loop_has_loaded() -> None:
+    donor, newcomer = caught_up(OPTIMIZERS["adam"], [99], 0, 1)
+    for side in (donor, newcomer):
+        later = optim.Adam(side.model.parameters(), lr=0.1, amsgrad=True)
+        later.load_state_dict(side.optimizer.state_dict())
+        side.optimizer = later
+        side.step(20)
+    for theirs, mine in zip(donor.model.parameters(), newcomer.model.parameters(), strict=True):
+        assert torch.equal(theirs, mine)
+
+
+def test_numbers_differ_also_where_a_small_learning_rate_does() -> None:
+    told = []
+    for lr in (1e-6, 1e-6, 1.01e-6):
+        model = nn.Linear(7, 7)
+        state, optimizer = TrainingState(model, ()), optim.AdamW(model.parameters(), lr=lr)
+        optimizer.step()
+        said = {each: Said(1, True, 0, numbers) for each, numbers in enumerate([*told[:1], state.optimizers.settings])}
+        told.append(state.optimizers.settings)
+        state.optimizers.let_go()
+        outcome = Outcome(weight=1.0, loss=1.0, used=(), said=said)
+        with pytest.raises(RuntimeError, match="learning rates") if lr > 1e-6 else nullcontext():
+            outcome.check_alike(len(said) - 1, (0,), step=3)
+
+
+def test_one_in_a_wrapper_that_is_kept_is_known_by_it() -> None:
+    class Wrapper(optim.Optimizer):
+        def __init__(self, optimizer: optim.Optimizer) -> None:
+            self.optimizer = optimizer
+
+    model = nn.Linear(7, 7)
+    one, other = (optim.SGD(model.parameters(), lr=lr) for lr in (0.1, 0.2))
+    state = TrainingState(model, [Wrapper(one), Wrapper(other)])
+    for each in (one, other, one, other):
+        each.step()
+    assert [state.optimizers.groups[f"kept {place}"][0]["lr"] for place in (0, 1)] == [0.1, 0.2]
 
 
 def test_of_two_optimizers_of_a_kind_that_take_turns_both_are_kept() -> None:

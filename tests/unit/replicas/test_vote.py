@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenkeel.trainer_sdk.replicas.vote import Outcome, Said, ballot
+from evenkeel.trainer_sdk.replicas.vote import Outcome, Said, ballot, is_compared
 
 SAID = st.builds(
     Said,
@@ -72,7 +72,20 @@ def test_who_parts_from_most_others_is_told_why(
 def test_of_two_that_differ_the_first_that_is_proven_goes_on() -> None:
     outcome = Outcome(weight=1.0, loss=1.0, used=(), said={each: Said(1, True, 0, 1.0 + each) for each in (0, 1)})
     outcome.check_alike(0, (0, 1), step=7)
-    with pytest.raises(RuntimeError, match="to 2 here and to 1 elsewhere"):
+    with pytest.raises(RuntimeError, match="not those of the others in step 7"):
         outcome.check_alike(1, (0, 1), step=7)
-    with pytest.raises(RuntimeError, match="to 1 here and to 2 elsewhere"):
+    with pytest.raises(RuntimeError, match="not those of the others in step 7"):
         outcome.check_alike(0, (1,), step=7)
+
+
+def test_of_two_that_differ_one_without_numbers_does_not_go_on() -> None:
+    said = {0: Said(1, True, 0, 1.0, nan), 1: Said(1, True, 0, 1.0, 3.0)}
+    outcome = Outcome(weight=1.0, loss=1.0, used=(), said=said)
+    outcome.check_alike(1, (0, 1), step=7)
+    with pytest.raises(RuntimeError, match="parameters here"):
+        outcome.check_alike(0, (0, 1), step=7)
+
+
+def test_parameters_are_compared_early_and_then_now_and_again_wherever_a_job_goes_on() -> None:
+    assert [step for step in range(20) if is_compared(step)] == [1, 2, 4, 8, 16]
+    assert any(is_compared(step) for step in range(50_000, 51_024))

@@ -1,8 +1,9 @@
 """The optimizers of a replica's model, which nobody names: each is known from its first step on."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
-from weakref import WeakSet
+from weakref import WeakSet, WeakValueDictionary
 
 import torch
 from torch import Tensor
@@ -12,6 +13,9 @@ from evenkeel.trainer_sdk.replicas.buckets import local
 from evenkeel.trainer_sdk.replicas.state.pieces import Piece, flat, is_elementwise, like, write_from
 from evenkeel.trainer_sdk.replicas.vote import number_of
 from evenkeel.trainer_sdk.watch.guard import say_once
+
+_SMALLEST = 1e-12
+"""Numbers of an optimizer are compared by their size down to this one."""
 
 States = dict[str, tuple[dict[str, Tensor], dict[str, Any]]]
 """By optimizer, what it holds of some of a parameter: tensors cut as that is, and the rest."""
@@ -35,8 +39,9 @@ class Optimizers:
         self._kept = kept
         self._places = {each: place for place, each in enumerate(parameters)}
         self._exchanged = {each for each in parameters if each.requires_grad}
-        self._by_name: dict[str, Optimizer] = {}
-        self._owners: dict[Tensor, dict[str, Optimizer]] = {}  # several may step a parameter in turns
+        # Not kept alive: one that its loop has let go of holds memory, and nobody steps it any more.
+        self._by_name = WeakValueDictionary[str, Optimizer]()
+        self._owners: dict[Tensor, WeakValueDictionary[str, Optimizer]] = {}  # several may step one in turns
         self._replaced: WeakSet[Optimizer] = WeakSet()
         self._stepped: set[str] = set()  # since the newest vote
         self._are_told = True
@@ -47,11 +52,14 @@ class Optimizers:
 
     @property
     def settings(self) -> float:
-        """Sum of the numbers of those that stepped last: differs where learning rates do; 0 = not known."""
+        """Of the numbers of those that stepped last: differs where learning rates do, small ones too; 0 = not known."""
         if not self._are_told:
             return 0.0
-        groups = [group for name in self._stepped for group in self._by_name[name].param_groups]
-        return float(sum(number_of(value) for group in groups for value in group.values()))
+        groups = [
+            group for name in self._stepped if name in self._by_name for group in self._by_name[name].param_groups
+        ]
+        numbers = [number_of(value) for group in groups for value in group.values()]
+        return sum(math.asinh(number / _SMALLEST) for number in numbers if math.isfinite(number))
 
     @property
     def groups(self) -> dict[str, list[dict[str, Any]]]:
@@ -76,8 +84,8 @@ class Optimizers:
 
     def cut_out(self, piece: Piece, parameter: Tensor) -> tuple[int, States] | None:
         """Their states of a piece, and where it begins; None where it is to go as a part of the last one."""
-        owners, start = self._owners.get(parameter, {}), piece.start
-        if not all(map(is_elementwise, owners.values())):
+        owners, start = dict(self._owners.get(parameter, {})), piece.start
+        if not all(is_elementwise(owner) for owner in owners.values() if owner.state.get(parameter)):
             if not piece.is_last:
                 return None
             start = 0
@@ -156,9 +164,9 @@ class Optimizers:
                 self._replaced.add(before)
         self._stepped.add(name)
         for parameter in parameters:
-            owners = self._owners.setdefault(parameter, {})
-            if self._states is not None and name not in owners:
-                optimizer.state[parameter] = self._states.setdefault((name, parameter), {})
+            owners, given = self._owners.setdefault(parameter, WeakValueDictionary()), (name, parameter)
+            if self._states is not None and name not in owners and (self.begun is not None or given in self._states):
+                optimizer.state[parameter] = self._states.setdefault(given, {})
             owners[name] = optimizer
             if self.begun is not None and parameter not in self.begun:
                 parameter.grad = None
@@ -170,7 +178,7 @@ class Optimizers:
             RuntimeError: It takes turns with another one of that name.
         """
         kind = type(optimizer).__name__
-        kept = next((place for place, each in enumerate(self._kept) if each is optimizer), None)
+        kept = next((place for place, each in enumerate(self._kept) if _bare(each) is optimizer), None)
         if kept is None and optimizer in self._replaced:
             raise RuntimeError(
                 f"two {kind} take turns at the same parameters: give both to run.keep(), to be told apart"
@@ -188,3 +196,10 @@ class Optimizers:
                 "the optimizer has parameters whose gradients are those of this replica alone: what is trained must be "
                 "in the model, and need gradients, when run.replicate() is called"
             )
+
+
+def _bare(kept: Any) -> Any:
+    """An optimizer without what Accelerate or Lightning wraps it in; anything else as it is."""
+    while isinstance(kept, Optimizer) and isinstance(inner := getattr(kept, "optimizer", None), Optimizer):
+        kept = inner
+    return kept
