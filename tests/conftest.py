@@ -4,6 +4,7 @@ Servers that run already are used instead when EVENKEEL_KAFKA_BOOTSTRAP_SERVERS 
 ``evenkeel stack up --servers`` in one shell makes test runs in another start at once.
 """
 
+import gc
 import os
 import shutil
 import signal
@@ -31,6 +32,8 @@ from evenkeel.stack.postgres.server import Postgres
 from evenkeel.stack.processes.watchdog import Watchdog
 from tests.databases import create_database, drop_database, unique_database_name
 
+# What tests before have left in cycles, channels of gRPC among it, waits for threads that a fork does not have.
+os.register_at_fork(after_in_child=gc.freeze)
 # By itself structlog draws an exception with all that the variables of its frames hold: five seconds of a processor for
 # one of a detector.
 structlog.configure(

@@ -16,10 +16,11 @@ from evenkeel.trainer_sdk.emit.iteration import Iteration
 from evenkeel.trainer_sdk.emit.left_value import number
 from evenkeel.trainer_sdk.watch import guard
 
-JOB = {"EVENKEEL_KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1", "EVENKEEL_JOB_ID": "job"}
+JOB_ID = f"job-{os.getpid()}"  # no two live processes of a machine are the same rank of a job: other tests run beside
+JOB = {"EVENKEEL_KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1", "EVENKEEL_JOB_ID": JOB_ID}
 FLEET = {
     "EVENKEEL_FLEET_ADDRESS": "127.0.0.1:1",
-    "EVENKEEL_JOB_ID": "job",
+    "EVENKEEL_JOB_ID": JOB_ID,
     "EVENKEEL_JOB_TOKEN": "token",
     "RANK": "0",
 }
@@ -80,7 +81,7 @@ def test_without_addresses_nothing_runs_in_the_background() -> None:
         (JOB, "call start() after init_process_group(), or set RANK"),
         ({**JOB, "RANK": "4", "WORLD_SIZE": "4"}, "rank 4 of 4 ranks"),
         ({**JOB, "RANK": "0", "EVENKEEL_KAFKA_BOOTSTRAP_SERVERS": "kafka:port"}, "'kafka:port', not host:port"),
-        ({"EVENKEEL_FLEET_ADDRESS": "127.0.0.1:1", "EVENKEEL_JOB_ID": "job", "RANK": "0"}, "EVENKEEL_JOB_TOKEN"),
+        ({"EVENKEEL_FLEET_ADDRESS": "127.0.0.1:1", "EVENKEEL_JOB_ID": JOB_ID, "RANK": "0"}, "EVENKEEL_JOB_TOKEN"),
         ({**FLEET, "EVENKEEL_FLEET_ADDRESS": "fleet"}, "EVENKEEL_FLEET_ADDRESS is 'fleet', not host:port"),
         ({**FLEET, "EVENKEEL_FLEET_CA_FILE": "/no/such.pem"}, "EVENKEEL_FLEET_CA_FILE"),
     ],
