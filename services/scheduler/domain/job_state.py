@@ -179,10 +179,10 @@ class JobKnowledge:
         """State in the words of the fleet API."""
         if self.finished:
             return JobState.FINISHED
-        if self.flight is None and not self.can_reshape:
-            return JobState.DEGRADED if self.lost else JobState.RUNNING
         if self.stuck:
             return JobState.STUCK
+        if self.flight is None and not self.can_reshape:
+            return JobState.DEGRADED if self.lost else JobState.RUNNING
         return JobState.RESHAPING if self.flight is not None or self.lost else JobState.RUNNING
 
     @property

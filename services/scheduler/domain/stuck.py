@@ -17,11 +17,15 @@ class StuckReason(StrEnum):
     NOT_STARTED = "not_started"
     """None of its processes has ever registered."""
 
+    UNHEARD = "unheard"
+    """None of its processes answers, none has been heard of for long, and nobody has said that they are gone."""
+
 
 _FREES_BY = {
     StuckReason.NO_LAYOUT: "start its ranks again, or others in their places",
     StuckReason.NOTHING_HELD: "bring back a rank that holds it, or a folder with a checkpoint that the ranks see",
     StuckReason.NOT_STARTED: "start its processes; each must reach the fleet API with the job's token",
+    StuckReason.UNHEARD: "start its ranks again, or mend the way to them; if it is over, `evenkeel jobs finish` it",
 }
 
 

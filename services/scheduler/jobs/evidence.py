@@ -8,24 +8,30 @@ counted twice when the detector is heard again.
 Ranks that are parked though all are alive have lost a connection between two of them. Nobody will be accused, and
 without a plan they would stand there for ever: one is made, mostly for the layout that they have.
 
+Where all processes are away at once nobody is accused: the way to them may be cut, and of those that died with the
+services nobody can tell. After a while without a word of any the job is stuck, until somebody is heard.
+
 A job that nobody finished is over when all of its processes are: the detector has seen them end, or those of a loop
 that cannot be reshaped say so. It is finished after a while, unless a rank is gone or somebody answers.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from evenkeel.history.records import EvidenceRecord, VerdictRecord
 from evenkeel.history.vocabulary import PlanMode, VerdictKind
 from evenkeel.layouts.rank_state import RankPhase, RankState
 from evenkeel.services.scheduler.domain.exits import own_verdict
 from evenkeel.services.scheduler.domain.job_state import JobKnowledge
+from evenkeel.services.scheduler.domain.stuck import StuckReason
+from evenkeel.services.scheduler.jobs import flights
 from evenkeel.services.scheduler.jobs.events import Silence, StreamBroken
 from evenkeel.services.scheduler.jobs.job import Process, Suspect, Timer
 from evenkeel.services.scheduler.jobs.steps import Ask, Step
 
 _AGAIN_SECONDS = 0.5
+_UNHEARD_AGAIN_SECONDS = 5.0
 _WITNESS_STATUS_SECONDS = 0.5
 _STANDSTILL_STATUS_SECONDS = 1.0
 _ENDED_STATUS_SECONDS = 2.0
@@ -68,8 +74,10 @@ def waited(step: Step, key: Timer) -> None:
         due = [process for process, one in suspects.items() if one.until <= step.moment.at]
         # What ends those of a node all at once is one incident.
         nodes = {known.ranks[rank].node for rank, _ in due if _parked(step, beside=rank)}
-        if nodes:
-            asked = [process for process in suspects if known.ranks[process[0]].node in nodes]
+        asked = [process for process in suspects if known.ranks[process[0]].node in nodes]
+        if not asked and (_is_unheard(step) or _was_unheard(step)):
+            asked = [*suspects]
+        if asked:
             step.then.append(Ask(key, _WITNESS_STATUS_SECONDS, tuple(asked)))
         else:
             _wait_for_verdicts(step)
@@ -93,11 +101,18 @@ def nobody_there(step: Step, answers: Answers) -> bool:
 
 
 def verdicts_on(step: Step, answers: Answers) -> list[VerdictRecord]:
-    """What the silence of suspects comes to, while others wait for them; who answers is a suspect no more."""
+    """What the silence of suspects comes to, while others wait for them; who answers is a suspect no more.
+
+    Where all are silent for long, the job is stuck, and where it was so and somebody is heard, it is no more.
+    """
     suspects = step.job.suspects
     away = [one for one in suspects if answers.get(one, Silence.AWAY) is Silence.AWAY and _counts(step.known, one)]
     gone = sorted(one for one in away if one in answers and _parked(step, beside=one[0]))
     step.job = replace(step.job, suspects={one: suspects[one] for one in away if one not in gone})
+    if _is_unheard(step):
+        _get_unheard(step)
+    elif _was_unheard(step):
+        step.known = replace(step.known, stuck=None, changed=True)
     _wait_for_verdicts(step)
     by_node: dict[str, list[Process]] = {}
     for one in gone:
@@ -108,8 +123,37 @@ def verdicts_on(step: Step, answers: Answers) -> list[VerdictRecord]:
 def _wait_for_verdicts(step: Step) -> None:
     """Until the next of the suspects is due, or for others to park."""
     left = [(one.until - step.moment.at).total_seconds() for one in step.job.suspects.values()]
+    again_seconds = _UNHEARD_AGAIN_SECONDS if _was_unheard(step) else _AGAIN_SECONDS
     if left:
-        step.set_timer(Timer.VERDICT, min([seconds if seconds > 0 else _AGAIN_SECONDS for seconds in left]))
+        step.set_timer(Timer.VERDICT, min([seconds if seconds > 0 else again_seconds for seconds in left]))
+
+
+def _is_unheard(step: Step) -> bool:
+    """Whether all processes have been away for long, and nothing was heard of the job meanwhile."""
+    known, at, rules = step.known, step.moment.at, step.moment.rules
+    live = {info.process for info in known.ranks.values() if _counts(known, info.process)}
+    if not live or live - step.job.suspects.keys() or known.newcomers or known.flight is not None:
+        return False
+    return (at - _last_heard(step)).total_seconds() >= rules.unheard_seconds
+
+
+def _was_unheard(step: Step) -> bool:
+    return step.known.stuck is not None and step.known.stuck.reason is StuckReason.UNHEARD
+
+
+def _last_heard(step: Step) -> datetime:
+    """When a suspect's stream broke, or a profile came, whichever was later."""
+    waited = timedelta(seconds=step.moment.rules.verdict_seconds)
+    heard = [one.until - waited for one in step.job.suspects.values()]
+    return max(heard if step.job.profiled_at is None else [*heard, step.job.profiled_at])
+
+
+def _get_unheard(step: Step) -> None:
+    detail = (
+        f"none of its {len(step.job.suspects)} processes answers, and nothing has been heard of any "
+        f"since {_last_heard(step):%Y-%m-%d %H:%M:%S} UTC"
+    )
+    flights.get_stuck(step, StuckReason.UNHEARD, detail)
 
 
 def _verdict(step: Step, gone: Sequence[Process], detail: str) -> VerdictRecord:

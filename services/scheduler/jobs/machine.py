@@ -17,6 +17,7 @@ from evenkeel.services.scheduler.domain.job_state import JobKnowledge, PlanNeed,
 from evenkeel.services.scheduler.domain.losses import due_accounts, with_standstill
 from evenkeel.services.scheduler.domain.profiles import JobEnded, JobProfile, on_profile
 from evenkeel.services.scheduler.domain.replacements import hanging, in_their_places, on_rank_registered
+from evenkeel.services.scheduler.domain.stuck import StuckReason
 from evenkeel.services.scheduler.domain.transitions import on_verdict
 from evenkeel.services.scheduler.jobs import events, evidence, flights, planning
 from evenkeel.services.scheduler.jobs.job import Job, Timer, counted
@@ -89,6 +90,8 @@ def _begin(step: Step) -> None:
     known, rules, flight = step.known, step.moment.rules, step.known.flight
     left = known.registered_at.timestamp() + rules.start_deadline_seconds - step.moment.at.timestamp()
     step.set_timer(Timer.START, max(0.0, left))
+    if known.stuck is not None and known.stuck.reason is StuckReason.UNHEARD:
+        known = replace(known, stuck=None)  # who is heard is seen anew
     step.known = replace(not_started(known, step.moment.at), changed=True)
     if step.job.seen_to_end:
         step.set_timer(Timer.ENDED, rules.ended_seconds)
@@ -139,7 +142,7 @@ def take_verdicts(step: Step, verdicts: Sequence[VerdictRecord]) -> None:
 
 
 def _profile(step: Step, profile: JobProfile) -> None:
-    step.job = replace(step.job, seen_to_end=False)
+    step.job = replace(step.job, seen_to_end=False, profiled_at=step.moment.at)
     plan = step.known.unmeasured
     try:
         known, measured_seconds = on_profile(step.known, profile)
@@ -179,8 +182,11 @@ def _answered(step: Step, event: events.Answered) -> None:
         if evidence.nobody_there(step, event.answers):
             step.note("all processes of the job have ended: it is finished")
             _finish(step)
-    elif verdicts := evidence.verdicts_on(step, event.answers):
-        take_verdicts(step, verdicts)
+    else:
+        stuck = step.known.stuck
+        verdicts = evidence.verdicts_on(step, event.answers)
+        if verdicts or step.known.stuck != stuck:
+            take_verdicts(step, verdicts)
 
 
 def _timer_fired(step: Step, event: events.TimerFired) -> None:

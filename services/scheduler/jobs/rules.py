@@ -21,6 +21,7 @@ class Rules:
         start_deadline_seconds: How long the first of a job's processes may take to register; then it is stuck.
         verdict_seconds: How long a verdict on a process may take whose stream broke; an idle machine needs a tenth of
             that, a busy one sometimes half of it.
+        unheard_seconds: How long nothing may be heard of a job whose processes all do not answer; then it is stuck.
         standstill_seconds: How long ranks may be parked with nobody gone; a death that made them park is told within
             half of that.
     """
@@ -33,4 +34,5 @@ class Rules:
     ended_seconds: float = 60.0
     start_deadline_seconds: float = 120.0
     verdict_seconds: float = 1.5
+    unheard_seconds: float = 60.0
     standstill_seconds: float = 3.0

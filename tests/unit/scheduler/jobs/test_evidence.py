@@ -16,7 +16,7 @@ from evenkeel.services.scheduler.domain.stuck import StuckReason
 from evenkeel.services.scheduler.jobs import events, steps
 from evenkeel.services.scheduler.jobs.events import Silence
 from evenkeel.services.scheduler.jobs.job import Timer
-from tests.unit.scheduler.jobs.play import HOME, PROFILE, RULES, START, Play, state_of
+from tests.unit.scheduler.jobs.play import HOME, PROFILE, RULES, START, Play, registration, state_of
 
 _SUSPECT = (3, 0)
 _OTHERS = tuple(rank for rank in HOME.ranks if rank != 3)
@@ -247,3 +247,68 @@ def test_a_job_none_of_whose_processes_comes_is_stuck_until_one_does() -> None:
     assert (play.known.stuck.reason, play.known.stuck.since) == (StuckReason.NOT_STARTED, play.at)
     assert play.said is JobState.STUCK
     assert Play().fire(Timer.START).save == []
+
+
+def asked(step: steps.Step) -> list[steps.Ask]:
+    return [one for one in step.then if isinstance(one, steps.Ask)]
+
+
+def all_away(play: Play) -> dict[tuple[int, int], RankState | Silence]:
+    """All streams broke, long enough ago; what they are answered by when all are asked."""
+    answers: dict[tuple[int, int], RankState | Silence] = {}
+    for process in all_training():
+        play.on(events.StreamBroken(process, "refused"))
+        answers[process] = Silence.AWAY
+    return answers
+
+
+def test_a_job_of_which_nothing_is_heard_is_stuck_and_nobody_is_accused_until_somebody_answers() -> None:
+    play = Play()
+    answers = all_away(play)
+    assert asked(play.fire(Timer.VERDICT)) == []
+    play.at += timedelta(seconds=RULES.unheard_seconds)
+    step = play.fire(Timer.VERDICT)
+    assert asked(step) == [steps.Ask(Timer.VERDICT, 0.5, tuple(answers))]
+    assert play.known.stuck is None
+    play.on(events.Answered(Timer.VERDICT, answers))
+    assert play.known.stuck is not None
+    assert (play.known.stuck.reason, play.said) == (StuckReason.UNHEARD, JobState.STUCK)
+    since = play.known.stuck
+    play.at += timedelta(seconds=7)
+    play.fire(Timer.VERDICT)
+    play.on(events.Answered(Timer.VERDICT, answers))
+    assert play.known.stuck == since
+    assert play.known.incidents == ()
+    play.fire(Timer.VERDICT)
+    play.on(events.Answered(Timer.VERDICT, answers | {_SUSPECT: state_of(3, RankPhase.TRAINING)}))
+    assert play.known.stuck is None
+    assert play.said is JobState.RUNNING
+
+
+@pytest.mark.parametrize("heard", ["profile", "one stream", "newcomer"])
+def test_a_job_of_which_anything_is_heard_is_not_stuck(heard: str) -> None:
+    play = Play()
+    answers = all_away(play)
+    if heard == "one stream":
+        play = Play()
+        for process in answers.keys() - {_SUSPECT}:
+            play.on(events.StreamBroken(process, "refused"))
+    play.at += timedelta(seconds=RULES.unheard_seconds)
+    if heard == "profile":
+        play.on(PROFILE)
+    elif heard == "newcomer":
+        play.on(events.RanksRegistered((registration(3, 1),)))
+    assert asked(play.fire(Timer.VERDICT)) == []
+    play.on(events.Answered(Timer.VERDICT, answers))
+    assert play.known.stuck is None
+
+
+def test_whoever_goes_on_with_a_job_of_which_nothing_was_heard_listens_anew() -> None:
+    play = Play()
+    answers = all_away(play)
+    play.at += timedelta(seconds=RULES.unheard_seconds)
+    play.fire(Timer.VERDICT)
+    play.on(events.Answered(Timer.VERDICT, answers))
+    assert play.said is JobState.STUCK
+    play.on(events.Began())
+    assert play.known.stuck is None

@@ -38,6 +38,8 @@ class _StuckReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_StuckReas
     """The ranks' states contradict one another. Said no more: an older epoch is read then, or a checkpoint."""
     STUCK_REASON_NOT_STARTED: _StuckReason.ValueType  # 4
     """None of its processes has ever registered."""
+    STUCK_REASON_UNHEARD: _StuckReason.ValueType  # 5
+    """None of its processes answers, none has been heard of for long, and nobody has said that they are gone."""
 
 class StuckReason(_StuckReason, metaclass=_StuckReasonEnumTypeWrapper):
     """Why a job cannot go on."""
@@ -52,6 +54,8 @@ STUCK_REASON_NO_AGREEMENT: StuckReason.ValueType  # 3
 """The ranks' states contradict one another. Said no more: an older epoch is read then, or a checkpoint."""
 STUCK_REASON_NOT_STARTED: StuckReason.ValueType  # 4
 """None of its processes has ever registered."""
+STUCK_REASON_UNHEARD: StuckReason.ValueType  # 5
+"""None of its processes answers, none has been heard of for long, and nobody has said that they are gone."""
 Global___StuckReason: _TypeAlias = StuckReason  # noqa: Y015
 
 class _ControllerSecurity:
