@@ -71,6 +71,8 @@ class RecordedDevices:
                 usual = float(np.median(readings.work_seconds[known]))
                 scan = DeviceScan(self._budget)
                 scan.allot(readings.clocks, len(known), smallest_scales(readings.clocks, usual))
+                # A recording does not say where its ranks ran: on one machine, as far as anybody knows.
+                scan.run_on(np.zeros(len(known), dtype=np.int64))
             expected = np.where(known, model.predict_rows(names, features), np.nan)
             iteration, ratios = int(self._recording.iterations[row]), readings.log_ratios(expected)
             changes = scan.observe(iteration, ratios, float(np.nanmean(expected)))

@@ -108,6 +108,19 @@ def test_what_slows_both_of_two_accuses_neither_and_a_faster_peer_neither() -> N
     assert observe(scan_of(2), seconds) == []
 
 
+@pytest.mark.parametrize(
+    ("hosts", "other", "told"),
+    [((0, 1, 1, 2, 2, 0), 1.4, set()), ((0, 1, 2, 2, 1, 0), 1.4, {1, 2}), ((0, 1, 1, 2, 2, 0), 1.0, {1})],
+)
+def test_two_of_one_host_that_slow_down_together_are_the_host_that_is_slow(
+    hosts: tuple[int, ...], other: float, told: set[int]
+) -> None:
+    scan, seconds = scan_of(6), Job(6).readings(work=1.4, begin=300)
+    seconds[300:, 0, 2] *= other
+    scan.run_on(np.array(hosts))
+    assert {change.device for _, change in observe(scan, seconds)} == told
+
+
 def test_a_recovery_is_told_within_forty_frames() -> None:
     seconds = Job(2).readings(work=1.5, begin=300)
     seconds[400:] = Job(2, seed=9).readings()[400:]

@@ -109,6 +109,7 @@ class ComputeWatch:
             middle = float(np.median(of_work[usable])) if usable.any() else 1.0
             self.scan.allot(readings.clocks, len(self.rows), smallest_scales(readings.clocks, middle))
         self.scan.take_work(rows, frame.work_keys)
+        self.scan.run_on(self.rows.hosts)
         log_ratios = np.full((len(self.scan.clocks), len(self.rows)), np.nan)
         if readings.clocks == self.scan.clocks:
             log_ratios[:, rows] = readings.log_ratios(of_work)

@@ -8,7 +8,7 @@ import numpy as np
 from evenkeel.numeric.arrays import Bools, Floats, Ints
 from evenkeel.services.detector.domain.memory.state import GIVEN
 from evenkeel.services.detector.domain.scan.level import INTERVAL
-from evenkeel.services.detector.domain.scan.residual.clocks import Clock
+from evenkeel.services.detector.domain.scan.residual.clocks import RATIOS, Clock
 from evenkeel.services.detector.domain.scan.residual.recent import KEPT
 from evenkeel.services.detector.domain.scan.residual.tables import arranged, more
 from evenkeel.services.detector.domain.scan.rows import RowScan
@@ -43,6 +43,11 @@ class DeviceScan:
         self._rows = RowScan(
             self.iterations_per_false_alarm, smallest_level=SMALLEST_LEVEL, largest_standing=LARGEST_STANDING
         )
+
+    def run_on(self, hosts: Ints) -> None:
+        """Number of the host that each device runs on; where time on a core is told, its devices share the cores."""
+        on_cores = Clock.BLOCKED in self.clocks
+        self._rows.hosts, self._rows.shared = hosts, tuple(on_cores and clock in RATIOS for clock in self.clocks)
 
     def allot(self, clocks: tuple[Clock, ...], num_devices: int, smallest_scales: Floats) -> None:
         """Begins, with nothing known.

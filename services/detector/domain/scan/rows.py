@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from evenkeel.numeric.arrays import Bools, Floats, Ints
-from evenkeel.services.detector.domain.memory.state import GIVEN
+from evenkeel.services.detector.domain.memory.state import DERIVED, GIVEN
 from evenkeel.services.detector.domain.scan.level import SHORTEST, level_of, level_since_onset, moved_level
 from evenkeel.services.detector.domain.scan.recovery import has_recovered, may_be_recovering
 from evenkeel.services.detector.domain.scan.residual.recent import KEPT, Recent
@@ -17,6 +17,7 @@ from evenkeel.services.detector.domain.scan.windows import LENGTHS
 
 _YOUNGEST_STANDING = 16
 _ERROR_OF_UNKNOWN = 0.03
+_TOGETHER = 0.5
 
 
 # Tables of one row a clock and one column a device: what each number is of a device of which nothing is known.
@@ -44,6 +45,8 @@ class RowScan:
             nature explains everything.
         slow: Which are slow.
         levels: How much, log units of time; 0 for a healthy one.
+        hosts: Columns of one number run on one host, which is at fault where several of it slow down together.
+        shared: By clock, whether it counts what a host shares among its columns; empty where none does.
         began_at: The frame since which each stands where it does.
         first_iterations: The iteration that showed it first.
         residuals: What is scanned.
@@ -57,6 +60,8 @@ class RowScan:
     levels: Floats = field(default_factory=no_floats)
     began_at: Ints = field(default_factory=no_ints)
     first_iterations: Ints = field(default_factory=no_ints)
+    hosts: Ints = field(default_factory=no_ints, metadata=DERIVED)
+    shared: tuple[bool, ...] = field(default=(), metadata=DERIVED)
     residuals: Residuals = field(default_factory=Residuals)
     scan: Scan = field(init=False)
     _iterations: Recent = field(default_factory=Recent)
@@ -168,6 +173,8 @@ class RowScan:
         middle = float(np.nanmedian(recent))
         if middle < self.smallest_level / 2:
             return  # A few frames have made all of it.
+        if self.shared and self.shared[clock] and self._is_its_host(clock, device, window, middle):
+            return
         peers = np.flatnonzero(~self.ill & np.isfinite(self.residuals.newest(1)[0, clock]))
         peers = peers[peers != device]
         num_devices = self.slow.shape[1]
@@ -184,6 +191,13 @@ class RowScan:
         if found.level >= self.smallest_level:
             self._scatters[clock, device] = found.scatter
             self._call_slow(clock, device, found.level, found.num_frames)
+
+    def _is_its_host(self, clock: int, device: int, window: int, middle: float) -> bool:
+        """Whether another of its host has moved half as far at least, so that it is not the device."""
+        others = (self.hosts == self.hosts[device]) & ~self.slow[clock]
+        others[device] = False
+        moved = np.nanmedian(self.residuals.newest(min(window, KEPT))[:, clock, others], axis=0)
+        return bool((moved >= _TOGETHER * middle).any())
 
     def _call_slow(self, clock: int, device: int, level: float, num_frames: int) -> None:
         self.slow[clock, device] = True

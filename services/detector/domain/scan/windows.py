@@ -39,11 +39,6 @@ class Windows:
         self.ages = arranged(self.ages, columns, 0)
         self._blocks = arranged(self._blocks, columns, 0.0)
 
-    @property
-    def num_frames(self) -> int:
-        """Frames so far."""
-        return self._num_frames
-
     def push(self, values: Floats) -> Iterator[tuple[int, Floats]]:
         """Takes one frame.
 

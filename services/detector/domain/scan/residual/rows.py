@@ -28,6 +28,7 @@ class DeviceRows:
         ranks: Rank of each row.
         incarnations: Its process.
         nodes: Node of each row.
+        hosts: The same as numbers.
         devices: Its device there; empty where none is named.
         num_to_skip: Observations of each that are still to be left out.
         located_rows: The row of each entry of the frame whose rows were looked for last.
@@ -38,6 +39,7 @@ class DeviceRows:
     nodes: list[str] = field(default_factory=list)
     devices: list[str] = field(default_factory=list)
     num_to_skip: Ints = field(default_factory=_no_ints)
+    hosts: Ints = field(default_factory=_no_ints, metadata=DERIVED)
     located_rows: Ints = field(default_factory=_no_ints, metadata=DERIVED)
     # Ranks, then incarnations, of that frame.
     _located: Ints = field(default_factory=lambda: _NOBODY, metadata=DERIVED)
@@ -81,6 +83,7 @@ class DeviceRows:
                 self.num_to_skip[row] = num_to_skip
         self._located, self.located_rows = np.stack((frame.ranks, frame.incarnations)), rows
         self._places = frame.nodes, frame.devices
+        self.hosts = np.unique(self.nodes, return_inverse=True)[1]
         return np.array(replaced, dtype=np.int64), np.array(moved, dtype=np.int64)
 
     def are_of(self, frame: FrameObservation) -> bool:
