@@ -25,6 +25,7 @@ COMES_AGAIN = (
     "question",
     "timers",
     "suspects",
+    "profiled_at",
     "num_failures",
     "num_second_looks",
     "waited",
