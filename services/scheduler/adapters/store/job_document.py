@@ -1,8 +1,8 @@
 """A job's working state as the history keeps it, and back: who goes on with a job decodes it and infers nothing.
 
 Layouts, plans and verdicts have rows of their own and are only referred to; so has each rank, and of these only those
-that have changed are written. Not kept is what comes again by itself: what ranks say, streams that broke, when a profile came, timers,
-and what the planner was asked.
+that have changed are written. Not kept is what comes again by itself: what ranks say, streams that broke, when a
+profile came, timers, and what the planner was asked.
 """
 
 import uuid
