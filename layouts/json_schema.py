@@ -2,16 +2,22 @@
 
 Knows the part of the standard that our own schemas use: ``type``, ``enum``, ``const``, ``required``, ``properties``,
 ``additionalProperties``, ``items``, ``minItems``, ``maxItems``, ``minimum``, ``exclusiveMinimum``, ``maximum``,
-``anyOf`` and ``$ref`` into ``$defs``. A number is finite, as in JSON itself.
+``exclusiveMaximum``, ``anyOf`` and ``$ref`` into ``$defs``. A number is finite, as in JSON itself. Dataclasses have
+schemas, and are made of documents that these allow.
 """
 
 import math
 import reprlib
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
-from typing import Any, get_args, get_type_hints
+from enum import EnumType, StrEnum
+from functools import lru_cache
+from types import NoneType, UnionType
+from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
 Schema = Mapping[str, Any]
+
+R = TypeVar("R")
 
 _IS: dict[str, Callable[[Any], bool]] = {
     "object": lambda value: isinstance(value, Mapping) and all(isinstance(key, str) for key in value),
@@ -36,7 +42,12 @@ _CALLED = {
 _SHORT = reprlib.Repr()  # YAML may hold a list of lists that is endless when it is written out
 _SHORT.maxstring = _SHORT.maxother = 80
 _LARGEST = 1e24
-_LIMITS = {"minimum": "at least", "exclusiveMinimum": "more than", "maximum": "at most"}
+_LIMITS = {
+    "minimum": "at least",
+    "exclusiveMinimum": "more than",
+    "maximum": "at most",
+    "exclusiveMaximum": "less than",
+}
 
 
 def complaint(schema: Schema, value: object, path: str = "", *, root: Schema | None = None) -> str:
@@ -90,7 +101,7 @@ def _fits(schema: Schema, value: Any) -> bool:
         return True
     return bool(
         schema.get("minimum", -math.inf) <= value <= schema.get("maximum", math.inf)
-        and value > schema.get("exclusiveMinimum", -math.inf)
+        and schema.get("exclusiveMinimum", -math.inf) < value < schema.get("exclusiveMaximum", math.inf)
     )
 
 
@@ -145,6 +156,11 @@ def _shown(value: object) -> str:
     return _SHORT.repr(value)
 
 
+TEXT: dict[str, Any] = {"type": "string"}
+OBJECT: dict[str, Any] = {"type": "object"}
+BOOLEAN: dict[str, Any] = {"type": "boolean"}
+
+
 def number(least: float = 0, most: float = _LARGEST) -> dict[str, Any]:
     """The schema of a number."""
     return {"type": "number", "minimum": least, "maximum": most}
@@ -175,7 +191,7 @@ def record_of(kind: Any, **given: dict[str, Any]) -> dict[str, Any]:
 
     Args:
         kind: The dataclass.
-        given: Schemas of fields that are not just a number, true or false, another record, or a list of these.
+        given: Schemas of fields that are not just any number of 0 or more, text, choice, record, or list of these.
     """
     hints, own = get_type_hints(kind), [each for each in fields(kind) if each.init]
     needed = [each.name for each in own if each.default is MISSING and each.default_factory is MISSING]
@@ -185,6 +201,41 @@ def record_of(kind: Any, **given: dict[str, Any]) -> dict[str, Any]:
 def _of_type(hint: Any) -> dict[str, Any]:
     if is_dataclass(hint):
         return record_of(hint)
+    if isinstance(hint, UnionType):
+        return {"anyOf": [_of_type(each) for each in get_args(hint)]}
     if items := get_args(hint):
         return list_of(_of_type(items[0]))
-    return {float: number(), int: whole(), bool: {"type": "boolean"}}[hint]
+    if issubclass(hint, StrEnum):
+        return {"enum": list(hint)}
+    return {float: number(), int: whole(), bool: BOOLEAN, str: TEXT, NoneType: {"type": "null"}}[hint]
+
+
+def record_from(kind: type[R], plain: Mapping[str, Any]) -> R:
+    """A dataclass of what a JSON document has of it: objects become records, lists tuples, where fields are such.
+
+    Args:
+        kind: The dataclass.
+        plain: What is said of its fields; what is no JSON in there stays as it is.
+
+    Raises:
+        TypeError, ValueError: It is none of that dataclass; a schema says what is wrong, and where.
+    """
+    hints = _hints(cast(Any, kind))
+    return kind(**{name: _value(hints.get(name), each) for name, each in dict(plain).items()})
+
+
+def _value(hint: Any, plain: Any) -> Any:
+    if is_dataclass(hint) and isinstance(plain, Mapping):
+        return record_from(cast(type, hint), plain)
+    if get_origin(hint) in (list, tuple):
+        items = get_args(hint)
+        kinds = items if get_origin(hint) is tuple and items[-1] is not ... else items[:1] * len(plain)
+        return get_origin(hint)(map(_value, kinds, plain))
+    if isinstance(hint, type) and issubclass(hint, tuple):  # one with names
+        return hint(*map(_value, _hints(hint).values(), plain))
+    return hint(plain) if hint is int or isinstance(hint, EnumType) else plain
+
+
+@lru_cache
+def _hints(kind: Any) -> dict[str, Any]:
+    return get_type_hints(kind)

@@ -1,7 +1,9 @@
 """What the scheduler speaks to in a rank's process: a server for its calls, made known to the fleet API."""
 
+import os
 from typing import Self
 
+from evenkeel.scheduler.v1 import scheduler_pb2 as pb
 from evenkeel.trainer_sdk.control.fleet.own_host import host_towards
 from evenkeel.trainer_sdk.control.fleet.registration import Registration
 from evenkeel.trainer_sdk.control.mailbox import Mailbox
@@ -56,11 +58,17 @@ class Controller:
         if services.fleet_address:
             self._registration = Registration(
                 services.fleet(source.job_id),
-                source=source,
-                controller_address=self.address,
+                pb.RankProcess(
+                    rank=source.rank,
+                    incarnation=source.incarnation,
+                    node=source.node,
+                    device=source.device,
+                    address=self.address,
+                    process_id=os.getpid(),
+                    controller_security=self._server.security,
+                    cannot_reshape=not can_reshape,
+                ),
                 is_watched=lambda: self._server.num_watches > 0,
-                security=self._server.security,
-                can_reshape=can_reshape,
                 is_launched=is_launched,
             )
 

@@ -40,10 +40,8 @@ class LinkTable(RankTable):
         """Set it; ranks see it at their next operation.
 
         Raises:
-            ValueError: A rank is not in the table, they are the same, or the factor is below 1 or not finite.
+            ValueError: A rank is not in the table, or they are the same.
         """
-        if not (math.isfinite(factor) and factor >= 1.0):
-            raise ValueError(f"factor {factor}: use 1 for healthy, 2 for twice as slow, and so on")
         self._values[self._place(first, second)] = factor
 
     @classmethod

@@ -3,8 +3,6 @@
 It exists for emulated devices only: the launcher creates it, fault injection writes it, devices read it at once.
 """
 
-import math
-
 from evenkeel.trainer_sdk.devices.rank_table import RankTable
 
 
@@ -19,13 +17,11 @@ class SpeedTable(RankTable):
         return self._values[self._first_value(rank)] or 1.0
 
     def set_speed(self, rank: int, speed: float) -> None:
-        """Set the speed; ranks see it at their next compute segment.
+        """Set the speed, which is above 0; ranks see it at their next compute segment.
 
         Raises:
-            ValueError: The rank is not in the table, or the speed is not above 0 and finite.
+            ValueError: The rank is not in the table.
         """
-        if not (math.isfinite(speed) and speed > 0):
-            raise ValueError(f"speed {speed}: use a number above 0, 1.0 is healthy; for 0 use hang or kill")
         self._values[self._first_value(rank)] = speed
 
     def hangs(self, rank: int) -> bool:
@@ -48,10 +44,8 @@ class SpeedTable(RankTable):
         """Let each read of the rank's input take at least so long; 0 makes it healthy.
 
         Raises:
-            ValueError: The rank is not in the table, or the seconds are below 0 or not finite.
+            ValueError: The rank is not in the table.
         """
-        if not (math.isfinite(seconds) and seconds >= 0):
-            raise ValueError(f"{seconds} seconds: use 0 or more, 0 is healthy; for ever is hang")
         self._values[self._first_value(rank) + 2] = seconds
 
     def _first_value(self, rank: int) -> int:

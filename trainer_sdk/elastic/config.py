@@ -1,44 +1,14 @@
 """What a job trains: model, workload, optimizer. Plain values, the same on every rank, and JSON for the launcher."""
 
-import math
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, fields
-from typing import Any, ClassVar
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
+from evenkeel.layouts.json_schema import above, complaint, list_of, number, record_from, record_of, whole
 from evenkeel.layouts.ranks.levels import WIDEST_GROUP
 
 
-def _whole(default: int, least: int, hint: str = "") -> Any:
-    """A field for a whole number of ``least`` or more."""
-    what = f"whole number of {least} or more{hint}"
-    return _checked(default, lambda value: isinstance(value, int) and value >= least, what)
-
-
-def _number(default: float, allowed: str, is_allowed: Callable[[float], bool]) -> Any:
-    """A field for a number."""
-    return _checked(default, lambda value: isinstance(value, int | float) and is_allowed(value), f"number {allowed}")
-
-
-def _checked(default: object, allows: Callable[[Any], bool], what: str) -> Any:
-    return field(default=default, metadata={"allows": allows, "what": what})
-
-
-@dataclass(frozen=True, slots=True)
-class _Section:
-    """A part of the configuration; refuses by name what a field does not allow."""
-
-    SECTION: ClassVar[str] = ""
-
-    def __post_init__(self) -> None:
-        for each in fields(self):
-            value, rule = getattr(self, each.name), each.metadata
-            # No field that is checked may be true or false, which Python counts as whole numbers.
-            if rule and (isinstance(value, bool) or not rule["allows"](value)):
-                raise ValueError(f"{self.SECTION}{each.name} is {value!r}: use a {rule['what']}")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelConfig(_Section):
+class ModelConfig:
     """A byte-level GPT. Block 0 is the embedding, the last block the head, the layers lie between.
 
     Attributes:
@@ -50,13 +20,12 @@ class ModelConfig(_Section):
         max_document_length: Longest document in tokens.
     """
 
-    SECTION = "model."
-    num_layers: int = _whole(6, 0)
-    num_heads: int = _whole(12, 1)
-    head_dim: int = _whole(8, 1)
-    mlp_multiple: int = _whole(4, 1)
-    vocabulary: int = _whole(256, 256)  # the corpus is bytes
-    max_document_length: int = _whole(512, 1)
+    num_layers: int = 6
+    num_heads: int = 12
+    head_dim: int = 8
+    mlp_multiple: int = 4
+    vocabulary: int = 256  # the corpus is bytes
+    max_document_length: int = 512
 
     @property
     def width(self) -> int:
@@ -75,7 +44,7 @@ class ModelConfig(_Section):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkloadConfig(_Section):
+class WorkloadConfig:
     """Which documents make a micro-batch.
 
     Attributes:
@@ -89,19 +58,18 @@ class WorkloadConfig(_Section):
         corpus_bytes: How much of the corpus to use.
     """
 
-    SECTION = "workload."
-    num_micro_batches: int = _whole(8, 1)
-    token_budget: int = _whole(256, 1)
+    num_micro_batches: int = 8
+    token_budget: int = 256
     median_document_length: float = 40.0
     length_spread: float = 0.8
-    min_document_length: int = _whole(8, 1)
+    min_document_length: int = 8
     long_stretches: tuple[tuple[int, int], ...] = ()
     long_median_document_length: float = 400.0
     corpus_bytes: int = 4_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OptimizerConfig(_Section):
+class OptimizerConfig:
     """AdamW.
 
     Attributes:
@@ -115,24 +83,17 @@ class OptimizerConfig(_Section):
         max_gradient_norm: Clip to this global norm; None does not clip.
     """
 
-    SECTION = "optimizer."
-    learning_rate: float = _number(1e-3, "of 0 or more", lambda value: 0 <= value < math.inf)
-    warm_up_iterations: int = _whole(20, 0)
-    beta1: float = _number(0.9, "from 0 to below 1", lambda value: 0 <= value < 1)
-    beta2: float = _number(0.95, "from 0 to below 1", lambda value: 0 <= value < 1)
-    # Without it a row of zero gradients, such as that of a byte that does not occur, steps by 0 / 0.
-    epsilon: float = _number(1e-4, "above 0", lambda value: 0 < value < math.inf)
-    weight_decay: float = _number(0.01, "of 0 or more", lambda value: 0 <= value < math.inf)
-    # 0 would drop every gradient, and a negative one turn them around.
-    max_gradient_norm: float | None = _checked(
-        None,
-        lambda value: value is None or (isinstance(value, int | float) and value > 0),
-        "number above 0, or leave it out",
-    )
+    learning_rate: float = 1e-3
+    warm_up_iterations: int = 20
+    beta1: float = 0.9
+    beta2: float = 0.95
+    epsilon: float = 1e-4
+    weight_decay: float = 0.01
+    max_gradient_norm: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CopiesConfig(_Section):
+class CopiesConfig:
     """Copies in the memory of peers of slices that would be gone with two ranks or nodes, or with one.
 
     Attributes:
@@ -141,13 +102,12 @@ class CopiesConfig(_Section):
             leaves open is told when an epoch begins.
     """
 
-    SECTION = "copies."
-    every_iterations: int = _whole(1, 0)
-    budget_bytes: float = _number(0, "of 0 or more", lambda value: value >= 0)
+    every_iterations: int = 1
+    budget_bytes: float = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CheckpointConfig(_Section):
+class CheckpointConfig:
     """Copies of everything on disk.
 
     Attributes:
@@ -159,15 +119,14 @@ class CheckpointConfig(_Section):
             number.
     """
 
-    SECTION = "checkpoint."
     directory: str = ""
-    every_iterations: int = _whole(100, 1, ", or checkpoint: null for none")
-    keep: int = _whole(2, 1)
+    every_iterations: int = 100
+    keep: int = 2
     name: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrainingConfig(_Section):
+class TrainingConfig:
     """One job.
 
     Attributes:
@@ -186,11 +145,11 @@ class TrainingConfig(_Section):
     """
 
     job_id: str = "job"
-    seed: int = _whole(0, 0)
-    num_iterations: int = _whole(400, 0)
+    seed: int = 0
+    num_iterations: int = 400
     dtype: str = "float32"
     device: str = "cpu"
-    vote_width: int = _whole(WIDEST_GROUP, 2)
+    vote_width: int = WIDEST_GROUP
     model: ModelConfig = field(default_factory=ModelConfig)
     workload: WorkloadConfig = field(default_factory=WorkloadConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
@@ -199,9 +158,6 @@ class TrainingConfig(_Section):
     resume_steps: int = 0
 
     def __post_init__(self) -> None:
-        _Section.__post_init__(self)
-        if self.dtype not in ("float32", "float64"):
-            raise ValueError(f"dtype {self.dtype!r}: use float32 or float64")
         if self.resume_steps and not self.checkpoint.directory:
             raise ValueError(f"resume_steps {self.resume_steps} needs a checkpoint.directory to resume from")
         if self.workload.min_document_length > min(self.workload.token_budget, self.model.max_document_length):
@@ -209,6 +165,38 @@ class TrainingConfig(_Section):
                 f"documents of at least {self.workload.min_document_length} tokens fit neither a budget of "
                 f"{self.workload.token_budget} nor positions up to {self.model.max_document_length}"
             )
+
+
+_SCHEMA = record_of(
+    TrainingConfig,
+    dtype={"enum": ["float32", "float64"]},
+    vote_width=whole(2),
+    model=record_of(
+        ModelConfig,
+        num_heads=whole(1),
+        head_dim=whole(1),
+        mlp_multiple=whole(1),
+        vocabulary=whole(256),  # the corpus is bytes
+        max_document_length=whole(1),
+    ),
+    workload=record_of(
+        WorkloadConfig,
+        num_micro_batches=whole(1),
+        token_budget=whole(1),
+        min_document_length=whole(1),
+        long_stretches=list_of({**list_of(whole(), 2), "maxItems": 2}),
+    ),
+    optimizer=record_of(
+        OptimizerConfig,
+        beta1={**number(), "exclusiveMaximum": 1},
+        beta2={**number(), "exclusiveMaximum": 1},
+        # At 0 a row of zero gradients, such as that of a byte that does not occur, steps by 0 / 0.
+        epsilon=above(),
+        # 0 would drop every gradient, and a negative one turn them around.
+        max_gradient_norm={"anyOf": [above(), {"type": "null"}]},
+    ),
+    checkpoint={"anyOf": [record_of(CheckpointConfig, every_iterations=whole(1), keep=whole(1)), {"type": "null"}]},
+)
 
 
 def config_to_json(config: TrainingConfig) -> dict[str, Any]:
@@ -220,20 +208,8 @@ def config_from_json(values: dict[str, Any]) -> TrainingConfig:
     """The inverse of :func:`config_to_json`; missing values take their defaults.
 
     Raises:
-        ValueError: An unknown name.
+        ValueError: Something is unknown or cannot be; the message says where, and what is allowed.
     """
-    top = dict(values)
-    try:
-        workload = dict(top.pop("workload", {}))
-        if "long_stretches" in workload:
-            workload["long_stretches"] = tuple((int(a), int(b)) for a, b in workload["long_stretches"])
-        return TrainingConfig(
-            model=ModelConfig(**top.pop("model", {})),
-            workload=WorkloadConfig(**workload),
-            optimizer=OptimizerConfig(**top.pop("optimizer", {})),
-            copies=CopiesConfig(**top.pop("copies", {})),
-            checkpoint=CheckpointConfig(**(top.pop("checkpoint", {}) or {})),
-            **top,
-        )
-    except TypeError as error:
-        raise ValueError(f"training configuration: {error}") from error
+    if flaw := complaint(_SCHEMA, values, "config"):
+        raise ValueError(flaw)
+    return record_from(TrainingConfig, {**values, "checkpoint": values.get("checkpoint") or {}})

@@ -2,13 +2,13 @@
 
 import argparse
 import logging
-import math
 import os
 import signal
 import sys
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from threading import TIMEOUT_MAX
 
 from evenkeel.trainer_sdk.launcher.description.job_file import load_job
 from evenkeel.trainer_sdk.launcher.description.resume import resumed
@@ -69,7 +69,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _seconds(text: str) -> float:
     """A duration from the command line."""
     value = float(text)
-    if not 0.0 <= value < math.inf:
+    if not 0.0 <= value <= TIMEOUT_MAX:
         raise argparse.ArgumentTypeError(f"{text}: 0 or more")
     return value
 

@@ -4,7 +4,8 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import accumulate, pairwise
-from typing import Any
+
+from evenkeel.layouts.json_schema import record_from
 
 
 class StateLostError(RuntimeError):
@@ -138,6 +139,4 @@ def standing_to_text(standing: Standing) -> str:
 
 def standing_from_text(text: str) -> Standing:
     """The inverse of :func:`standing_to_text`."""
-    plain: dict[str, Any] = json.loads(text)
-    plain |= {name: tuple(plain[name]) for name in ("done", "last_vote")}
-    return Standing(**plain)
+    return record_from(Standing, json.loads(text))

@@ -14,11 +14,10 @@ from evenkeel.scheduler.v1 import scheduler_pb2 as pb
 from evenkeel.scheduler.v1 import scheduler_pb2_grpc
 from evenkeel.trainer_sdk.control.fleet.access import FleetAccess
 from evenkeel.trainer_sdk.control.fleet.registration import Registration
-from evenkeel.trainer_sdk.emit.batch import Source
 
 pytestmark = pytest.mark.integration
 
-SOURCE = Source(job_id="job", rank=3, incarnation=2, node="node-1", device="gpu-1")
+PROCESS = pb.RankProcess(rank=3, incarnation=2, node="node-1", device="gpu-1", address="127.0.0.1:5")
 
 
 class Fleet(scheduler_pb2_grpc.FleetServiceServicer):
@@ -66,8 +65,7 @@ def serve() -> Iterator[Callable[[Fleet, int], int]]:
 def registration(port: int, is_watched: Callable[[], bool], *, is_launched: bool = False) -> Registration:
     return Registration(
         FleetAccess(address=f"127.0.0.1:{port}", job_id="job", job_token="token"),
-        source=SOURCE,
-        controller_address="127.0.0.1:5",
+        PROCESS,
         is_watched=is_watched,
         check_interval_seconds=0.02,
         is_launched=is_launched,

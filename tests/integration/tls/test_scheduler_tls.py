@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +21,6 @@ from evenkeel.trainer_sdk.control.fleet.access import FleetAccess
 from evenkeel.trainer_sdk.control.fleet.registration import Registration
 from evenkeel.trainer_sdk.control.server import ControlServer
 from evenkeel.trainer_sdk.control.tls import ControllerTls
-from evenkeel.trainer_sdk.emit.batch import Source
 from tests.integration.scheduler.conftest import HOME
 from tests.integration.scheduler.test_service import (
     FLEET_TOKEN,
@@ -61,10 +61,15 @@ def toys(ours: Authority, theirs: Authority) -> Iterator[ToyJob]:
 def registration(toy: ToyRank, server: ControlServer, port: int, ca_file: Path) -> Registration:
     return Registration(
         FleetAccess(address=f"localhost:{port}", ca_file=str(ca_file), job_id=toy.job.job_id, job_token=toy.job.token),
-        source=Source(job_id="job", rank=toy.rank, incarnation=0, node="node-0", device=f"gpu-{toy.rank}"),
-        controller_address=server.address(),
+        pb.RankProcess(
+            rank=toy.rank,
+            node="node-0",
+            device=f"gpu-{toy.rank}",
+            address=server.address(),
+            process_id=os.getpid(),
+            controller_security=server.security,
+        ),
         is_watched=lambda: server.num_watches > 0,
-        security=server.security,
     )
 
 

@@ -1,6 +1,11 @@
+import json
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
 import pytest
 
-from evenkeel.layouts.json_schema import complaint
+from evenkeel.layouts.json_schema import complaint, number, record_from, record_of
 
 SCHEMA = {
     "type": "object",
@@ -57,3 +62,62 @@ def test_what_the_schema_allows_has_no_complaint(value):
 )
 def test_a_complaint_says_where_it_is_and_what_is_allowed(value, said):
     assert complaint(SCHEMA, value) == said
+
+
+class Colour(StrEnum):
+    RED = "red"
+
+
+class Span(NamedTuple):
+    name: str
+    start: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inner:
+    share: float = 0.5
+    limit: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outer:
+    count: int
+    inner: Inner = Inner()
+    colour: Colour = Colour.RED
+    spans: tuple[Span, ...] = ()
+    ballot: tuple[int, str] = (0, "")
+    inners: list[Inner] = field(default_factory=list)
+
+
+def test_a_record_is_made_of_the_document_that_it_is_written_as():
+    whole = Outer(count=3, inner=Inner(limit=1.5), spans=(Span("w", 4),), ballot=(2, "me"), inners=[Inner()])
+    assert record_from(Outer, json.loads(json.dumps(asdict(whole)))) == whole
+    made = record_from(Outer, {"count": 3.0, "colour": "red"})
+    assert made == Outer(count=3)
+    assert (repr(made.count), type(made.colour)) == ("3", Colour)
+
+
+@pytest.mark.parametrize(
+    "document", [[], 3, {}, {"count": 1, "other": 2}, {"count": "x"}, {"count": 1, "spans": [[1]]}]
+)
+def test_what_is_no_record_is_refused(document):
+    with pytest.raises((TypeError, ValueError)):
+        record_from(Outer, document)
+
+
+@pytest.mark.parametrize(
+    ("document", "said"),
+    [
+        ({"share": "x"}, "share: expected a number (at least 0, at most 1e+24), found 'x'"),
+        ({"limit": []}, "limit: expected a number (at least 0, at most 1e+24) or null, found []"),
+        ({"limit": None, "share": 1}, ""),
+    ],
+)
+def test_a_record_has_a_schema(document, said):
+    assert complaint(record_of(Inner), document) == said
+
+
+def test_a_limit_may_be_left_out_of_what_is_allowed():
+    below = {**number(), "exclusiveMaximum": 1}
+    assert complaint(below, 0.99) == ""
+    assert "less than 1" in complaint(below, 1, "beta")

@@ -63,24 +63,6 @@ def test_ranks_are_named_by_node_and_device() -> None:
     [
         ({"job_id": "no spaces"}, "job_id"),
         ({"entry_point": "module.function"}, "entry_point"),
-        ({"flops_per_second": 0.0}, "flops_per_second"),
-        ({"devices_per_node": 0}, "devices_per_node"),
-        ({"restart_delay_seconds": -1.0}, "restart_delay_seconds"),
-        ({"restart_delay_seconds": math.nan}, "restart_delay_seconds"),
-        ({"restart_delay_seconds": 1e300}, "restart_delay_seconds"),
-        ({"restart_delay_seconds": "soon"}, "restart_delay_seconds 'soon': a number"),
-        ({"finish_grace_seconds": -1.0}, "finish_grace_seconds"),
-        ({"finish_grace_seconds": None}, "finish_grace_seconds None: a number"),
-        ({"flops_per_second": "fast"}, "flops_per_second 'fast': a number"),
-        ({"flops_per_second": math.inf}, "flops_per_second inf: a number"),
-        ({"flops_per_second": True}, "flops_per_second True: a number"),
-        ({"num_threads": 1.5}, "num_threads 1.5: a whole number"),
-        ({"devices_per_node": "4"}, "devices_per_node '4': a whole number"),
-        ({"name": 3}, "name 3: a text"),
-        ({"entry_point": 3}, "entry_point 3: a text"),
-        ({"logs_to_files": "no"}, "logs_to_files 'no': true or false"),
-        ({"python_path": (3,)}, r"python_path \[3\]: a list of folders"),
-        ({"link_bytes_per_second": math.nan}, "link_bytes_per_second"),
         ({"fleet_address": "127.0.0.1:1", "job_token": "short"}, "EVENKEEL_JOB_TOKEN"),
     ],
 )
@@ -89,11 +71,46 @@ def test_an_unusable_job_is_refused_by_name(changes: dict[str, Any], named: str)
         spec(**changes)
 
 
-def test_one_folder_for_a_list_of_folders_is_not_taken_for_its_letters(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"flops_per_second": 0.0}, "job.flops_per_second: expected a number .more than 0, .*, found 0.0"),
+        ({"flops_per_second": "fast"}, "job.flops_per_second: .*, found 'fast'"),
+        ({"flops_per_second": math.inf}, "job.flops_per_second: .*, found inf"),
+        ({"flops_per_second": True}, "job.flops_per_second: .*, found True"),
+        ({"devices_per_node": 0}, "job.devices_per_node: expected a whole number .at least 1, .*, found 0"),
+        ({"devices_per_node": "4"}, "job.devices_per_node: .*, found '4'"),
+        ({"num_threads": 1.5}, "job.num_threads: .*, found 1.5"),
+        ({"restart_delay_seconds": -1.0}, "job.restart_delay_seconds: .* or null, found -1.0"),
+        ({"restart_delay_seconds": math.nan}, "job.restart_delay_seconds: .*, found nan"),
+        ({"restart_delay_seconds": 1e300}, "job.restart_delay_seconds: .*at most .*, found 1e.300"),
+        ({"restart_delay_seconds": "soon"}, "job.restart_delay_seconds: .*, found 'soon'"),
+        ({"finish_grace_seconds": -1.0}, "job.finish_grace_seconds: .*, found -1.0"),
+        ({"finish_grace_seconds": None}, "job.finish_grace_seconds: .*, found None"),
+        ({"link_bytes_per_second": math.nan}, "job.link_bytes_per_second: .*, found nan"),
+        ({"name": 3}, "job.name: expected a text, found 3"),
+        ({"entry_point": 3}, "job.entry_point: expected a text, found 3"),
+        ({"device_kind": "tpu"}, "job.device_kind: expected one of emulated, cpu, cuda, found 'tpu'"),
+        ({"logs_to_files": "no"}, "job.logs_to_files: expected true or false, found 'no'"),
+        ({"python_path": [3]}, r"job.python_path\[0\]: expected a text, found 3"),
+        ({"python_path": "src"}, "job.python_path: expected a list, found 'src'"),
+    ],
+)
+def test_an_entry_of_the_wrong_kind_is_refused_by_name(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
     path = tmp_path / "job.json"
-    path.write_text(json.dumps({**DESCRIPTION, "python_path": "src"}))
-    with pytest.raises(ValueError, match="python_path 'src': a list of folders"):
+    path.write_text(json.dumps({**DESCRIPTION, **changes}))
+    with pytest.raises(ValueError, match=said):
         load_job(path, {})
+
+
+def test_entries_of_a_file_are_what_the_job_is_made_of(tmp_path: Path) -> None:
+    path = tmp_path / "job.json"
+    said = {"devices_per_node": 2.0, "python_path": ["src"], "device_kind": "cpu", "restart_delay_seconds": None}
+    path.write_text(json.dumps({**DESCRIPTION, **said}))
+    loaded, _ = load_job(path, {})
+    assert repr(loaded.devices_per_node) == "2"
+    assert (loaded.python_path, loaded.device_kind) == (("src",), DeviceKind.CPU)
+    assert isinstance(loaded.device_kind, DeviceKind)
 
 
 def test_a_job_file_is_joined_with_the_environment(tmp_path: Path) -> None:
@@ -121,21 +138,27 @@ def test_a_job_file_is_joined_with_the_environment(tmp_path: Path) -> None:
     ("text", "complaint"),
     [
         ("not json", "job.json: Expecting value"),
-        ("[]", "must hold one JSON object"),
+        ("[]", r"job: expected an object, found \[\]"),
         ("[" * 100_000, "nested too deeply"),
-        ("{}", "missing: job_id, entry_point, layout"),
-        (json.dumps({**DESCRIPTION, "layout": {"data": 2}}), "layout"),
-        (json.dumps({**DESCRIPTION, "layout": 3}), "layout must be a JSON object, not 3"),
+        ("{}", "job: missing job_id, entry_point, layout"),
+        (json.dumps({**DESCRIPTION, "layout": {"data": 2}}), "job.layout: missing num_blocks, tensor, "),
+        (json.dumps({**DESCRIPTION, "layout": 3}), "job.layout: expected an object, found 3"),
         (json.dumps({**DESCRIPTION, "layout": {**UNIFORM, "mix": True}}), "mix needs the model's costs"),
         (json.dumps({**DESCRIPTION, "layout": {**UNIFORM, "mix": 0.5}, "model": MODEL}), "max_scale is 0.5: at least"),
-        (json.dumps({**DESCRIPTION, "layout": {**UNIFORM, "mix": "yes"}, "model": MODEL}), 'mix is "yes": true, or'),
+        (
+            json.dumps({**DESCRIPTION, "layout": {**UNIFORM, "mix": "yes"}, "model": MODEL}),
+            "job.layout.mix: .* or a number .*, found 'yes'",
+        ),
         (json.dumps({**DESCRIPTION, "layout": {**UNIFORM, "schedules": "all"}}), 'schedules is "all": true, or a list'),
-        (json.dumps({**DESCRIPTION, "layout": {**UNIFORM, "routable": "yes"}}), 'routable is "yes": true or false'),
+        (
+            json.dumps({**DESCRIPTION, "layout": {**UNIFORM, "routable": "yes"}}),
+            "job.layout.routable: expected true or false, found 'yes'",
+        ),
         (
             json.dumps({**DESCRIPTION, "layout": {**UNIFORM, "routeable": True}}),
-            "layout: unknown routeable; known: data, ",
+            "job.layout: unknown routeable; known here: data, ",
         ),
-        (json.dumps({**DESCRIPTION, "typo": 1}), "unknown: typo"),
+        (json.dumps({**DESCRIPTION, "typo": 1}), "job: unknown typo; known here: "),
         (json.dumps({**DESCRIPTION, "model": "no.such:thing"}), "No module named 'no'"),
         (json.dumps({**DESCRIPTION, "model": "os.path:basename"}), "does not take this config"),
     ],

@@ -1,5 +1,6 @@
 """Emulated links on a fake clock, the table of their factors, stamps, and the clocks they are on."""
 
+import math
 from pathlib import Path
 
 import pytest
@@ -64,14 +65,11 @@ def test_a_link_table_is_shared_through_its_file_and_knows_no_direction(tmp_path
     reader.close()
 
 
-@pytest.mark.parametrize(
-    ("pair", "factor", "what"),
-    [((0, 4), 2.0, "0 to 3"), ((2, 2), 2.0, "no link to itself"), ((0, 1), 0.5, "1 for healthy")],
-)
-def test_what_no_link_can_be_is_refused(tmp_path: Path, pair: tuple[int, int], factor: float, what: str) -> None:
+@pytest.mark.parametrize(("pair", "what"), [((0, 4), "0 to 3"), ((2, 2), "no link to itself")])
+def test_what_no_link_can_be_is_refused(tmp_path: Path, pair: tuple[int, int], what: str) -> None:
     table = LinkTable.create(tmp_path / "links", 4)
     with pytest.raises(ValueError, match=what):
-        table.set_factor(*pair, factor)
+        table.set_factor(*pair, 2.0)
     table.close()
 
 
@@ -93,6 +91,16 @@ def test_injection_reaches_the_table_of_a_running_job_and_says_when_there_is_non
     RunState(job_id="job", supervisor_pid=1, speed_table="speeds", ranks=[]).write(tmp_path)
     with pytest.raises(ValueError, match="link_bytes_per_second"):
         slow_link(tmp_path, 0, 2, 3.0)
+
+
+def test_what_no_device_and_no_link_can_be_is_not_injected(tmp_path: Path) -> None:
+    for number in (-1.0, math.nan, math.inf):
+        with pytest.raises(ValueError, match="give 1 for healthy"):
+            slow(tmp_path, 0, number)
+        with pytest.raises(ValueError, match="give 0 for healthy"):
+            slow_input(tmp_path, 0, number)
+        with pytest.raises(ValueError, match="give 1 for healthy"):
+            slow_link(tmp_path, 0, 1, number)
 
 
 def test_real_devices_cannot_be_slowed_down_and_injection_says_so(tmp_path: Path) -> None:

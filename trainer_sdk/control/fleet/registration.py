@@ -1,7 +1,6 @@
 """Makes a rank known to the fleet API from a background thread; training never waits for it."""
 
 import logging
-import os
 import threading
 from collections.abc import Callable
 
@@ -9,7 +8,6 @@ import grpc
 
 from evenkeel.scheduler.v1 import scheduler_pb2 as pb
 from evenkeel.trainer_sdk.control.fleet.access import CALL_TIMEOUT_SECONDS, FleetAccess
-from evenkeel.trainer_sdk.emit.batch import Source
 
 _FIRST_BACK_OFF_SECONDS = 0.1
 _LONGEST_BACK_OFF_SECONDS = 5.0
@@ -27,38 +25,23 @@ class Registration:
 
     Args:
         access: The job's way to the fleet API.
-        source: Who registers.
-        controller_address: ``host:port`` of the rank's controller.
+        process: What registers.
         is_watched: Whether a scheduler holds a Watch stream to the controller now.
         check_interval_seconds: How often to look whether somebody watches.
-        security: What the controller asks of connections.
-        can_reshape: False for a training loop that cannot apply plans.
         is_launched: A launcher makes the job known, perhaps later than this, and says where it is refused.
     """
 
     def __init__(
         self,
         access: FleetAccess,
+        process: pb.RankProcess,
         *,
-        source: Source,
-        controller_address: str,
         is_watched: Callable[[], bool],
         check_interval_seconds: float = 5.0,
-        security: "pb.ControllerSecurity.ValueType" = pb.CONTROLLER_SECURITY_PLAIN,
-        can_reshape: bool = True,
         is_launched: bool = False,
     ) -> None:
         self._access = access
-        self._process = pb.RankProcess(
-            rank=source.rank,
-            incarnation=source.incarnation,
-            node=source.node,
-            device=source.device,
-            address=controller_address,
-            process_id=os.getpid(),
-            controller_security=security,
-            cannot_reshape=not can_reshape,
-        )
+        self._process = process
         self._is_watched = is_watched
         self._no_news = _JOB_UNKNOWN if is_launched else frozenset()
         self._check_interval_seconds = check_interval_seconds

@@ -3,9 +3,10 @@
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
+from evenkeel.layouts.json_schema import record_from
 from evenkeel.trainer_sdk.elastic.config import TrainingConfig, config_to_json
 from evenkeel.trainer_sdk.elastic.state.ownership import Slice
 
@@ -29,12 +30,19 @@ class CheckpointFile:
         num_bytes: Its size.
         sha256: Of its bytes, in hexadecimal digits.
         extents: What it holds: for each, the value and both moments.
+
+    Raises:
+        ValueError: Its name leads out of the folder.
     """
 
     name: str
     num_bytes: int
     sha256: str
     extents: tuple[Extent, ...]
+
+    def __post_init__(self) -> None:
+        if "/" in self.name or self.name.startswith("."):
+            raise ValueError(f"a checkpoint's file is named {self.name!r}: it must lie in the checkpoint's folder")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,45 +71,9 @@ def training_identity(config: TrainingConfig) -> dict[str, Any]:
     return plain
 
 
-def file_to_json(file: CheckpointFile) -> dict[str, Any]:
-    """Plain JSON."""
-    return {
-        "name": file.name,
-        "bytes": file.num_bytes,
-        "sha256": file.sha256,
-        "extents": file.extents,
-    }
-
-
-def file_from_json(plain: Mapping[str, Any]) -> CheckpointFile:
-    """The inverse of :func:`file_to_json`.
-
-    Raises:
-        ValueError: It is not that.
-    """
-    try:
-        name = str(plain["name"])
-        extents = tuple(Extent(str(n), int(a), int(b)) for n, a, b in plain["extents"])
-        file = CheckpointFile(name=name, num_bytes=int(plain["bytes"]), sha256=str(plain["sha256"]), extents=extents)
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"a checkpoint's file entry cannot be used: {error!r}") from error
-    if "/" in name or name.startswith("."):
-        raise ValueError(f"a checkpoint's file is named {name!r}: it must lie in the checkpoint's folder")
-    return file
-
-
 def manifest_to_text(manifest: Manifest) -> str:
     """The text of a manifest."""
-    return json.dumps(
-        {
-            "format": FORMAT,
-            "steps_applied": manifest.steps_applied,
-            "epoch": manifest.epoch,
-            "training": manifest.training,
-            "files": [file_to_json(file) for file in manifest.files],
-        },
-        indent=1,
-    )
+    return json.dumps({"format": FORMAT, **asdict(manifest)}, indent=1)
 
 
 def manifest_from_text(text: str) -> Manifest:
@@ -112,17 +84,12 @@ def manifest_from_text(text: str) -> Manifest:
     """
     try:
         plain = json.loads(text)
-        if plain["format"] != FORMAT:
-            raise ValueError(
-                f"not a checkpoint's manifest: format {plain['format']}: this version reads format {FORMAT}"
-            )
-        return Manifest(
-            steps_applied=int(plain["steps_applied"]),
-            epoch=int(plain["epoch"]),
-            training=dict(plain["training"]),
-            files=tuple(file_from_json(file) for file in plain["files"]),
-        )
-    except (KeyError, TypeError, json.JSONDecodeError) as error:
+        if (written := plain.pop("format")) != FORMAT:
+            raise ValueError(f"not a checkpoint's manifest: format {written}: this version reads format {FORMAT}")
+        # Manifests that are older call a size "bytes".
+        files = [{"num_bytes": each.pop("bytes", 0), **each} for each in plain.pop("files")]
+        return record_from(Manifest, {**plain, "files": files})
+    except (AttributeError, KeyError, TypeError, json.JSONDecodeError) as error:
         raise ValueError(f"not a checkpoint's manifest: {error!r}") from error
 
 

@@ -11,11 +11,12 @@ import logging
 import shutil
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import torch
 from torch import Tensor
 
+from evenkeel.layouts.json_schema import record_from
 from evenkeel.trainer_sdk.elastic.config import TrainingConfig
 from evenkeel.trainer_sdk.elastic.copies.checkpoint_folder import (
     CheckpointFolder,
@@ -27,8 +28,6 @@ from evenkeel.trainer_sdk.elastic.copies.checkpoint_manifest import (
     CheckpointFile,
     Extent,
     Manifest,
-    file_from_json,
-    file_to_json,
     training_identity,
 )
 from evenkeel.trainer_sdk.elastic.copies.checkpoint_reader import TENSOR_KINDS, tensor_key
@@ -156,7 +155,7 @@ class DiskCopies:
             name=final.name, num_bytes=written.stat().st_size, sha256=sha256_of(written), extents=part.extents
         )
         rename_durably(written, final)
-        write_durably(path / f"rank-{self._rank}.json", json.dumps(file_to_json(file)).encode())
+        write_durably(path / f"rank-{self._rank}.json", json.dumps(asdict(file)).encode())
         if self._rank == part.writers[0]:
             self._complete(part)
 
@@ -175,7 +174,7 @@ class DiskCopies:
         if any("failure" in one for one in said):
             shutil.rmtree(path, ignore_errors=True)  # a full disk must not fill with halves
             return
-        files, steps = tuple(file_from_json(one) for one in said), part.steps_applied
+        files, steps = tuple(record_from(CheckpointFile, one) for one in said), part.steps_applied
         manifest = Manifest(steps_applied=steps, epoch=part.epoch, training=self._training, files=files)
         self._folder.complete(manifest, keep=self._config.keep)
         for note in notes:

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 from itertools import chain, pairwise
 from typing import Any, NamedTuple
 
+from evenkeel.layouts.json_schema import record_from
 from evenkeel.layouts.sizes.mix import Mix
 
 
@@ -95,7 +96,7 @@ def _tally(values: Mapping[str, Any], sets: dict[tuple[int, ...], frozenset[int]
         iteration=values["iteration"],
         sets=tuple([sets[tuple(borders)] for borders in values["sets"]]),
         losses=dict(values["losses"]),
-        mix=mix and Mix(**{**mix, "counts": tuple(mix["counts"]), "weights": tuple(mix["weights"])}),
+        mix=mix and record_from(Mix, mix),
     )
 
 

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import Self
 
+from evenkeel.layouts.json_schema import record_from
+
 Ballot = tuple[int, str]
 """A round, and who proposes in it: no two proposals share one."""
 
@@ -37,10 +39,7 @@ class Register:
     @classmethod
     def from_text(cls, text: str) -> Self:
         """The inverse of :meth:`to_text`; an empty text is an empty register."""
-        plain = json.loads(text) if text else {}
-        for name in {"promised", "accepted"}.intersection(plain):
-            plain[name] = tuple(plain[name])
-        return cls(**plain)
+        return record_from(cls, json.loads(text)) if text else cls()
 
 
 class Proposal:

@@ -2,12 +2,12 @@
 
 import dataclasses
 import importlib
-import inspect
 import json
 import secrets
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from threading import TIMEOUT_MAX
 from typing import Any
 
 from google.protobuf import json_format
@@ -15,15 +15,53 @@ from google.protobuf import json_format
 from evenkeel.common.v1 import layout_pb2
 from evenkeel.contracts.kafka_security import kafka_security
 from evenkeel.layouts.codec import layout_from_proto, model_from_proto
+from evenkeel.layouts.json_schema import (
+    BOOLEAN,
+    OBJECT,
+    TEXT,
+    above,
+    complaint,
+    number,
+    object_of,
+    record_from,
+    record_of,
+    whole,
+)
 from evenkeel.layouts.layout import Layout, uniform_layout
 from evenkeel.layouts.model import ModelSpec
 from evenkeel.layouts.programs.schedules import schedules_named
 from evenkeel.layouts.sizes.mix import mix_for
-from evenkeel.trainer_sdk.launcher.description.job_spec import DeviceKind, JobSpec
+from evenkeel.trainer_sdk.launcher.description.job_spec import JobSpec
 from evenkeel.trainer_sdk.watch.service_settings import ServiceSettings
 
+_DEGREES = ("num_blocks", "tensor", "pipeline", "data", "num_micro_batches")
+_UNIFORM = object_of(
+    {
+        **dict.fromkeys(_DEGREES, whole(1)),
+        "schedule": TEXT,
+        "schedules": {},
+        "mix": {"anyOf": [BOOLEAN, number()]},
+        "routable": BOOLEAN,
+        "interleavable": BOOLEAN,
+    },
+    *_DEGREES,
+)
+_SCHEMA = record_of(
+    JobSpec,
+    layout={"anyOf": [_UNIFORM, {"type": "object", "required": ["replicas"]}]},
+    config=OBJECT,
+    run_dir=TEXT,
+    flops_per_second=above(),
+    devices_per_node=whole(1),
+    num_threads=whole(1),
+    restart_delay_seconds={"anyOf": [number(most=TIMEOUT_MAX), {"type": "null"}]},
+    finish_grace_seconds=number(most=TIMEOUT_MAX),
+)
+_SCHEMA |= {
+    "required": ["job_id", "entry_point", "layout"],
+    "properties": _SCHEMA["properties"] | {"model": {"type": ["object", "string", "null"]}},
+}
 _NOT_OF_FILES = frozenset({"kafka_bootstrap_servers", "fleet_address", "fleet_token", "job_token"})
-_UNIFORM = {*inspect.signature(uniform_layout).parameters, "schedules", "mix", "routable", "interleavable"}
 
 
 def load_job(
@@ -50,9 +88,8 @@ def load_job(
         raise ValueError(f"job file {path}: {error}") from error
     except RecursionError as error:
         raise ValueError(f"job file {path}: it is nested too deeply") from error
-    if not isinstance(plain, dict):
-        raise ValueError(f"job file {path}: it must hold one JSON object")
-    _check_entries(path, plain)
+    if flaw := complaint(_SCHEMA, plain, "job"):
+        raise ValueError(f"job file {path}: {flaw}")
     model = _model(plain.pop("model", None), plain.get("config", {}))
     try:
         layout = _layout(plain["layout"], model)
@@ -72,14 +109,7 @@ def load_job(
         "run_dir": Path(str(run_dir or plain.get("run_dir") or Path(".evenkeel") / job_id)),
         "job_token": services.job_token or secrets.token_urlsafe(24),
     }
-    if isinstance(plain.get("python_path"), str):
-        raise ValueError(f"python_path {plain['python_path']!r}: a list of folders")
-    try:
-        lists = {name: tuple(plain.get(name, ())) for name in ("python_path", "stores")}
-        kind = DeviceKind(plain.get("device_kind", DeviceKind.EMULATED))
-        return JobSpec(**{**plain, **settings, **lists, "device_kind": kind, "layout": layout}), model
-    except TypeError as error:
-        raise ValueError(f"job file {path}: {error}") from error
+    return record_from(JobSpec, {**plain, **settings, "layout": layout}), model
 
 
 def _layout(said: dict[str, Any], model: ModelSpec | None) -> Layout:
@@ -89,38 +119,20 @@ def _layout(said: dict[str, Any], model: ModelSpec | None) -> Layout:
     """
     if "replicas" in said:
         return layout_from_proto(json_format.ParseDict(said, layout_pb2.Layout()))
-    unknown = sorted(set(said) - _UNIFORM)
-    if unknown:
-        raise ValueError(f"unknown {', '.join(unknown)}; known: {', '.join(sorted(_UNIFORM))}")
-    degrees = dict(said)
-    mix, schedules = degrees.pop("mix", False), schedules_named(degrees.pop("schedules", False))
-    can = {name: degrees.pop(name, False) for name in ("routable", "interleavable")}
-    for name, value in can.items():
-        if not isinstance(value, bool):
-            raise ValueError(f"{name} is {json.dumps(value)[:60]}: true or false")
-    layout = replace(uniform_layout(**degrees), schedules=schedules, **can)
+    layout = replace(
+        uniform_layout(**{name: int(said[name]) for name in _DEGREES}, schedule=said.get("schedule", "1f1b")),
+        schedules=schedules_named(said.get("schedules", False)),
+        routable=said.get("routable", False),
+        interleavable=said.get("interleavable", False),
+    )
+    mix = said.get("mix", False)
     if mix is False:
         return layout
     if model is None:
         raise ValueError("mix needs the model's costs: name them under model")
-    if mix is not True and not isinstance(mix, int | float):
-        raise ValueError(f"mix is {json.dumps(mix)}: true, or the largest micro-batch in relation to the token budget")
     largest = {} if mix is True else {"max_scale": float(mix)}
     quotas = [replica.num_micro_batches for replica in layout.replicas]
     return replace(layout, mix=mix_for(model, quotas, num_stages=len(layout.replicas[0].stages), **largest))
-
-
-def _check_entries(path: Path, plain: dict[str, Any]) -> None:
-    """What a person gets wrong first: entries that are missing, misspelt, or of another kind."""
-    known = {field.name for field in dataclasses.fields(JobSpec)} | {"model"}
-    missing = [name for name in ("job_id", "entry_point", "layout") if name not in plain]
-    unknown = sorted(set(plain) - known)
-    if missing or unknown:
-        said = [f"missing: {', '.join(missing)}"] * bool(missing) + [f"unknown: {', '.join(unknown)}"] * bool(unknown)
-        raise ValueError(f"job file {path}: {'; '.join(said)} (entries: {', '.join(sorted(known))})")
-    for name in ("layout", "config"):
-        if not isinstance(plain.get(name, {}), dict):
-            raise ValueError(f"job file {path}: {name} must be a JSON object, not {json.dumps(plain[name])[:60]}")
 
 
 def _model(model: Any, config: dict[str, Any]) -> ModelSpec | None:

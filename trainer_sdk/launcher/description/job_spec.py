@@ -1,12 +1,10 @@
 """What a job is, to its launcher."""
 
-import math
 import re
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from threading import TIMEOUT_MAX
-from typing import Any, get_type_hints
+from typing import Any
 
 from evenkeel.layouts.codec import layout_to_proto, model_to_proto
 from evenkeel.layouts.layout import Layout
@@ -76,7 +74,6 @@ class JobSpec(ServiceSettings):
     stores: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        self._check_kinds()
         if not _JOB_ID.fullmatch(self.job_id):
             raise ValueError(f"job_id {self.job_id!r}: use 1 to 128 letters, digits, '.', '_', '-'")
         if not _ENTRY_POINT.fullmatch(self.entry_point):
@@ -85,40 +82,12 @@ class JobSpec(ServiceSettings):
             raise ValueError(
                 f"the layout's ranks and standbys are {self.ranks}: use 0 to {self.world_size - 1}, each once"
             )
-        if not self.flops_per_second > 0:
-            raise ValueError(f"flops_per_second {self.flops_per_second}: must be above 0")
-        if not (self.link_bytes_per_second >= 0 and self.link_latency_seconds >= 0):
-            raise ValueError(
-                "link_bytes_per_second and link_latency_seconds: 0 or more, 0 bytes per second = no emulation"
-            )
         if self.link_bytes_per_second and self.device_kind is DeviceKind.CUDA:
             raise ValueError("link_bytes_per_second: links between CUDA devices cannot be emulated, leave it 0")
-        if self.devices_per_node < 1 or self.num_threads < 1:
-            raise ValueError("devices_per_node and num_threads: each must be at least 1")
-        if self.restart_delay_seconds is not None and not 0 <= self.restart_delay_seconds <= TIMEOUT_MAX:
-            raise ValueError(f"restart_delay_seconds {self.restart_delay_seconds}: 0 or more, or none")
-        if not 0 <= self.finish_grace_seconds <= TIMEOUT_MAX:
-            raise ValueError(f"finish_grace_seconds {self.finish_grace_seconds}: 0 or more")
         if bool(self.rank_certificate) != bool(self.rank_key):
             raise ValueError("rank_certificate and rank_key: both or neither")
         if self.fleet_address and len(self.job_token) < 16:
             raise ValueError("a job that registers needs a job_token of at least 16 characters: set EVENKEEL_JOB_TOKEN")
-
-    def _check_kinds(self) -> None:
-        """A file's entries are of any kind: what does not fit is told by its name, before anything starts."""
-        for name, kind in get_type_hints(type(self)).items():
-            value = getattr(self, name)
-            is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-            if (kind is float or (kind == float | None and value is not None)) and not is_number:
-                raise ValueError(f"{name} {value!r}: a number")
-            if kind is int and not (is_number and isinstance(value, int)):
-                raise ValueError(f"{name} {value!r}: a whole number")
-            if kind is str and not isinstance(value, str):
-                raise ValueError(f"{name} {value!r}: a text")
-            if kind is bool and not isinstance(value, bool):
-                raise ValueError(f"{name} {value!r}: true or false")
-        if not all(isinstance(folder, str) for folder in self.python_path):
-            raise ValueError(f"python_path {list(self.python_path)!r}: a list of folders")
 
     def registration(self, model: ModelSpec | None) -> pb.RegisterJobRequest:
         """What the fleet API is told of the job.

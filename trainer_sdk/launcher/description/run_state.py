@@ -6,6 +6,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from evenkeel.layouts.json_schema import record_from
 from evenkeel.trainer_sdk.launcher.description.job_spec import DeviceKind, JobSpec
 
 FILE_NAME = "job.json"
@@ -106,9 +107,8 @@ def read_run_state(run_dir: Path) -> RunState:
     """
     path = run_dir / FILE_NAME
     try:
-        plain = json.loads(path.read_text())
-        return RunState(**{**plain, "ranks": [RankProcess(**rank) for rank in plain["ranks"]]})
+        return record_from(RunState, json.loads(path.read_text()))
     except FileNotFoundError as error:
         raise ValueError(f"no job runs in {run_dir}: give the folder that 'evenkeel run' printed") from error
-    except (json.JSONDecodeError, KeyError, TypeError) as error:
+    except (TypeError, ValueError) as error:
         raise ValueError(f"{path} is not a job's state: {error}") from error

@@ -6,6 +6,8 @@ Every rank reads the same log in the same order, so all come to the same epochs 
 import json
 from dataclasses import asdict, dataclass, replace
 
+from evenkeel.layouts.json_schema import record_from
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ready:
@@ -257,10 +259,6 @@ def entry_from_text(text: str) -> Entry:
     """
     try:
         plain = json.loads(text)
-        if "lines" in plain:
-            plain["lines"] = tuple(plain["lines"])
-        if "weights" in plain:
-            plain["weights"] = tuple((replica, weight) for replica, weight in plain["weights"])
-        return _KINDS[plain.pop("kind")](**plain)
+        return record_from(_KINDS[plain.pop("kind")], plain)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"no entry of a job's log: {text[:200]}") from error
