@@ -2,8 +2,9 @@
 
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -67,6 +68,11 @@ class Situation:
         object.__setattr__(self, "speeds", self.throughputs)
         if self.device_bytes is not None and not self.device_bytes > 0.0:
             raise ValueError(f"device_bytes is {self.device_bytes}: it must be above 0")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled by what it was made of: what was looked at is told apart by objects of this process."""
+        made_of = {each.name: getattr(self, each.name) for each in fields(self) if each.init}
+        return partial(Situation, **made_of), ()
 
     def without(self, spares: Collection[int]) -> "Situation":
         """The question without some of the ranks that have no place in the layout in force.

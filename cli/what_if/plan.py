@@ -1,6 +1,7 @@
 """``evenkeel plan``: what the planner would do in a state that a file describes. Nothing is touched."""
 
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,7 +11,7 @@ from evenkeel.cli.documents import read_json, readable, schema_option
 from evenkeel.cli.errors import CommandError, ExitStatus
 from evenkeel.cli.session import OutputOption, output_of
 from evenkeel.cli.terminal.output import OutputFormat, say, show_json, show_rows
-from evenkeel.planning.documents.answer import answer_to_document
+from evenkeel.history.documents import layout_to_document
 from evenkeel.planning.documents.question import StateError, question_from_document
 from evenkeel.planning.documents.schema import STATE_SCHEMA
 from evenkeel.planning.search.solver import solve
@@ -90,15 +91,12 @@ def _rows(solution: Solution) -> list[dict[str, Any]]:
 
 
 def _document(situation: Situation, solution: Solution, decision: Decision, solve_seconds: float) -> dict[str, Any]:
+    told = {**asdict(solution), **asdict(solution.price)}
+    del told["price"]
     return {
-        "decision": {
-            "choice": decision.choice.value,
-            "reason": decision.reason,
-            "gain_seconds": decision.gain_seconds,
-            "cost_seconds": decision.cost_seconds,
-            "horizon_seconds": decision.horizon_seconds,
-        },
-        **answer_to_document(solution),
+        "decision": asdict(decision),
+        **told,
+        "layout": layout_to_document(solution.layout),
         "idle_seconds": solution.idle_seconds or None,
         "gap_to_bound": solution.predicted_seconds / solution.bound_seconds - 1.0,
         "dead": list(situation.dead),

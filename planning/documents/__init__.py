@@ -1,1 +1,1 @@
-"""Questions to the planner and its answers as JSON documents."""
+"""Questions to the planner as JSON documents: what ``evenkeel plan`` reads."""

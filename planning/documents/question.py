@@ -1,16 +1,14 @@
 """A question to the planner written down: what ``evenkeel plan`` reads, in the form of :data:`STATE_SCHEMA`.
 
-The scheduler asks its planner by the same document, so that a question that came up in a job can be kept and asked
-again. The schema says what may stand where; the rest is said here: numbers that must go together, and what a layout
+The schema says what may stand where; the rest is said here: numbers that must go together, and what a layout
 must be. Every error says where in the document it is and what is allowed there.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, replace
-from itertools import groupby
+from dataclasses import replace
 from typing import Any
 
-from evenkeel.history.documents import layout_to_document, record_from_document
+from evenkeel.history.documents import record_from_document
 from evenkeel.layouts.json_schema import complaint
 from evenkeel.layouts.layout import Layout, uniform_layout
 from evenkeel.layouts.model import BlockCost, ModelSpec
@@ -31,23 +29,13 @@ def question_from_document(document: object) -> Situation:
     """The question in a parsed JSON document.
 
     Raises:
-        StateError: Something is missing, unknown or out of range.
+        StateError: Something is missing, unknown or out of range, or its parts do not go together.
     """
     flaw = complaint(STATE_SCHEMA, document)
     if flaw:
         raise StateError(flaw)
-    assert isinstance(document, Mapping)
-    return question_as_written(_whole_numbers(document))
-
-
-def question_as_written(state: Mapping[str, Any]) -> Situation:
-    """The question in a document that has the form of the schema, with whole numbers written as such.
-
-    Raises:
-        StateError: Its parts do not go together.
-    """
     try:
-        return _question(state)
+        return _question(_whole_numbers(document))
     except ValueError as error:
         raise StateError(str(error)) from error
 
@@ -77,35 +65,6 @@ def _question(state: Mapping[str, Any]) -> Situation:
             [record_from_document(SlowLink, one, f"links[{index}]") for index, one in enumerate(state.get("links", ()))]
         ),
     )
-
-
-def question_to_document(situation: Situation) -> dict[str, Any]:
-    """The document of a question; what it says by default is left out where that is long."""
-    live, layout, workload = situation.throughputs, situation.layout, situation.cost.workload
-    home = situation.with_orders or situation.home
-    ranks = sorted({*home.ranks, *home.standbys, *layout.ranks, *layout.standbys})
-    domains: dict[str, list[int]] = {}
-    for rank, domain in situation.domains.items():
-        domains.setdefault(str(domain), []).append(rank)
-    blocks = [{"count": len(list(alike)), **asdict(block)} for block, alike in groupby(situation.cost.model.blocks)]
-    measured = {"workload": asdict(workload)} if workload != ASSUMED_WORKLOAD else {}
-    memory = {} if situation.device_bytes is None else {"device_bytes": situation.device_bytes}
-    return {
-        "model": {
-            "blocks": blocks,
-            "activation_bytes_per_token": situation.cost.model.activation_bytes_per_token,
-        },
-        "layout": layout_to_document(layout),
-        "home": layout_to_document(home),
-        "throughputs": {str(rank): live.get(rank, 0.0) for rank in ranks if live.get(rank) != 1.0},
-        "vacant": [rank for rank in layout.ranks if rank in live and rank not in situation.holders],
-        "domains": domains,
-        "links": [asdict(link) for link in situation.links],
-        **measured,
-        "correction": situation.cost.correction,
-        "transition": asdict(situation.transition),
-        **memory,
-    }
 
 
 def _model(model: Mapping[str, Any]) -> ModelSpec:

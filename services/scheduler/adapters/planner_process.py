@@ -1,24 +1,23 @@
 """The planner as a child of the scheduler: its compiler and its memory are its own, and so is its death.
 
-It is asked one question at a time, by the document that ``evenkeel plan`` reads. One that ends is begun anew. Its time
+It is asked one question at a time (:mod:`evenkeel.planning.__main__`). One that ends is begun anew. Its time
 for an answer is counted by its own processor clock, so a busy machine makes it late and does not kill it; one that has
 used it up, or does nothing, is killed. Whoever asked learns of it at once, and may stop waiting before.
 """
 
 import asyncio
 import contextlib
-import json
 import os
+import pickle
 import signal
 import sys
 import time
 from asyncio.subprocess import PIPE, Process
+from base64 import b64decode, b64encode
 from collections.abc import Sequence
 
 import structlog
 
-from evenkeel.planning.documents.answer import answer_from_document
-from evenkeel.planning.documents.question import question_to_document
 from evenkeel.planning.situation import Situation
 from evenkeel.planning.solution import NoPlanError, Solution
 from evenkeel.services.common.backoff import Backoff
@@ -99,7 +98,12 @@ class PlannerProcess:
                 answer = await self._ask(question)
         except TimeoutError:
             raise PlannerAwayError(f"the planner did not answer in {self._deadline_seconds:g} s") from None
-        return await asyncio.to_thread(_read, answer)
+        found = await asyncio.to_thread(_read, answer)
+        if isinstance(found, NoPlanError):
+            raise found
+        if isinstance(found, Solution):
+            return found
+        raise PlannerAwayError(f"the planner failed on this question:\n{found}")
 
     async def _ask(self, question: bytes) -> bytes:
         child = self._child
@@ -131,7 +135,7 @@ class PlannerProcess:
         number, _, answer = line.partition(b" ")
         if not self._is_ready:
             self._is_ready = True
-            _log.info("the planner is ready", seconds=json.loads(answer)["ready_seconds"])
+            _log.info("the planner is ready", seconds=_read(answer))
         elif self._answer is not None and not self._answer.done() and int(number) == self._number:
             self._answer.set_result(answer)
 
@@ -147,13 +151,8 @@ def _processor_seconds(pid: int) -> float:
 
 
 def _written(situation: Situation) -> bytes:
-    return json.dumps(question_to_document(situation)).encode()
+    return b64encode(pickle.dumps(situation))
 
 
-def _read(answer: bytes) -> Solution:
-    document = json.loads(answer)
-    if "no_plan" in document:
-        raise NoPlanError(document["no_plan"])
-    if "failed" in document:
-        raise PlannerAwayError(f"the planner failed on this question:\n{document['failed']}")
-    return answer_from_document(document)
+def _read(answer: bytes) -> object:
+    return pickle.loads(b64decode(answer))  # noqa: S301 - our own child wrote it

@@ -99,8 +99,11 @@ async def test_one_that_does_nothing_is_replaced(planner: PlannerProcess, num_re
 
 
 A_BUSY_MACHINE = """
-import sys, time
-print('0 {"ready_seconds": 0.0}', flush=True)
+import base64, pickle, sys, time
+from evenkeel.planning.solution import NoPlanError
+def say(number, what):
+    print(number, base64.b64encode(pickle.dumps(what)).decode(), flush=True)
+say(0, 0.0)
 for line in sys.stdin:
     ends = time.monotonic() + 2.5
     while time.monotonic() < ends:
@@ -108,7 +111,7 @@ for line in sys.stdin:
         while time.thread_time() < turn_ends:
             pass
         time.sleep(0.02)
-    print(line.split()[0], '{"no_plan": "late, but said"}', flush=True)
+    say(line.split()[0], NoPlanError("late, but said"))
 """
 
 

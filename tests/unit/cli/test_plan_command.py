@@ -10,6 +10,7 @@ from evenkeel.cli.errors import CommandError, ExitStatus
 from evenkeel.cli.main import app
 from evenkeel.history.documents import layout_from_document
 from evenkeel.layouts.json_schema import complaint
+from evenkeel.planning.costs.links import SlowLink
 from evenkeel.planning.documents.question import StateError, question_from_document
 from evenkeel.planning.documents.schema import STATE_SCHEMA
 
@@ -152,6 +153,23 @@ ONE = {"tokens": [8], "sums_of_squares": [40]}
 def test_a_state_that_cannot_be_used_says_where_and_why(change, complaint):
     with pytest.raises(StateError, match=complaint):
         question_from_document({**STATE, **change})
+
+
+def test_what_a_state_says_of_ranks_and_links_is_asked():
+    more = {
+        "vacant": [1],
+        "domains": {"a": [0, 1], "b": [2]},
+        "links": [{"ranks": [0, 2], "factor": 3}],
+        "correction": 1.5,
+        "device_bytes": 1e12,
+        "transition": {"group_seconds": 2},
+    }
+    asked, plain = question_from_document({**STATE, **more}), question_from_document(STATE)
+    assert asked.holders == plain.holders - {1}
+    assert asked.domains == {0: "a", 1: "a", 2: "b"}
+    assert asked.links == (SlowLink(ranks=(0, 2), factor=3),)
+    assert (asked.cost.correction, asked.device_bytes, asked.transition.group_seconds) == (1.5, 1e12, 2)
+    assert asked.home == plain.layout
 
 
 def test_a_number_is_whole_however_it_is_written():
