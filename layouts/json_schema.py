@@ -147,6 +147,8 @@ def _expected(schema: Schema, root: Schema) -> str:
     limits = [f"{said} {schema[key]:.7g}" for key, said in _LIMITS.items() if key in schema]
     if schema.get("minItems"):
         limits.append(f"at least {schema['minItems']} of them")
+    if "maxItems" in schema:
+        limits.append(f"at most {schema['maxItems']} of them")
     if limits:
         words.append(f"({', '.join(limits)})")
     return " ".join(words)
@@ -230,9 +232,9 @@ def _value(hint: Any, plain: Any) -> Any:
     if get_origin(hint) in (list, tuple):
         items = get_args(hint)
         kinds = items if get_origin(hint) is tuple and items[-1] is not ... else items[:1] * len(plain)
-        return get_origin(hint)(map(_value, kinds, plain))
+        return get_origin(hint)(_value(*each) for each in zip(kinds, plain, strict=True))
     if isinstance(hint, type) and issubclass(hint, tuple):  # one with names
-        return hint(*map(_value, _hints(hint).values(), plain))
+        return hint(*(_value(*each) for each in zip(_hints(hint).values(), plain, strict=True)))
     return hint(plain) if hint is int or isinstance(hint, EnumType) else plain
 
 

@@ -18,12 +18,15 @@ from collections.abc import Sequence
 
 import structlog
 
+from evenkeel.planning.code_digest import code_digest
 from evenkeel.planning.situation import Situation
 from evenkeel.planning.solution import NoPlanError, Solution
 from evenkeel.services.common.backoff import Backoff
 
 _log = structlog.get_logger(__name__)
 
+# Of what runs here: what is on disk may be newer by the time a child begins.
+_CODE = code_digest().encode()
 _LONGEST_LINE_BYTES = 2**30
 _IDLE_SHARE = 0.001
 """Of its time: one that used less of a processor meanwhile is stopped, or waits for something."""
@@ -113,7 +116,7 @@ class PlannerProcess:
         self._answer = asyncio.get_running_loop().create_future()
         try:
             # Whether it takes it in shows in its answer: one that is stopped would be waited for here for ever.
-            child.stdin.write(b"%d %b\n" % (self._number, question))
+            child.stdin.write(b"%d %b %b\n" % (self._number, _CODE, question))
             return await self._answered(child, self._answer)
         finally:
             self._answer = None

@@ -10,7 +10,7 @@ from evenkeel.layouts.rank_state import RankPhase, RankState
 from evenkeel.services.scheduler.domain.exits import program_errors
 from evenkeel.services.scheduler.domain.job_state import HEALTHY, JobKnowledge
 from evenkeel.services.scheduler.domain.parts import RankInfo
-from evenkeel.services.scheduler.domain.stuck import Stuck
+from evenkeel.services.scheduler.domain.stuck import Stuck, StuckReason
 
 _MOST_NAMED = 8
 _MOST_LOSSES_NAMED = 3
@@ -75,6 +75,8 @@ def standing(job: JobKnowledge, states: Mapping[int, RankState]) -> Standing:
     """
     if job.finished:
         return Standing(num_ranks=len(job.ranks), finished=True)
+    if job.stuck is not None and job.stuck.reason is StuckReason.UNHEARD:
+        states = {}  # what they said last is not what they do now
     training, joining, gone = list[int](), list[int](), list[int]()
     idle: dict[str, list[int]] = {}
     for rank, info in sorted(job.ranks.items()):

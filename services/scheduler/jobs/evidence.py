@@ -32,6 +32,8 @@ from evenkeel.services.scheduler.jobs.steps import Ask, Step
 
 _AGAIN_SECONDS = 0.5
 _UNHEARD_AGAIN_SECONDS = 5.0
+# A profile comes every five iterations.
+_ITERATIONS_UNHEARD = 10.0
 _WITNESS_STATUS_SECONDS = 0.5
 _STANDSTILL_STATUS_SECONDS = 1.0
 _ENDED_STATUS_SECONDS = 2.0
@@ -73,7 +75,8 @@ def waited(step: Step, key: Timer) -> None:
         step.job = replace(step.job, suspects=suspects)
         due = [process for process, one in suspects.items() if one.until <= step.moment.at]
         # What ends those of a node all at once is one incident.
-        nodes = {known.ranks[rank].node for rank, _ in due if _parked(step, beside=rank)}
+        parked = {*_parked(step)}
+        nodes = {known.ranks[rank].node for rank, _ in due if parked - {rank}}
         asked = [process for process in suspects if known.ranks[process[0]].node in nodes]
         if not asked and (_is_unheard(step) or _was_unheard(step)):
             asked = [*suspects]
@@ -107,7 +110,8 @@ def verdicts_on(step: Step, answers: Answers) -> list[VerdictRecord]:
     """
     suspects = step.job.suspects
     away = [one for one in suspects if answers.get(one, Silence.AWAY) is Silence.AWAY and _counts(step.known, one)]
-    gone = sorted(one for one in away if one in answers and _parked(step, beside=one[0]))
+    parked = {*_parked(step)}
+    gone = sorted(one for one in away if one in answers and parked - {one[0]})
     step.job = replace(step.job, suspects={one: suspects[one] for one in away if one not in gone})
     if _is_unheard(step):
         _get_unheard(step)
@@ -129,12 +133,22 @@ def _wait_for_verdicts(step: Step) -> None:
 
 
 def _is_unheard(step: Step) -> bool:
-    """Whether all processes have been away for long, and nothing was heard of the job meanwhile."""
-    known, at, rules = step.known, step.moment.at, step.moment.rules
-    live = {info.process for info in known.ranks.values() if _counts(known, info.process)}
-    if not live or live - step.job.suspects.keys() or known.newcomers or known.flight is not None:
+    """Whether all processes that are not done have been away for long, and nothing was heard of the job meanwhile.
+
+    Not where somebody is lost, or was seen to end, or a plan is on its way: then there is more to say of the job.
+    """
+    job, known, rules = step.job, step.known, step.moment.rules
+    if known.lost or known.newcomers or known.flight or job.must_recover or job.seen_to_end:
         return False
-    return (at - _last_heard(step)).total_seconds() >= rules.unheard_seconds
+    if known.stuck and not _was_unheard(step):
+        return False
+    live = {info.process for info in known.ranks.values() if _counts(known, info.process)}
+    said = {process: step.moment.said_by(process) for process in live}
+    live = {process for process, one in said.items() if one is None or one.phase is not RankPhase.FINISHED}
+    if not live or live - job.suspects.keys():
+        return False
+    limit_seconds = max(rules.unheard_seconds, _ITERATIONS_UNHEARD * job.iteration_seconds)
+    return (step.moment.at - _last_heard(step)).total_seconds() >= limit_seconds
 
 
 def _was_unheard(step: Step) -> bool:
@@ -142,10 +156,10 @@ def _was_unheard(step: Step) -> bool:
 
 
 def _last_heard(step: Step) -> datetime:
-    """When a suspect's stream broke, or a profile came, whichever was later."""
+    """When a suspect's stream broke, a process registered or a profile came, whichever was last."""
     waited = timedelta(seconds=step.moment.rules.verdict_seconds)
     heard = [one.until - waited for one in step.job.suspects.values()]
-    return max(heard if step.job.profiled_at is None else [*heard, step.job.profiled_at])
+    return max(heard if step.job.heard_at is None else [*heard, step.job.heard_at])
 
 
 def _get_unheard(step: Step) -> None:

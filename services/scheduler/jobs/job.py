@@ -67,7 +67,8 @@ class Job:
         question: What the planner is asked.
         timers: Those that run.
         suspects: Processes whose streams broke.
-        profiled_at: When a profile came last.
+        heard_at: When processes registered last, or a profile came.
+        iteration_seconds: As of the newest profile.
         seen_to_end: The detector's newest word is that all processes of the job have ended.
         num_failures: Plans that failed since one was last applied.
         num_second_looks: Of the same state.
@@ -82,7 +83,8 @@ class Job:
     question: Question | None = None
     timers: frozenset[Timer] = frozenset()
     suspects: Mapping[Process, Suspect] = field(default_factory=dict)
-    profiled_at: datetime | None = None
+    heard_at: datetime | None = None
+    iteration_seconds: float = 0.0
     seen_to_end: bool = False
     num_failures: int = 0
     num_second_looks: int = 0

@@ -105,6 +105,7 @@ def _begin(step: Step) -> None:
 
 def _register(step: Step, records: Sequence[RankRecord]) -> None:
     _require(step.known, records)
+    step.job = replace(step.job, heard_at=step.moment.at)
     known = reduce(on_rank_registered, records, step.known)
     step.known, over = in_their_places(known, step.moment.at)
     step.save += [*records, *over]
@@ -142,7 +143,9 @@ def take_verdicts(step: Step, verdicts: Sequence[VerdictRecord]) -> None:
 
 
 def _profile(step: Step, profile: JobProfile) -> None:
-    step.job = replace(step.job, seen_to_end=False, profiled_at=step.moment.at)
+    step.job = replace(
+        step.job, seen_to_end=False, heard_at=step.moment.at, iteration_seconds=profile.iteration_seconds
+    )
     plan = step.known.unmeasured
     try:
         known, measured_seconds = on_profile(step.known, profile)
@@ -183,9 +186,9 @@ def _answered(step: Step, event: events.Answered) -> None:
             step.note("all processes of the job have ended: it is finished")
             _finish(step)
     else:
-        stuck = step.known.stuck
+        was_stuck = step.known.stuck is not None
         verdicts = evidence.verdicts_on(step, event.answers)
-        if verdicts or step.known.stuck != stuck:
+        if verdicts or (was_stuck and step.known.stuck is None):
             take_verdicts(step, verdicts)
 
 

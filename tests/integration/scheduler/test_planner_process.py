@@ -15,6 +15,7 @@ from evenkeel.history.vocabulary import PlanMode, PlanState, VerdictKind
 from evenkeel.layouts.layout import uniform_layout
 from evenkeel.planning.search.solver import solve
 from evenkeel.planning.solution import NoPlanError
+from evenkeel.services.scheduler.adapters import planner_process
 from evenkeel.services.scheduler.adapters.planner_process import PlannerAwayError, PlannerProcess
 from tests.integration.scheduler.conftest import World
 from tests.unit.scheduler.planning_cases import situation_of
@@ -199,3 +200,12 @@ async def test_a_death_has_a_plan_though_the_planner_is_killed_on_it_and_a_bette
     assert [plan.plan.mode for plan in (rough, better)] == [PlanMode.RECOVER, PlanMode.BOUNDARY]
     assert [action.lever for action in rough.plan.actions] == ["drop_dead"]
     assert better.plan.predicted_seconds < rough.plan.predicted_seconds
+
+
+@pytest.mark.asyncio
+async def test_a_planner_of_other_code_answers_nothing(
+    planner: PlannerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planner_process, "_CODE", b"0" * 64)
+    with pytest.raises(PlannerAwayError, match="restart the scheduler"):
+        await planner.solve(situation_of(DEMO))

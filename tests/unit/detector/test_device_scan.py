@@ -110,9 +110,16 @@ def test_what_slows_both_of_two_accuses_neither_and_a_faster_peer_neither() -> N
 
 @pytest.mark.parametrize(
     ("hosts", "other", "told"),
-    [((0, 1, 1, 2, 2, 0), 1.4, set()), ((0, 1, 2, 2, 1, 0), 1.4, {1, 2}), ((0, 1, 1, 2, 2, 0), 1.0, {1})],
+    [
+        ((0, 1, 1, 1, 0, 0), 1.4, set()),
+        ((0, 0, 0, 0, 0, 0), 1.4, set()),
+        ((0, 1, 1, 1, 0, 0), 1.0, {1}),
+        ((0, 1, 2, 2, 1, 0), 1.4, {1, 2}),
+        # All of a host, and nobody else: the job is slow because of these.
+        ((0, 1, 1, 2, 2, 0), 1.4, {1, 2}),
+    ],
 )
-def test_two_of_one_host_that_slow_down_together_are_the_host_that_is_slow(
+def test_some_of_one_host_that_slow_down_together_are_its_cores_that_are_slow(
     hosts: tuple[int, ...], other: float, told: set[int]
 ) -> None:
     scan, seconds = scan_of(6), Job(6).readings(work=1.4, begin=300)

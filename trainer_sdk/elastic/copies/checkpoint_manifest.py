@@ -73,7 +73,10 @@ def training_identity(config: TrainingConfig) -> dict[str, Any]:
 
 def manifest_to_text(manifest: Manifest) -> str:
     """The text of a manifest."""
-    return json.dumps({"format": FORMAT, **asdict(manifest)}, indent=1)
+    plain = asdict(manifest)
+    # The word of this format, by which versions before this one find a size.
+    files = [{"bytes": each.pop("num_bytes"), **each} for each in plain.pop("files")]
+    return json.dumps({"format": FORMAT, **plain, "files": files}, indent=1)
 
 
 def manifest_from_text(text: str) -> Manifest:
@@ -86,8 +89,7 @@ def manifest_from_text(text: str) -> Manifest:
         plain = json.loads(text)
         if (written := plain.pop("format")) != FORMAT:
             raise ValueError(f"not a checkpoint's manifest: format {written}: this version reads format {FORMAT}")
-        # Manifests that are older call a size "bytes".
-        files = [{"num_bytes": each.pop("bytes", 0), **each} for each in plain.pop("files")]
+        files = [{"num_bytes": each.pop("bytes"), **each} for each in plain.pop("files")]
         return record_from(Manifest, {**plain, "files": files})
     except (AttributeError, KeyError, TypeError, json.JSONDecodeError) as error:
         raise ValueError(f"not a checkpoint's manifest: {error!r}") from error

@@ -50,7 +50,7 @@ _SCHEMA = record_of(
     JobSpec,
     layout={"anyOf": [_UNIFORM, {"type": "object", "required": ["replicas"]}]},
     config=OBJECT,
-    run_dir=TEXT,
+    run_dir={"type": ["string", "null"]},
     flops_per_second=above(),
     devices_per_node=whole(1),
     num_threads=whole(1),

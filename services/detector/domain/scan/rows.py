@@ -11,7 +11,7 @@ from evenkeel.services.detector.domain.scan.level import SHORTEST, level_of, lev
 from evenkeel.services.detector.domain.scan.recovery import has_recovered, may_be_recovering
 from evenkeel.services.detector.domain.scan.residual.recent import KEPT, Recent
 from evenkeel.services.detector.domain.scan.residual.residuals import RENEWED_EVERY, Residuals
-from evenkeel.services.detector.domain.scan.residual.tables import arranged, no_bools, no_floats, no_ints
+from evenkeel.services.detector.domain.scan.residual.tables import arranged, median, no_bools, no_floats, no_ints
 from evenkeel.services.detector.domain.scan.scan import Scan
 from evenkeel.services.detector.domain.scan.windows import LENGTHS
 
@@ -160,23 +160,23 @@ class RowScan:
         if scan.num_frames in (0, self.num_frames):
             return
         windows = scan.observe(residuals.newest(1)[0], tested, tested & ~self._differs, seconds)
+        newest = residuals.newest(KEPT if windows.any() else 1)
         for clock, device in np.argwhere(windows):
-            self._decide(int(clock), int(device), int(windows[clock, device]))
+            self._decide(int(clock), int(device), int(windows[clock, device]), newest[:, clock])
         for clock, device in np.argwhere(self.slow):
             self._see_where_it_stands(int(clock), int(device))
         if self.num_frames % RENEWED_EVERY == 0:
             self._renew()
 
-    def _decide(self, clock: int, device: int, window: int) -> None:
-        """A window has crossed: the device is slow, unless its only peer is what moved."""
-        recent = self.residuals.newest(min(window, KEPT))[:, clock, device]
-        middle = float(np.nanmedian(recent))
+    def _decide(self, clock: int, device: int, window: int, newest: Floats) -> None:
+        """A window has crossed: the device is slow, unless its only peer is what moved, or its host is."""
+        middles, recent = median(newest[-window:]), newest[-window:, device]
+        middle = float(middles[device])
         if middle < self.smallest_level / 2:
             return  # A few frames have made all of it.
-        if self.shared and self.shared[clock] and self._is_its_host(clock, device, window, middle):
+        if self.shared and self.shared[clock] and self._is_its_host(clock, device, middles):
             return
-        peers = np.flatnonzero(~self.ill & np.isfinite(self.residuals.newest(1)[0, clock]))
-        peers = peers[peers != device]
+        peers = np.setdiff1d(np.flatnonzero(~self.ill & np.isfinite(newest[-1])), device)
         num_devices = self.slow.shape[1]
         if len(peers) < 2 and num_devices > 1:
             peer = int(peers[0]) if len(peers) else int(np.flatnonzero(np.arange(num_devices) != device)[0])
@@ -187,17 +187,17 @@ class RowScan:
         if window == LENGTHS[0]:
             # What is found so soon stands out of single frames, and most of the window may be from before.
             middle = max(middle, float(np.nanmedian(recent[-SHORTEST:])))
-        found = level_since_onset(self.residuals.newest(KEPT)[:, clock, device], middle=middle)
+        found = level_since_onset(newest[:, device], middle=middle)
         if found.level >= self.smallest_level:
             self._scatters[clock, device] = found.scatter
             self._call_slow(clock, device, found.level, found.num_frames)
 
-    def _is_its_host(self, clock: int, device: int, window: int, middle: float) -> bool:
-        """Whether another of its host has moved half as far at least, so that it is not the device."""
-        others = (self.hosts == self.hosts[device]) & ~self.slow[clock]
-        others[device] = False
-        moved = np.nanmedian(self.residuals.newest(min(window, KEPT))[:, clock, others], axis=0)
-        return bool((moved >= _TOGETHER * middle).any())
+    def _is_its_host(self, clock: int, device: int, middles: Floats) -> bool:
+        """Whether others of its host have moved half as far, and that is all there is, or some of it have not."""
+        here = self.hosts == self.hosts[device]
+        others = here & ~self.slow[clock] & (np.arange(len(here)) != device)
+        moved = middles[others] >= _TOGETHER * middles[device]
+        return bool(moved.any() and (here.all() or not moved.all()))
 
     def _call_slow(self, clock: int, device: int, level: float, num_frames: int) -> None:
         self.slow[clock, device] = True

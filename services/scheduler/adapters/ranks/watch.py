@@ -55,6 +55,7 @@ async def watch_rank(client: RankClient, board: StateBoard, broken: StreamBroken
                 _log.warning("no stream to rank", rank=client.rank, incarnation=client.incarnation, error=detail)
         try:
             board.post(await client.status(_SECOND_LOOK_SECONDS))
+            reported = False
         except RankRefusedError:
             pass
         except RankAwayError as error:

@@ -12,7 +12,7 @@ from evenkeel.history.vocabulary import JobState, PlanMode, VerdictKind
 from evenkeel.layouts.rank_state import RankPhase, RankState
 from evenkeel.services.scheduler.dispatch.agreement import NothingLeftError
 from evenkeel.services.scheduler.domain.profiles import JobEnded
-from evenkeel.services.scheduler.domain.stuck import StuckReason
+from evenkeel.services.scheduler.domain.stuck import Stuck, StuckReason
 from evenkeel.services.scheduler.jobs import events, steps
 from evenkeel.services.scheduler.jobs.events import Silence
 from evenkeel.services.scheduler.jobs.job import Timer
@@ -312,3 +312,50 @@ def test_whoever_goes_on_with_a_job_of_which_nothing_was_heard_listens_anew() ->
     assert play.said is JobState.STUCK
     play.on(events.Began())
     assert play.known.stuck is None
+
+
+def unheard_for(play: Play, seconds: float = 0.0) -> steps.Step:
+    """The time for being unheard is over, by so much more; all are asked then, if anybody is, and nobody answers."""
+    play.at += timedelta(seconds=RULES.unheard_seconds + seconds)
+    step = play.fire(Timer.VERDICT)
+    play.on(events.Answered(Timer.VERDICT, dict.fromkeys(all_training(), Silence.AWAY)))
+    return step
+
+
+def test_a_job_that_is_stuck_for_another_reason_or_seen_to_end_says_that() -> None:
+    play = Play()
+    all_away(play)
+    play.on(JobEnded(job_id="job"))
+    assert asked(unheard_for(play)) == []
+    assert play.known.stuck is None
+    play = Play()
+    all_away(play)
+    stuck = Stuck(reason=StuckReason.NO_LAYOUT, detail="", since=play.at)
+    play.job = replace(play.job, known=replace(play.known, stuck=stuck))
+    assert asked(unheard_for(play)) == []
+    assert play.known.stuck == stuck
+
+
+def test_who_registers_again_and_again_is_heard_and_slow_iterations_take_longer() -> None:
+    play = Play()
+    all_away(play)
+    play.at += timedelta(seconds=RULES.unheard_seconds)
+    play.on(events.RanksRegistered((registration(3),)))
+    play.fire(Timer.VERDICT)
+    assert play.known.stuck is None
+    play = Play()
+    play.on(replace(PROFILE, iteration=6, iteration_seconds=30.0))
+    all_away(play)
+    unheard_for(play)
+    assert play.known.stuck is None
+    unheard_for(play, 240.0)
+    assert play.known.stuck is not None
+
+
+def test_those_that_are_done_are_not_waited_for() -> None:
+    play = Play()
+    play.states[3] = state_of(3, RankPhase.FINISHED)
+    for process in all_training().keys() - {_SUSPECT}:
+        play.on(events.StreamBroken(process, "reset"))
+    unheard_for(play)
+    assert play.known.stuck is not None
