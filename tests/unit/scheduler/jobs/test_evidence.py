@@ -293,11 +293,11 @@ def test_a_job_of_which_anything_is_heard_is_not_stuck(heard: str) -> None:
         play = Play()
         for process in answers.keys() - {_SUSPECT}:
             play.on(events.StreamBroken(process, "refused"))
+    if heard == "newcomer":
+        play.on(events.RanksRegistered((registration(3, 1),)))
     play.at += timedelta(seconds=RULES.unheard_seconds)
     if heard == "profile":
         play.on(PROFILE)
-    elif heard == "newcomer":
-        play.on(events.RanksRegistered((registration(3, 1),)))
     assert asked(play.fire(Timer.VERDICT)) == []
     play.on(events.Answered(Timer.VERDICT, answers))
     assert play.known.stuck is None
@@ -341,7 +341,8 @@ def test_who_registers_again_and_again_is_heard_and_slow_iterations_take_longer(
     all_away(play)
     play.at += timedelta(seconds=RULES.unheard_seconds)
     play.on(events.RanksRegistered((registration(3),)))
-    play.fire(Timer.VERDICT)
+    assert asked(play.fire(Timer.VERDICT)) == []
+    play.on(events.Answered(Timer.VERDICT, dict.fromkeys(all_training(), Silence.AWAY)))
     assert play.known.stuck is None
     play = Play()
     play.on(replace(PROFILE, iteration=6, iteration_seconds=30.0))
