@@ -37,10 +37,14 @@ class BackwardPass:
         if tensors:
             register_multi_grad_hook(tensors, self._hook(self._begins), mode="any")
 
-    def _begins(self, _: torch.Tensor) -> None:
+    def begin(self) -> None:
+        """The first gradient is there; called again during the pass, it does nothing."""
         if not self.running:
             self.running = True
             _when_computed(self._hook(self._computed))
+
+    def _begins(self, _: torch.Tensor) -> None:
+        self.begin()
         self._phases.compute(ComputeKind.BACKWARD)
 
     def _computed(self) -> None:

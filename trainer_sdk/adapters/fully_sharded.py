@@ -70,7 +70,7 @@ class _Sharded:
     def _computed(self, _: nn.Module, __: Any, output: Any) -> None:
         # Kept, as fully_shard hooks on these and may cast them afterwards.
         self._outputs = self._expected(output)
-        self._when_any(output, self._wait)
+        self._when_any(output, self._gathers_again)
 
     def _left(self, *_: Any) -> None:
         outputs, self._outputs = self._outputs, ()
@@ -94,6 +94,11 @@ class _Sharded:
 
     def _compute(self, *_: Any) -> None:
         self._phases.compute(ComputeKind.BACKWARD if self._backward.running else ComputeKind.FORWARD)
+
+    def _gathers_again(self, *_: Any) -> None:
+        # The outermost module may give what this one gave, whose hooks then come first.
+        self._backward.begin()
+        self._wait()
 
     def _wait(self, *_: Any) -> None:
         self._phases.wait("parameters", self._others)

@@ -37,6 +37,13 @@ FORWARD_AND_BACKWARD = {
         *("wait:parameters", "backward", "backward", "wait:gradient"),  # the first
     ],
 }
+FORWARD_AND_BACKWARD["last sharded"] = [
+    *("wait:parameters", "forward") * 4,
+    *("iteration", "wait:parameters", "backward"),  # the head, whose output is that of the whole
+    *("backward", "wait:parameters", "backward"),
+    *("wait:parameters", "wait:parameters", "backward", "backward") * 2,  # gradients of one, and the block before
+    "wait:gradient",
+]
 FORWARD_AND_BACKWARD |= dict.fromkeys(("recomputed", "mixed"), FORWARD_AND_BACKWARD["sharded"])
 WAITING = [kind for kind in FORWARD_AND_BACKWARD if kind != "single"]
 
@@ -127,7 +134,19 @@ def test_a_sleep_in_the_forward_pass_is_blocked_time_and_no_work(ranks: Ranks, k
     for sample in ranks.said[SLOW_RANK][kind]["watched"]["samples"]:
         assert sample["cpu"] > 0
         # Differences of three clocks, which are not read in the same moment.
-        assert sample["compute"] - sample["cpu"] - sample["queued"] >= 0.099
+        assert blocked(sample) >= 0.198
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells waiting for a core")
+@pytest.mark.parametrize("kind", WAITING)
+def test_who_waits_for_a_rank_that_sleeps_in_either_pass_is_not_blocked(ranks: Ranks, kind: str) -> None:
+    for sample in ranks.said[1 - SLOW_RANK][kind]["watched"]["samples"]:
+        assert blocked(sample) < 0.05
+
+
+def blocked(sample: dict[str, float]) -> float:
+    """Seconds of the passes in which the thread neither had a core nor waited for one."""
+    return sample["compute"] - sample["cpu"] - sample["queued"]
 
 
 @pytest.mark.parametrize("kind", ["ddp", "sharded"])

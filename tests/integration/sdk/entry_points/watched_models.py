@@ -42,16 +42,21 @@ class Block(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         self.pause()
-        if self.recomputed:
-            return x + checkpoint(self.inner, x, use_reentrant=False)  # type: ignore[no-any-return]
-        return x + self.inner(x).tanh()  # type: ignore[no-any-return]
+        inner = checkpoint(self.inner, x, use_reentrant=False) if self.recomputed else self.inner(x).tanh()
+        inner.register_hook(self.hold_up)
+        return x + inner  # type: ignore[no-any-return]
+
+    def hold_up(self, _: torch.Tensor) -> None:
+        """In the backward pass likewise."""
+        self.pause()
 
 
 class Model(nn.Module):
     """Two blocks, a head and a buffer; gives a mapping, as models of libraries do."""
 
-    def __init__(self, *, recomputed: bool = False) -> None:
+    def __init__(self, *, recomputed: bool = False, scaled: bool = True) -> None:
         super().__init__()
+        self.scaled = scaled
         self.blocks = nn.ModuleList(Block(recomputed=recomputed) for _ in range(2))
         self.head = nn.Linear(16, 1)
         self.register_buffer("scale", torch.ones(1))
@@ -59,11 +64,12 @@ class Model(nn.Module):
     def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
         for block in self.blocks:
             x = block(x)
-        return {"scores": self.head(x) * self.scale}
+        scores = self.head(x)
+        return {"scores": scores * self.scale if self.scaled else scores}
 
 
 def sharded(model: Model, dtype: torch.dtype | None = None) -> nn.Module:
-    for block in model.blocks:
+    for block in (*model.blocks, *(() if model.scaled else (model.head,))):
         fully_shard(block, mp_policy=MixedPrecisionPolicy(param_dtype=dtype))
     output_dtype = torch.float32 if dtype else None  # cast on the way out, behind fully_shard's own hooks
     fully_shard(model, mp_policy=MixedPrecisionPolicy(param_dtype=dtype, output_dtype=output_dtype))
@@ -75,6 +81,7 @@ KINDS: dict[str, Callable[[], nn.Module]] = {
     "ddp": lambda: DistributedDataParallel(Model()),
     "accumulated": lambda: DistributedDataParallel(Model()),
     "sharded": lambda: sharded(Model()),
+    "last sharded": lambda: sharded(Model(scaled=False)),
     "recomputed": lambda: sharded(Model(recomputed=True)),
     "mixed": lambda: sharded(Model(), torch.bfloat16),
 }
