@@ -63,10 +63,11 @@ def main() -> int:
             outcomes.append(asyncio.run(run(stack, wanted, folder, options.seed, until_seconds=until_seconds)))
     outcome = together(outcomes)
     rows = table_of(outcome)
-    print(f"{'cell':40}" + "".join(f"{name:>14}" for name in ("cases", "failed", "p50_seconds", "max_seconds")))
+    width = max(len(str(row["cell"])) for row in rows) + 1
+    print(f"{'cell':{width}}" + "".join(f"{name:>14}" for name in ("cases", "failed", "p50_seconds", "max_seconds")))
     for row in rows:
         figures = (row[name] for name in ("cases", "failed", "p50_seconds", "max_seconds"))
-        print(f"{row['cell']!s:40}" + "".join(f"{'-' if one is None else one!s:>14}" for one in figures))
+        print(f"{row['cell']!s:{width}}" + "".join(f"{'-' if one is None else one!s:>14}" for one in figures))
     whole = {
         "cases": sum(case.came for case in outcome.cases),
         "moments_that_did_not_come": sum(not case.came for case in outcome.cases),

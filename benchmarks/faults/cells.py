@@ -60,6 +60,7 @@ class Cell:
         when: At which moment the last of them does; None = at any.
         joins: It is a replacement that fails, on its way back into the job.
         service: Which service or server fails first, within a second; empty = none. ``scheduler`` is the one in charge.
+        witness: The service fails as this rank, which goes on, gets to the moment.
         how: KILL or, for :data:`FROZEN_SECONDS`, STOP.
         both: Its second instance fails with it.
     """
@@ -69,6 +70,7 @@ class Cell:
     when: When | None = None
     joins: bool = False
     service: str = ""
+    witness: int | None = None
     how: Fault = Fault.KILL
     both: bool = False
 
@@ -76,12 +78,14 @@ class Cell:
         whom = " + ".join(f"rank {rank}" for rank in self.ranks)
         moment = "" if self.when is None else f" at {self.when}{' as it comes back' if self.joins else ''}"
         service = f"{self.how} {'both of ' if self.both else ''}{self.service}" if self.service else ""
+        if self.witness is not None:
+            service, moment = f"{service} with rank {self.witness}{moment}", ""
         return ", ".join(filter(None, (service, f"{self.fault} {whom}{moment}" if whom else "")))
 
 
 def grid() -> tuple[Cell, ...]:
     """Every cell once: ranks at moments of an iteration and of a plan, joiners, pairs, services, both together."""
-    return (*_moments(), *_joiners(), *_others())
+    return (*_moments(), *_joiners(), *_in_charge(), *_others())
 
 
 def _moments() -> Iterator[Cell]:
@@ -97,6 +101,14 @@ def _joiners() -> Iterator[Cell]:
             if when not in _NOT_OF_JOINERS:
                 for fault in _WHOLE if when in _BESIDE else (Fault.KILL, Fault.EXCEPTION):
                     yield Cell(ranks=(rank,), fault=fault, when=when, joins=True)
+
+
+def _in_charge() -> Iterator[Cell]:
+    """The scheduler in the middle of what it does about a rank's death."""
+    for when in When:
+        if when.is_of_a_plan:
+            for how in (Fault.KILL, Fault.STOP):
+                yield Cell(ranks=(ANOTHER[TENSOR_PEER],), when=when, witness=TENSOR_PEER, service="scheduler", how=how)
 
 
 def _others() -> Iterator[Cell]:

@@ -168,29 +168,27 @@ class _Live:
         problem, came = "", True
         try:
             with ExitStack() as until_over:
-                if cell.service:
-                    for process_id in self._processes_of(cell):
-                        if cell.how is Fault.KILL:
-                            os.kill(process_id, signal.SIGKILL)
-                        else:
-                            until_over.enter_context(frozen(process_id))
+                if cell.service and cell.witness is None:
+                    self._fail_service(cell, until_over)
                     await asyncio.sleep(gap_seconds)
                 if cell.when is not None:
                     came = await self._fail_at(cell)
+                    if came and cell.witness is not None:
+                        self._fail_service(cell, until_over)
                 else:
                     for number, rank in enumerate(cell.ranks):
                         await asyncio.sleep(gap_seconds if number else 0.0)
                         self._fail(rank, cell.fault)
                 if cell.how is Fault.STOP:
                     await asyncio.sleep(FROZEN_SECONDS)
-            if cell.ranks and came:
+            if cell.ranks and (came or cell.witness is not None):
                 await self._until(lambda: self._log.last_epoch > began.epoch, "a new layout")
             now = self._moment()
             await self._until(lambda: self._log.last_iteration >= now.iteration + 3, "three more iterations")
             for rank in cell.ranks:
                 if cell.fault is Fault.HALF_SPEED:
                     inject.slow(self._launcher.spec.run_dir, rank, 1.0)
-                elif came or cell.joins or rank != cell.ranks[-1]:
+                elif came or cell.joins or cell.witness is not None or rank != cell.ranks[-1]:
                     await asyncio.to_thread(self._launcher.restart, rank)
             await self.until_whole(_CALM_ITERATIONS)
         except TimeoutError as error:
@@ -215,14 +213,14 @@ class _Live:
             {Fault.KILL: inject.kill, Fault.STOP: inject.stop, Fault.HANG: inject.hang}[fault](run_dir, rank)
 
     async def _fail_at(self, cell: Cell) -> bool:
-        """Let the last of the ranks fail at its moment; whether that came."""
+        """Let the last of the ranks fail at its moment, or the witness get there; whether that came."""
         assert cell.when is not None, "a case at a moment"
-        *others, rank = cell.ranks
+        *others, rank = cell.ranks if cell.witness is None else (*cell.ranks, cell.witness)
         if cell.joins:
             epoch = self._log.last_epoch
             self._fail(rank, Fault.KILL)
             await self._until(lambda: self._log.last_epoch > epoch, "a layout without it")
-        self._strikes.arm(rank, cell.when, cell.fault)
+        self._strikes.arm(rank, cell.when, cell.fault if cell.witness is None else None)
         for other in others:
             self._fail(other, Fault.KILL)
         if cell.joins:
@@ -230,8 +228,15 @@ class _Live:
         try:
             await self._until(lambda: not self._strikes.is_armed(rank), "the moment", _MOMENT_SECONDS)
         except TimeoutError:
-            return self._strikes.take(rank, cell.when) is None
+            return not self._strikes.disarm(rank)
         return True
+
+    def _fail_service(self, cell: Cell, until_over: ExitStack) -> None:
+        for process_id in self._processes_of(cell):
+            if cell.how is Fault.KILL:
+                os.kill(process_id, signal.SIGKILL)
+            else:
+                until_over.enter_context(frozen(process_id))
 
     def _processes_of(self, cell: Cell) -> list[int]:
         process_ids = {**self._stack.service_process_ids, **self._stack.server_process_ids}

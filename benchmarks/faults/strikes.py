@@ -44,23 +44,29 @@ class StrikeTable(RankTable):
     """The moment at which each rank is to fail, and how; a strike that came is no longer in it."""
 
     WHAT = "table of strikes"
-    PER_RANK = 2  # number of the moment from 1, 0 = none; number of the fault
+    PER_RANK = 2  # number of the moment from 1, 0 = none; number of the fault from 1, 0 = none
 
-    def arm(self, rank: int, when: When, fault: Fault) -> None:
-        """Let the rank's process fail when it gets there."""
-        self._values[2 * rank + 1] = list(Fault).index(fault)
+    def arm(self, rank: int, when: When, fault: Fault | None) -> None:
+        """Let the rank's process fail when it gets there; None: it goes on, and it is known that it got there."""
+        self._values[2 * rank + 1] = 0 if fault is None else 1 + list(Fault).index(fault)
         self._values[2 * rank] = 1 + list(When).index(when)
 
     def is_armed(self, rank: int) -> bool:
         """Whether it has not got there yet."""
         return self._values[2 * rank] != 0.0
 
+    def disarm(self, rank: int) -> bool:
+        """Let nothing happen any more; whether it had not got there yet."""
+        was_armed, self._values[2 * rank] = self.is_armed(rank), 0.0
+        return was_armed
+
     def take(self, rank: int, when: When) -> Fault | None:
         """How the rank fails now, if it does."""
         if self._values[2 * rank] != 1 + list(When).index(when):
             return None
         self._values[2 * rank] = 0.0
-        return list(Fault)[int(self._values[2 * rank + 1])]
+        number = int(self._values[2 * rank + 1])
+        return list(Fault)[number - 1] if number else None
 
 
 def strike(fault: Fault) -> None:
