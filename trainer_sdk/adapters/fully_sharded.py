@@ -46,6 +46,7 @@ class _Sharded:
         self._backward = backward
         self._others = others
         self._outputs: tuple[torch.Tensor, ...] = ()
+        self._nodes = set[Any]()
 
     def watch(self, *, outermost: bool) -> None:
         hook = self._phases.guard.hook
@@ -58,13 +59,16 @@ class _Sharded:
             self._module.register_forward_hook(hook(self._ends_forward))
 
     def _before_gather(self, _: nn.Module, *inputs: Any) -> None:
+        self._nodes = {tensor.grad_fn for tensor in self._expected(inputs)}
         self._when_any(inputs, self._compute)
         self._wait()
 
     def _after_gather(self, _: nn.Module, *inputs: Any) -> None:
-        tensors = self._expected(inputs)
-        if tensors:
-            register_multi_grad_hook(tensors, self._phases.guard.hook(self._wait), mode="all")
+        # fully_shard has led them through a node of its own, which runs once the gradients of all are there. A hook of
+        # torch's on several tensors would keep their graph for ever.
+        before, self._nodes = self._nodes, set()
+        for node in {tensor.grad_fn for tensor in self._expected(inputs)} - before - {None}:
+            node.register_prehook(self._phases.guard.hook(self._wait))
         self._compute()
 
     def _computed(self, _: nn.Module, __: Any, output: Any) -> None:

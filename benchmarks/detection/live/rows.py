@@ -77,8 +77,10 @@ class RowEmitter(Emitter):
         reading = self._readings.take(time.monotonic(), time.time())
         if reading is not None:
             self._throttled_seconds = reading.throttled_seconds
-        self.measured.append(build())
-        self.rows.append(row_of(self._rank, self.measured[-1], self._throttled_seconds))
+        measured = build()
+        measured.loss = None  # a tensor that stays keeps the memory about it from being used again
+        self.measured.append(measured)
+        self.rows.append(row_of(self._rank, measured, self._throttled_seconds))
 
 
 def write_rows(path: Path, rows: Iterable[Row], *, skipped: int) -> None:

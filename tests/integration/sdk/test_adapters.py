@@ -106,6 +106,11 @@ def test_a_watched_model_learns_what_it_learns_unwatched(ranks: Ranks, kind: str
         assert said[kind]["watched"]["parameters"] == said[kind]["plain"]["parameters"]
 
 
+@pytest.mark.parametrize("kind", FORWARD_AND_BACKWARD)
+def test_passes_without_gradients_leave_nothing_behind(ranks: Ranks, kind: str) -> None:
+    assert [said[kind]["graphs_kept"] for said in ranks.said] == [0, 0]
+
+
 @pytest.mark.parametrize(("kind", "phases"), FORWARD_AND_BACKWARD.items())
 def test_every_phase_of_an_iteration_is_marked_in_order(ranks: Ranks, kind: str, phases: list[str]) -> None:
     for said in ranks.said:

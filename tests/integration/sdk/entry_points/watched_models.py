@@ -4,6 +4,7 @@ Each model is trained twice from the same start, unwatched and watched, and what
 to FOLDER. Rank 1 is slow. Then it hangs, in a model of each kind that waits, until the file ``KIND.go`` is there.
 """
 
+import gc
 import json
 import os
 import sys
@@ -17,6 +18,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.autograd.function import BackwardCFunction
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
@@ -156,6 +158,18 @@ def train(kind: str, *, watched: bool) -> dict[str, Any]:
     }
 
 
+def graphs_kept(kind: str) -> int:
+    """What is left of forward passes whose gradients nobody asks for, as those of an evaluation."""
+    model = KINDS[kind]()
+    run, _, _ = new_run()
+    run.watch(model)
+    for _ in range(ITERATIONS):
+        with run.iteration(tokens=8):
+            model(torch.randn(8, 16))
+    gc.collect()
+    return sum(isinstance(each, BackwardCFunction) for each in gc.get_objects())
+
+
 def hang(kind: str, folder: Path) -> None:
     """Rank 1 stays in a forward pass until ``KIND.go`` is there; all say meanwhile where they are."""
     model = KINDS[kind]()
@@ -189,7 +203,14 @@ def main() -> None:
     folder = Path(sys.argv[1])
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
-    said = {kind: {"plain": train(kind, watched=False), "watched": train(kind, watched=True)} for kind in KINDS}
+    said = {
+        kind: {
+            "plain": train(kind, watched=False),
+            "watched": train(kind, watched=True),
+            "graphs_kept": graphs_kept(kind),
+        }
+        for kind in KINDS
+    }
     (folder / f"{dist.get_rank()}.json").write_text(json.dumps(said))
     for kind in ("ddp", "sharded"):
         hang(kind, folder)
