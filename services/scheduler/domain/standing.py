@@ -76,7 +76,8 @@ def standing(job: JobKnowledge, states: Mapping[int, RankState]) -> Standing:
     if job.finished:
         return Standing(num_ranks=len(job.ranks), finished=True)
     if job.stuck_by is StuckReason.UNHEARD:
-        states = {}  # what they said last is not what they do now
+        # What they said last is not what they do now, unless they are done.
+        states = {rank: state for rank, state in states.items() if state.phase is RankPhase.FINISHED}
     training, joining, gone = list[int](), list[int](), list[int]()
     idle: dict[str, list[int]] = {}
     for rank, info in sorted(job.ranks.items()):

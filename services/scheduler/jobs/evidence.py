@@ -17,6 +17,7 @@ that cannot be reshaped say so. It is finished after a while, unless a rank is g
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import timedelta
 
 from evenkeel.contracts.topics import PROFILE_EVERY
 from evenkeel.history.records import EvidenceRecord, VerdictRecord
@@ -43,7 +44,8 @@ Answers = Mapping[Process, RankState | Silence]
 def stream_broken(step: Step, event: StreamBroken) -> None:
     """A process's stream broke and its controller does not answer: see what becomes of it."""
     if _counts(step.known, event.process):
-        suspects = {**step.job.suspects, event.process: Suspect(event.detail, step.moment.at)}
+        until = step.moment.at + timedelta(seconds=step.moment.rules.verdict_seconds)
+        suspects = {**step.job.suspects, event.process: Suspect(event.detail, until)}
         step.job = replace(step.job, suspects=suspects, heard_at=step.moment.at)
         _wait_for_verdicts(step)
 
@@ -71,7 +73,7 @@ def waited(step: Step, key: Timer) -> None:
         step.job = replace(step.job, suspects=suspects)
         # What ends those of a node all at once is one incident.
         parked = {*_parked(step)}
-        due = [rank for (rank, _), one in suspects.items() if _wait_seconds(step, one) <= 0.0]
+        due = [rank for (rank, _), one in suspects.items() if one.until <= step.moment.at]
         nodes = {known.ranks[rank].node for rank in due if parked - {rank}}
         asked = [process for process in suspects if known.ranks[process[0]].node in nodes]
         if is_unheard(step):
@@ -137,13 +139,9 @@ def is_unheard(step: Step) -> bool:
 
 def _wait_for_verdicts(step: Step, again_seconds: float = _AGAIN_SECONDS) -> None:
     """Until the next of the suspects is due, or for others to park."""
-    left = [_wait_seconds(step, one) for one in step.job.suspects.values()]
+    left = [(one.until - step.moment.at).total_seconds() for one in step.job.suspects.values()]
     if left:
         step.set_timer(Timer.VERDICT, min(seconds if seconds > 0.0 else again_seconds for seconds in left))
-
-
-def _wait_seconds(step: Step, suspect: Suspect) -> float:
-    return step.moment.rules.verdict_seconds - (step.moment.at - suspect.since).total_seconds()
 
 
 def _verdict(step: Step, gone: Sequence[Process], detail: str) -> VerdictRecord:

@@ -34,10 +34,10 @@ class Timer(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """A process whose stream broke: how, and when."""
+    """A process whose stream broke: how, and until when a verdict on it is waited for."""
 
     detail: str
-    since: datetime
+    until: datetime
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -49,7 +49,7 @@ def on(job: Job, event: events.Event, moment: Moment) -> Step:
             raise FinishedJobError(job.known.job_id)
         return step
     _take(step, event)
-    if step.known.stuck_by is StuckReason.UNHEARD and not evidence.is_unheard(step):  # be it heard, or lost
+    if step.known.stuck_by is StuckReason.UNHEARD and not evidence.is_unheard(step):
         step.known = replace(step.known, stuck=None)
         planning.react(step)
     _say_state(step, job.known)
