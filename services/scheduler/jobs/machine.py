@@ -96,7 +96,7 @@ def _begin(step: Step) -> None:
     step.known = replace(not_started(known, step.moment.at), changed=True)
     if step.job.seen_to_end:
         step.set_timer(Timer.ENDED, rules.ended_seconds)
-    step.then += [Evict(info, known.top_epoch) for info in hanging(known).values()]
+    step.then += [Evict(info) for info in hanging(known).values()]
     if flight is not None and flight.decision is None:
         flights.ground(step, "the scheduler began anew before it was decided")
     elif flight is not None:
@@ -139,7 +139,7 @@ def take_verdicts(step: Step, verdicts: Sequence[VerdictRecord]) -> None:
     if step.known.can_reshape:
         hang = {culprit.process for one in verdicts if one.kind == VerdictKind.HANG for culprit in one.culprits}
         left = hang & (before.keys() - step.known.living.keys())
-        step.then += [Evict(before[process], step.known.top_epoch) for process in sorted(left)]
+        step.then += [Evict(before[process]) for process in sorted(left)]
     planning.react(step)
 
 

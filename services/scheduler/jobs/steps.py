@@ -63,7 +63,6 @@ class Evict:
     """Tell a process to leave for good."""
 
     info: RankInfo
-    epoch: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -148,8 +148,8 @@ class JobLife:
                 self._timers[key] = spawn(self._fire(key, seconds))
             case steps.Ask():
                 spawn(self._ask(effect))
-            case steps.Evict(info, epoch):
-                self.processes.evict(info, epoch, lambda: info.process in hanging(self.job.known))
+            case steps.Evict(info):
+                self.processes.evict(info, known.top_epoch, lambda: info.process in hanging(self.job.known))
             case Suspicion():
                 spawn(self._probe(effect))
             case VerdictRecord() | PlanStatus():
