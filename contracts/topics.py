@@ -13,6 +13,8 @@ DEAD_LETTER_SUFFIX = ".dlq"
 DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
 DEFAULT_NUM_PARTITIONS = 64
 """Of each topic, unless ``evenkeel topics apply --partitions`` says otherwise; as many services can share the jobs."""
+PROFILE_EVERY = 5
+"""A job's profile is told in every so many frames without marks; a frame is of one iteration."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from evenkeel.cli.fleet.client import fleet_client
-from evenkeel.cli.fleet.messages import job_row, plan_row, rank_row, standing_row, verdict_row
+from evenkeel.cli.fleet.messages import job_row, plan_row, rank_rows, standing_row, verdict_row
 from evenkeel.cli.session import OutputOption, output_of, setting
 from evenkeel.cli.terminal.newest import USUALLY_SHOWN, MostOption, newest
 from evenkeel.cli.terminal.output import OutputFormat, say, show_json, show_json_line, show_record, show_rows
@@ -144,8 +144,7 @@ def watch(context: typer.Context, job_id: JobArgument, output: OutputOption = No
 
 
 def _whole_row(job: scheduler_pb2.Job) -> dict[str, Any]:
-    ranks = [rank_row(rank) for rank in sorted(job.ranks, key=lambda rank: rank.rank)]
-    return {**job_row(job), "standing": standing_row(job.standing), "ranks": ranks}
+    return {**job_row(job), "standing": standing_row(job.standing), "ranks": rank_rows(job)}
 
 
 def _row(response: scheduler_pb2.WatchJobResponse) -> dict[str, Any]:

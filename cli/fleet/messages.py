@@ -26,7 +26,7 @@ def job_row(job: scheduler_pb2.Job) -> dict[str, Any]:
         "reshapable": not job.cannot_reshape if any(rank.address for rank in job.ranks) else None,
         "epoch": job.epoch,
         "ranks": len(job.ranks),
-        "ranks_alive": len(alive),
+        "ranks_alive": len(alive) if _is_heard(job) else None,
         "ranks_training": len(job.standing.training),
         "slowest_throughput": min((rank.throughput for rank in alive), default=None),
         "proportional_bound": job.proportional_bound,
@@ -42,9 +42,15 @@ def standing_row(standing: scheduler_pb2.Standing) -> dict[str, Any]:
     return _row(standing, "training", "idle", "joining", "gone", "not_survived", "stuck", "summary")
 
 
-def rank_row(rank: scheduler_pb2.Rank) -> dict[str, Any]:
-    """A rank of a job."""
-    return _row(rank)
+def rank_rows(job: scheduler_pb2.Job) -> list[dict[str, Any]]:
+    """The ranks of a job, ascending."""
+    rows = [_row(rank) for rank in sorted(job.ranks, key=lambda rank: rank.rank)]
+    return rows if _is_heard(job) else [{**row, "alive": None} for row in rows]
+
+
+def _is_heard(job: scheduler_pb2.Job) -> bool:
+    """Where nothing is heard of a job nobody knows which of its ranks are alive."""
+    return job.standing.stuck.reason != scheduler_pb2.STUCK_REASON_UNHEARD
 
 
 def incident_row(incident: scheduler_pb2.Incident) -> dict[str, Any]:

@@ -50,7 +50,8 @@ def on_exits(
     for one in errors:
         job, caused = _caused(job, one)
         records += caused
-    accused = [one for one in errors if _counts(job, one)]
+    living = job.living
+    accused = [one for one in errors if one.process in living]
     verdict = _verdict(job, accused, at) if accused else None
     return not_started(job, at), records, verdict
 
@@ -91,13 +92,6 @@ def _caused(job: JobKnowledge, one: RankExitRecord) -> tuple[JobKnowledge, list[
             records.append(cause)
             job = job.with_incident(replace(incident, kind=VerdictKind.PROGRAM_ERROR))
     return job, records
-
-
-def _counts(job: JobKnowledge, one: RankExitRecord) -> bool:
-    """Whether it is the process that its rank has now, or one that waits to be."""
-    info, newcomer = job.ranks[one.rank], job.newcomers.get(one.rank)
-    waits = newcomer is not None and newcomer.incarnation == one.incarnation
-    return waits or (info.alive and info.incarnation == one.incarnation)
 
 
 def _verdict(job: JobKnowledge, accused: Sequence[RankExitRecord], at: datetime) -> VerdictRecord:

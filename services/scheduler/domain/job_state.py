@@ -128,6 +128,12 @@ class JobKnowledge:
         }
 
     @property
+    def living(self) -> dict[tuple[int, int], RankInfo]:
+        """Processes that live, as far as is known, or wait to take their ranks over."""
+        infos = (*self.ranks.values(), *self.newcomers.values())
+        return {info.process: info for info in infos if info.alive}
+
+    @property
     def counted_on(self) -> set[int]:
         """Ranks of the layout in force and of the plan in flight."""
         return {*self.layout.ranks, *(self.flight.record.layout.ranks if self.flight else ())}
@@ -162,9 +168,14 @@ class JobKnowledge:
         )
 
     @property
+    def stuck_by(self) -> StuckReason | None:
+        """What it is stuck for; None = it goes on."""
+        return None if self.stuck is None else self.stuck.reason
+
+    @property
     def need(self) -> PlanNeed:
         """What the state asks for."""
-        if self.finished or (self.stuck and self.stuck.reason is StuckReason.NOT_STARTED):
+        if self.finished or self.stuck_by is StuckReason.NOT_STARTED:
             return PlanNeed.NONE
         if not self.can_reshape:
             return PlanNeed.ADVICE if self.changed and not self.at_home else PlanNeed.NONE

@@ -116,7 +116,9 @@ def on_profile(job: JobKnowledge, profile: JobProfile) -> tuple[JobKnowledge, fl
     seconds = for_equal_work(
         CostModel(job.model, fresh), job.layout, throughputs, plan.workload, profile.iteration_seconds
     )
-    return replace(job, unmeasured=None), seconds
+    levers = [action.lever for action in plan.record.actions]
+    hindsight = job.hindsight.after(plan.record.predicted_seconds, seconds, levers)
+    return replace(job, unmeasured=None, hindsight=hindsight), seconds
 
 
 def _is_as_planned(job: JobKnowledge, speeds: Mapping[int, float]) -> bool:

@@ -35,7 +35,7 @@ def on_rank_registered(job: JobKnowledge, record: RankRecord) -> JobKnowledge:
     )
     if record.incarnation < info.incarnation:
         return job
-    if job.stuck and job.stuck.reason in (StuckReason.NOT_STARTED, StuckReason.UNHEARD):
+    if job.stuck_by is StuckReason.NOT_STARTED:
         job = replace(job, stuck=None)
     if record.incarnation == info.incarnation:
         known = replace(process, throughput=info.throughput)

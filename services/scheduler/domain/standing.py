@@ -75,8 +75,9 @@ def standing(job: JobKnowledge, states: Mapping[int, RankState]) -> Standing:
     """
     if job.finished:
         return Standing(num_ranks=len(job.ranks), finished=True)
-    if job.stuck is not None and job.stuck.reason is StuckReason.UNHEARD:
-        states = {}  # what they said last is not what they do now
+    if job.stuck_by is StuckReason.UNHEARD:
+        # What they said last is not what they do now, unless they are done.
+        states = {rank: state for rank, state in states.items() if state.phase is RankPhase.FINISHED}
     training, joining, gone = list[int](), list[int](), list[int]()
     idle: dict[str, list[int]] = {}
     for rank, info in sorted(job.ranks.items()):
@@ -86,7 +87,7 @@ def standing(job: JobKnowledge, states: Mapping[int, RankState]) -> Standing:
             joining.append(rank)
         elif not info.alive:
             gone.append(rank)
-        elif _trains(job, info, said):
+        elif said and said.phase is RankPhase.TRAINING and said.epoch == job.epoch and rank in job.layout.ranks:
             training.append(rank)
         elif said is None or said.phase is not RankPhase.FINISHED:
             idle.setdefault(_why_idle(job, info, said), []).append(rank)
@@ -96,7 +97,7 @@ def standing(job: JobKnowledge, states: Mapping[int, RankState]) -> Standing:
         idle=tuple((reason, tuple(ranks)) for reason, ranks in idle.items()),
         joining=tuple(joining),
         gone=tuple(gone),
-        stuck=_with_errors(job) if job.stuck else None,
+        stuck=_with_errors(job),
         not_survived=_not_survived(job, states) if job.can_reshape and {*job.layout.ranks} <= {*training} else (),
     )
 
@@ -114,11 +115,6 @@ def _losses(
 ) -> tuple[tuple[str, ...], ...]:
     """Asked for with every word of a rank, and another one with every epoch only: tenths of a second for 4096 ranks."""
     return losses_not_survived(layout, dict(nodes), placements)
-
-
-def _trains(job: JobKnowledge, info: RankInfo, said: RankState | None) -> bool:
-    trains = said is not None and said.phase is RankPhase.TRAINING and said.epoch == job.epoch
-    return trains and info.rank in job.layout.ranks
 
 
 def _why_idle(job: JobKnowledge, info: RankInfo, said: RankState | None) -> str:

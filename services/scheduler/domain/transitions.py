@@ -34,11 +34,6 @@ class Transition:
     records: tuple[IncidentChange, ...] = ()
 
 
-def incident_id_of(verdict: VerdictRecord) -> str:
-    """Id of the incident that a verdict opens: a pure function of the verdict, so that a replay opens none twice."""
-    return f"incident-{verdict.verdict_id}"
-
-
 def on_verdict(job: JobKnowledge, verdict: VerdictRecord) -> Transition:
     """A verdict arrived; the second time it changes nothing."""
     if verdict.verdict_id in job.seen or job.finished:
@@ -88,7 +83,7 @@ class _Story:
         """An incident opens, and the next plan is for it."""
         verdict = self.verdict
         record = IncidentRecord(
-            incident_id=incident_id_of(verdict),
+            incident_id=f"incident-{verdict.verdict_id}",  # a replay opens none twice
             job_id=verdict.job_id,
             verdict_id=verdict.verdict_id,
             kind=verdict.kind,
@@ -194,14 +189,13 @@ def _recovered(story: _Story, culprits: Sequence[CulpritRecord]) -> None:
 
 def _moves_again(story: _Story, culprit: CulpritRecord) -> None:
     """A rank that hung goes on. Where jobs are reshaped it was left behind and told to leave; any other job waited."""
-    hangs = [one for one in story.job.incidents if one.kind == VerdictKind.HANG and culprit.process in one.accused]
-    if story.job.can_reshape or not hangs:
-        return
     job = with_standstill(story.job, story.at)
+    hangs = [one for one in job.incidents if one.kind == VerdictKind.HANG and culprit.process in one.accused]
+    if job.can_reshape or not hangs:
+        return
     story.job = job.with_rank(replace(job.ranks[culprit.rank], throughput=1.0))
-    over = [incident for incident in job.incidents if incident.incident_id == hangs[-1].incident_id]
     story.note(hangs[-1].incident_id, 1.0)
-    story.resolve(over, "it goes on by itself")
+    story.resolve(hangs[-1:], "it goes on by itself")
     story.job = replace(story.job, changed=True, running_since_unix_seconds=story.at.timestamp())
 
 
@@ -262,11 +256,9 @@ def on_applied(job: JobKnowledge, *, first_iteration: int, at: datetime) -> Tran
         job,
         epoch=plan.epoch,
         layouts={**job.layouts, plan.epoch: plan.layout},
-        top_epoch=max(job.top_epoch, plan.epoch),
         flight=None,
         answered=plan.throughputs or {},
         unmeasured=AppliedPlan(record=plan, first_iteration=first_iteration, workload=job.workload),
-        stuck=None,
         vacant=frozenset(),
         running_since_unix_seconds=at.timestamp(),
         # From a checkpoint it goes on with iterations that it had before.

@@ -17,13 +17,14 @@ that cannot be reshaped say so. It is finished after a while, unless a rank is g
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 
+from evenkeel.contracts.topics import PROFILE_EVERY
 from evenkeel.history.records import EvidenceRecord, VerdictRecord
-from evenkeel.history.vocabulary import PlanMode, VerdictKind
+from evenkeel.history.vocabulary import VerdictKind
 from evenkeel.layouts.rank_state import RankPhase, RankState
 from evenkeel.services.scheduler.domain.exits import own_verdict
-from evenkeel.services.scheduler.domain.job_state import JobKnowledge
+from evenkeel.services.scheduler.domain.job_state import JobKnowledge, PlanNeed
 from evenkeel.services.scheduler.domain.stuck import StuckReason
 from evenkeel.services.scheduler.jobs import flights
 from evenkeel.services.scheduler.jobs.events import Silence, StreamBroken
@@ -32,8 +33,6 @@ from evenkeel.services.scheduler.jobs.steps import Ask, Step
 
 _AGAIN_SECONDS = 0.5
 _UNHEARD_AGAIN_SECONDS = 5.0
-# A profile comes every five iterations.
-_ITERATIONS_UNHEARD = 10.0
 _WITNESS_STATUS_SECONDS = 0.5
 _STANDSTILL_STATUS_SECONDS = 1.0
 _ENDED_STATUS_SECONDS = 2.0
@@ -47,7 +46,7 @@ def stream_broken(step: Step, event: StreamBroken) -> None:
     if _counts(step.known, event.process):
         until = step.moment.at + timedelta(seconds=step.moment.rules.verdict_seconds)
         suspects = {**step.job.suspects, event.process: Suspect(event.detail, until)}
-        step.job = replace(step.job, suspects=suspects)
+        step.job = replace(step.job, suspects=suspects, heard_at=step.moment.at)
         _wait_for_verdicts(step)
 
 
@@ -64,21 +63,20 @@ def waited(step: Step, key: Timer) -> None:
         if step.job.seen_to_end and not known.lost:
             step.then.append(Ask(key, _ENDED_STATUS_SECONDS))
     elif key is Timer.STANDSTILL:
-        if not known.can_reshape or not _parked(step):
-            return
-        if _may_recover(step) and not known.lost:
-            step.then.append(Ask(key, _STANDSTILL_STATUS_SECONDS, _in_layout(known)))
-        else:
-            step.set_timer(key, step.moment.rules.standstill_seconds)
+        if known.can_reshape and _parked(step):
+            if known.stuck or step.job.awaits is PlanNeed.RECOVER:
+                step.set_timer(key, step.moment.rules.standstill_seconds)
+            else:
+                step.then.append(Ask(key, _STANDSTILL_STATUS_SECONDS, _in_layout(known)))
     elif key is Timer.VERDICT:
         suspects = {process: one for process, one in step.job.suspects.items() if _counts(known, process)}
         step.job = replace(step.job, suspects=suspects)
-        due = [process for process, one in suspects.items() if one.until <= step.moment.at]
         # What ends those of a node all at once is one incident.
         parked = {*_parked(step)}
-        nodes = {known.ranks[rank].node for rank, _ in due if parked - {rank}}
+        due = [rank for (rank, _), one in suspects.items() if one.until <= step.moment.at]
+        nodes = {known.ranks[rank].node for rank in due if parked - {rank}}
         asked = [process for process in suspects if known.ranks[process[0]].node in nodes]
-        if not asked and (_is_unheard(step) or _was_unheard(step)):
+        if is_unheard(step):
             asked = [*suspects]
         if asked:
             step.then.append(Ask(key, _WITNESS_STATUS_SECONDS, tuple(asked)))
@@ -88,10 +86,9 @@ def waited(step: Step, key: Timer) -> None:
 
 def all_alive(step: Step, answers: Answers) -> bool:
     """Whether parked ranks stand still though every process of the layout in force answers, and none is done."""
-    there = [process for process in _in_layout(step.known) if _is_there(answers.get(process))]
-    alive = len(there) == len(step.known.layout.ranks)
+    alive = all(_is_there(answers.get(process)) for process in _in_layout(step.known))
     parked = _parked(step)
-    if not alive or not parked or not _may_recover(step):
+    if not alive or not parked or step.known.stuck or step.job.awaits is PlanNeed.RECOVER:
         return False
     step.note("ranks are parked though nobody is gone: recovering", parked=parked)
     return True
@@ -106,73 +103,50 @@ def nobody_there(step: Step, answers: Answers) -> bool:
 def verdicts_on(step: Step, answers: Answers) -> list[VerdictRecord]:
     """What the silence of suspects comes to, while others wait for them; who answers is a suspect no more.
 
-    Where all are silent for long, the job is stuck, and where it was so and somebody is heard, it is no more.
+    Where all are silent for long, the job is stuck.
     """
     suspects = step.job.suspects
     away = [one for one in suspects if answers.get(one, Silence.AWAY) is Silence.AWAY and _counts(step.known, one)]
     parked = {*_parked(step)}
     gone = sorted(one for one in away if one in answers and parked - {one[0]})
     step.job = replace(step.job, suspects={one: suspects[one] for one in away if one not in gone})
-    if _is_unheard(step):
-        _get_unheard(step)
-    elif _was_unheard(step):
-        step.known = replace(step.known, stuck=None, changed=True)
-    _wait_for_verdicts(step)
+    again_seconds = _AGAIN_SECONDS
+    if is_unheard(step):
+        again_seconds = _UNHEARD_AGAIN_SECONDS
+        since = f"nothing has been heard of any since {step.job.heard_at:%Y-%m-%d %H:%M:%S} UTC"
+        flights.get_stuck(step, StuckReason.UNHEARD, f"none of its {len(away)} processes answers, and {since}")
+    _wait_for_verdicts(step, again_seconds)
     by_node: dict[str, list[Process]] = {}
     for one in gone:
         by_node.setdefault(step.known.ranks[one[0]].node, []).append(one)
     return [_verdict(step, together, suspects[together[0]].detail) for together in by_node.values()]
 
 
-def _wait_for_verdicts(step: Step) -> None:
-    """Until the next of the suspects is due, or for others to park."""
-    left = [(one.until - step.moment.at).total_seconds() for one in step.job.suspects.values()]
-    again_seconds = _UNHEARD_AGAIN_SECONDS if _was_unheard(step) else _AGAIN_SECONDS
-    if left:
-        step.set_timer(Timer.VERDICT, min([seconds if seconds > 0 else again_seconds for seconds in left]))
-
-
-def _is_unheard(step: Step) -> bool:
+def is_unheard(step: Step) -> bool:
     """Whether all processes that are not done have been away for long, and nothing was heard of the job meanwhile.
 
-    Not where somebody is lost, or was seen to end, or a plan is on its way: then there is more to say of the job.
+    Not where a plan is waited for, or it is stuck for something else, or all were seen to end: that says more of it.
     """
-    job, known, rules = step.job, step.known, step.moment.rules
-    if known.lost or known.newcomers or known.flight or job.must_recover or job.seen_to_end:
-        return False
-    if known.stuck and not _was_unheard(step):
+    job, known, moment = step.job, step.known, step.moment
+    if known.stuck_by not in (None, StuckReason.UNHEARD) or job.awaits is not PlanNeed.NONE or job.seen_to_end:
         return False
     live = {info.process for info in known.ranks.values() if _counts(known, info.process)}
-    said = {process: step.moment.said_by(process) for process in live}
-    live = {process for process, one in said.items() if one is None or one.phase is not RankPhase.FINISHED}
-    if not live or live - job.suspects.keys():
-        return False
-    limit_seconds = max(rules.unheard_seconds, _ITERATIONS_UNHEARD * job.iteration_seconds)
-    return (step.moment.at - _last_heard(step)).total_seconds() >= limit_seconds
+    there = {process for process in live if not moment.is_done(process)}
+    limit_seconds = max(moment.rules.unheard_seconds, 2 * PROFILE_EVERY * job.iteration_seconds)
+    is_silent = job.heard_at is not None and (moment.at - job.heard_at).total_seconds() >= limit_seconds
+    return is_silent and bool(there) and there <= job.suspects.keys()
 
 
-def _was_unheard(step: Step) -> bool:
-    return step.known.stuck is not None and step.known.stuck.reason is StuckReason.UNHEARD
-
-
-def _last_heard(step: Step) -> datetime:
-    """When a suspect's stream broke, a process registered or a profile came, whichever was last."""
-    waited = timedelta(seconds=step.moment.rules.verdict_seconds)
-    heard = [one.until - waited for one in step.job.suspects.values()]
-    return max(heard if step.job.heard_at is None else [*heard, step.job.heard_at])
-
-
-def _get_unheard(step: Step) -> None:
-    detail = (
-        f"none of its {len(step.job.suspects)} processes answers, and nothing has been heard of any "
-        f"since {_last_heard(step):%Y-%m-%d %H:%M:%S} UTC"
-    )
-    flights.get_stuck(step, StuckReason.UNHEARD, detail)
+def _wait_for_verdicts(step: Step, again_seconds: float = _AGAIN_SECONDS) -> None:
+    """Until the next of the suspects is due, or for others to park."""
+    left = [(one.until - step.moment.at).total_seconds() for one in step.job.suspects.values()]
+    if left:
+        step.set_timer(Timer.VERDICT, min(seconds if seconds > 0.0 else again_seconds for seconds in left))
 
 
 def _verdict(step: Step, gone: Sequence[Process], detail: str) -> VerdictRecord:
     rank, incarnation = gone[0]
-    parked = _parked(step, beside=rank)
+    parked = [one for one in _parked(step) if one != rank]
     text = (
         f"the scheduler saw it itself: the stream broke ({detail}), the controller does not answer, "
         f"ranks {parked} are parked, and no verdict has come"
@@ -198,15 +172,10 @@ def _in_layout(known: JobKnowledge) -> tuple[Process, ...]:
     return tuple((rank, known.ranks[rank].incarnation) for rank in known.layout.ranks)
 
 
-def _parked(step: Step, *, beside: int | None = None) -> list[int]:
-    """Ranks of the layout in force that wait for a recovery, but for one."""
-    said = [step.moment.said_by(process) for process in _in_layout(step.known) if process[0] != beside]
+def _parked(step: Step) -> list[int]:
+    """Ranks of the layout in force that wait for a recovery."""
+    said = [step.moment.said_by(process) for process in _in_layout(step.known)]
     return [one.rank for one in said if one and one.phase is RankPhase.PARKED and one.epoch == step.known.epoch]
-
-
-def _may_recover(step: Step) -> bool:
-    flight = step.known.flight
-    return not step.known.stuck and (flight is None or flight.record.mode is not PlanMode.RECOVER)
 
 
 def _is_there(answer: RankState | Silence | None) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 
-from evenkeel.history.records import PlanRecord
+from evenkeel.history.records import PlanRecord, PlanStatus
 from evenkeel.history.vocabulary import PlanMode, PlanState
 from evenkeel.layouts.rank_state import RankState
 from evenkeel.services.scheduler.dispatch.agreement import (
@@ -36,15 +36,17 @@ def take_off(step: Step, plan: PlanRecord) -> None:
     flight = PlanInFlight(record=plan, participants=participants)
     known = replace(known, flight=flight, top_epoch=plan.epoch, stuck=None)
     step.job = replace(step.job, known=known, must_recover=False)
-    step.propose(plan)
+    step.save.append(plan)
+    step.then.append(PlanStatus(plan=plan, state=PlanState.PROPOSED, at=plan.proposed_at))
 
 
 def ground(step: Step, why: str) -> None:
     """The plan on its way, if any, flies no more; what ranks have taken up of a decided one, the next one reads."""
     flight = step.known.flight
     if flight is not None:
-        known = replace(step.known, flight=None)
-        step.job = replace(step.job, known=known, must_recover=step.job.must_recover or _leaves_some_waiting(flight))
+        # Ranks may have parked for a recovery, or be in a decided plan's epoch, though nobody is gone any more.
+        waits = step.job.must_recover or flight.record.mode is PlanMode.RECOVER or flight.decision is not None
+        step.job = replace(step.job, known=replace(step.known, flight=None), must_recover=waits)
         step.enter(flight.record, PlanState.ABORTED, detail=why)
 
 
@@ -67,16 +69,15 @@ def applied(step: Step, flight: PlanInFlight, first_iteration: int) -> None:
 
 def failed(step: Step, flight: PlanInFlight, error: Exception) -> None:
     """It is off, or nobody gets any further with it: note it, and learn the ranks' epochs."""
-    plan, known = flight.record, step.known
+    plan = flight.record
     step.note("plan failed", plan_id=plan.plan_id, error=str(error))
     heard = [state.newest_epoch for state in step.moment.states.values()]
     if isinstance(error, StaleBallotError):
         heard.append(error.promised.epoch)
-    known = replace(known, flight=None, changed=True, top_epoch=max([known.top_epoch, *heard]))
-    # A boundary that some ranks wait for and others refuse never comes: only a recovery gets past it.
-    recovers = _leaves_some_waiting(flight) or isinstance(error, RecoveryNeededError)
-    step.job = replace(step.job, known=known, must_recover=recovers)
-    step.enter(plan, PlanState.ABORTED, detail=str(error))
+    ground(step, str(error))
+    step.known = replace(step.known, changed=True, top_epoch=max([step.known.top_epoch, *heard]))
+    if isinstance(error, RecoveryNeededError):  # a boundary that some ranks wait for and others refuse never comes
+        step.job = replace(step.job, must_recover=True)
     if isinstance(error, NothingLeftError):
         get_stuck(step, StuckReason.NOTHING_HELD, str(error))
         if plan.incident_id:
@@ -85,15 +86,9 @@ def failed(step: Step, flight: PlanInFlight, error: Exception) -> None:
         look_for_what_is_missing(step)
 
 
-def _leaves_some_waiting(flight: PlanInFlight) -> bool:
-    """Whether ranks may have parked for a plan that is off, or be in its epoch, though nobody is gone any more."""
-    return flight.record.mode is PlanMode.RECOVER or flight.decision is not None
-
-
 def look_for_what_is_missing(step: Step) -> None:
     """Some slice is nowhere: parked ranks wait, and so does the job, until a copy or a checkpoint turns up."""
-    stuck = step.known.stuck
-    if stuck is not None and stuck.reason is StuckReason.NOTHING_HELD:
+    if step.known.stuck_by is StuckReason.NOTHING_HELD:
         step.then.append(Ask(Timer.POSSIBLE, _STATUS_SECONDS))
 
 

@@ -6,8 +6,8 @@ from datetime import datetime
 from enum import StrEnum
 
 from evenkeel.history.records import PlanRecord
+from evenkeel.history.vocabulary import PlanMode
 from evenkeel.services.scheduler.domain.job_state import JobKnowledge, PlanNeed
-from evenkeel.services.scheduler.domain.parts import RankInfo
 
 Process = tuple[int, int]
 """A process of a rank: (rank, incarnation)."""
@@ -67,7 +67,7 @@ class Job:
         question: What the planner is asked.
         timers: Those that run.
         suspects: Processes whose streams broke.
-        heard_at: When processes registered last, or a profile came.
+        heard_at: When a process registered last, a profile came or a stream broke.
         iteration_seconds: As of the newest profile.
         seen_to_end: The detector's newest word is that all processes of the job have ended.
         num_failures: Plans that failed since one was last applied.
@@ -92,8 +92,10 @@ class Job:
     advised: str = ""
     awaited: PlanRecord | None = None
 
-
-def counted(known: JobKnowledge) -> dict[Process, RankInfo]:
-    """Processes that live, as far as is known, or wait to take their ranks over."""
-    infos = (*known.ranks.values(), *known.newcomers.values())
-    return {info.process: info for info in infos if info.alive}
+    @property
+    def awaits(self) -> PlanNeed:
+        """The plan that it waits for, be it asked for or on its way, or yet to come for a process that waits for it."""
+        known, flight = self.known, self.known.flight
+        if known.lost or self.must_recover or (flight is not None and flight.record.mode is PlanMode.RECOVER):
+            return PlanNeed.RECOVER
+        return PlanNeed.BOUNDARY if flight is not None or known.newcomers else PlanNeed.NONE

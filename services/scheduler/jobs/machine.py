@@ -10,7 +10,7 @@ from functools import reduce
 
 from evenkeel.contracts.suspicion import Suspicion
 from evenkeel.history.errors import FinishedJobError, UnknownRankError
-from evenkeel.history.records import JobRecord, JobStateRecord, PlanRecord, RankExitRecord, RankRecord, VerdictRecord
+from evenkeel.history.records import JobRecord, JobStateRecord, RankExitRecord, RankRecord, VerdictRecord
 from evenkeel.history.vocabulary import JobState, PlanState, VerdictKind
 from evenkeel.services.scheduler.domain.exits import not_started, on_exits
 from evenkeel.services.scheduler.domain.job_state import JobKnowledge, PlanNeed, new_job
@@ -20,7 +20,7 @@ from evenkeel.services.scheduler.domain.replacements import hanging, in_their_pl
 from evenkeel.services.scheduler.domain.stuck import StuckReason
 from evenkeel.services.scheduler.domain.transitions import on_verdict
 from evenkeel.services.scheduler.jobs import events, evidence, flights, planning
-from evenkeel.services.scheduler.jobs.job import Job, Timer, counted
+from evenkeel.services.scheduler.jobs.job import Job, Timer
 from evenkeel.services.scheduler.jobs.steps import Evict, Moment, Step
 
 _STALE_SUSPICION_SECONDS = 30.0
@@ -49,6 +49,9 @@ def on(job: Job, event: events.Event, moment: Moment) -> Step:
             raise FinishedJobError(job.known.job_id)
         return step
     _take(step, event)
+    if step.known.stuck_by is StuckReason.UNHEARD and not evidence.is_unheard(step):
+        step.known = replace(step.known, stuck=None)
+        planning.react(step)
     _say_state(step, job.known)
     return step
 
@@ -90,12 +93,10 @@ def _begin(step: Step) -> None:
     known, rules, flight = step.known, step.moment.rules, step.known.flight
     left = known.registered_at.timestamp() + rules.start_deadline_seconds - step.moment.at.timestamp()
     step.set_timer(Timer.START, max(0.0, left))
-    if known.stuck is not None and known.stuck.reason is StuckReason.UNHEARD:
-        known = replace(known, stuck=None)  # who is heard is seen anew
     step.known = replace(not_started(known, step.moment.at), changed=True)
     if step.job.seen_to_end:
         step.set_timer(Timer.ENDED, rules.ended_seconds)
-    step.then += [Evict(info, known.top_epoch) for info in hanging(known).values()]
+    step.then += [Evict(info) for info in hanging(known).values()]
     if flight is not None and flight.decision is None:
         flights.ground(step, "the scheduler began anew before it was decided")
     elif flight is not None:
@@ -127,7 +128,7 @@ def _require(known: JobKnowledge, named: Sequence[RankRecord | RankExitRecord]) 
 
 def take_verdicts(step: Step, verdicts: Sequence[VerdictRecord]) -> None:
     """Verdicts of the job, in order, whoever they are from; those that were seen before change nothing."""
-    before = counted(step.known)
+    before = step.known.living
     for verdict in verdicts:
         if verdict.verdict_id not in step.known.seen:
             step.then.append(verdict)
@@ -137,8 +138,8 @@ def take_verdicts(step: Step, verdicts: Sequence[VerdictRecord]) -> None:
     # Where nobody can be left behind, one that hangs may still go on, and the others with it.
     if step.known.can_reshape:
         hang = {culprit.process for one in verdicts if one.kind == VerdictKind.HANG for culprit in one.culprits}
-        left = hang & (before.keys() - counted(step.known).keys())
-        step.then += [Evict(before[process], step.known.top_epoch) for process in sorted(left)]
+        left = hang & (before.keys() - step.known.living.keys())
+        step.then += [Evict(before[process]) for process in sorted(left)]
     planning.react(step)
 
 
@@ -158,18 +159,10 @@ def _profile(step: Step, profile: JobProfile) -> None:
     step.known = known
     step.save += accounts
     if plan is not None and measured_seconds is not None:
-        _measured(step, plan.record, measured_seconds)
+        step.enter(plan.record, PlanState.MEASURED, measured_seconds=measured_seconds)
     if known.workload is not None and Timer.PROFILE in step.job.timers:
         step.job = replace(step.job, timers=step.job.timers - {Timer.PROFILE})
         planning.react(step)
-
-
-def _measured(step: Step, plan: PlanRecord, seconds: float) -> None:
-    """Of the plan in force: what it did, beside what was predicted."""
-    levers = [action.lever for action in plan.actions]
-    hindsight = step.known.hindsight.after(plan.predicted_seconds, seconds, levers)
-    step.known = replace(step.known, hindsight=hindsight)
-    step.enter(plan, PlanState.MEASURED, measured_seconds=seconds)
 
 
 def _answered(step: Step, event: events.Answered) -> None:
@@ -185,11 +178,10 @@ def _answered(step: Step, event: events.Answered) -> None:
         if evidence.nobody_there(step, event.answers):
             step.note("all processes of the job have ended: it is finished")
             _finish(step)
-    else:
-        was_stuck = step.known.stuck is not None
-        verdicts = evidence.verdicts_on(step, event.answers)
-        if verdicts or (was_stuck and step.known.stuck is None):
-            take_verdicts(step, verdicts)
+        else:  # who is late to leave may do so without a word
+            step.set_timer(Timer.ENDED, step.moment.rules.ended_seconds)
+    elif verdicts := evidence.verdicts_on(step, event.answers):
+        take_verdicts(step, verdicts)
 
 
 def _timer_fired(step: Step, event: events.TimerFired) -> None:

@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 from evenkeel.history.vocabulary import PlanMode, PlanState
-from evenkeel.layouts.rank_state import RankPhase
 from evenkeel.planning.solution import NoPlanError, Solution
 from evenkeel.services.scheduler.dispatch.protocol import StaleBallotError
 from evenkeel.services.scheduler.domain.advice import advice_on
@@ -12,7 +11,7 @@ from evenkeel.services.scheduler.domain.replacements import promoted
 from evenkeel.services.scheduler.domain.stuck import StuckReason
 from evenkeel.services.scheduler.jobs import flights
 from evenkeel.services.scheduler.jobs.events import Agreed, Applied, Event, Failed, Solved
-from evenkeel.services.scheduler.jobs.job import Question, Timer, counted
+from evenkeel.services.scheduler.jobs.job import Question, Timer
 from evenkeel.services.scheduler.jobs.steps import Step, Weighed
 from evenkeel.services.scheduler.plans.decision import Choice, weigh
 from evenkeel.services.scheduler.plans.records import plan_record
@@ -27,13 +26,11 @@ def react(step: Step) -> None:
     """Ask for what the state needs; take back a plan that counts on somebody who is gone."""
     need, flight = _need(step), step.known.flight
     if need is PlanNeed.RECOVER:
-        mode, there = _mode(step.known, need), counted(step.known).keys()
+        mode, there = _mode(step.known, need), step.known.living.keys()
         if flight is None or flight.record.mode is not mode or not flight.participants <= there:
             flights.ground(step, "somebody it counts on is gone")
             _ask(step, need)
-    elif need is not PlanNeed.NONE and _awaits_profile(step):
-        step.note("the job's profile is not known yet: no plan yet")
-    elif need is not PlanNeed.NONE:
+    elif need is not PlanNeed.NONE and not _awaits_profile(step):
         _ask(step, need)
 
 
@@ -60,8 +57,6 @@ def waited(step: Step, timer: Timer) -> None:
     if timer in (Timer.REGISTRATIONS, Timer.PROFILE):
         step.job = replace(step.job, waited=step.job.waited | {timer})
     elif timer is Timer.SECOND_LOOK:
-        if step.known.stuck:
-            return
         step.known = replace(step.known, changed=True)
     react(step)
 
@@ -79,6 +74,7 @@ def _awaits_profile(step: Step) -> bool:
     """Whether to wait, and not for ever: a detector that is away has no profile to tell."""
     if step.known.workload is not None or Timer.PROFILE in step.job.waited:
         return False
+    step.note("the job's profile is not known yet: no plan yet")
     step.set_timer(Timer.PROFILE, step.moment.rules.profile_seconds)
     return True
 
@@ -105,14 +101,13 @@ def _ask(step: Step, need: PlanNeed) -> None:
 
 
 def _is_ending(step: Step) -> bool:
-    alive = [info for rank in step.known.layout.ranks if (info := step.known.ranks[rank]).alive]
-    said = [step.moment.said_by(info.process) for info in alive]
-    return any(state is not None and state.phase is RankPhase.FINISHED for state in said)
+    infos = (step.known.ranks[rank] for rank in step.known.layout.ranks)
+    return any(info.alive and step.moment.is_done(info.process) for info in infos)
 
 
 def _solved(step: Step, event: Solved) -> None:
-    question = step.job.question
-    if question is None or question is not event.question:
+    question = event.question
+    if question is not step.job.question:
         return
     step.job = replace(step.job, question=None)
     if not question.is_about(step.known):

@@ -20,7 +20,7 @@ from evenkeel.history.records import (
 )
 from evenkeel.history.stream_records import WorkingStateRecord
 from evenkeel.history.vocabulary import IncidentEventKind, PlanState
-from evenkeel.layouts.rank_state import RankState
+from evenkeel.layouts.rank_state import RankPhase, RankState
 from evenkeel.services.scheduler.domain.job_state import JobKnowledge
 from evenkeel.services.scheduler.domain.parts import RankInfo
 from evenkeel.services.scheduler.jobs.job import Job, Process, Question, Timer
@@ -63,7 +63,6 @@ class Evict:
     """Tell a process to leave for good."""
 
     info: RankInfo
-    epoch: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +104,11 @@ class Moment:
         """What a process said last of itself; None where its rank's last word is from another one, or there is none."""
         state = self.states.get(process[0])
         return state if state is not None and state.incarnation == process[1] else None
+
+    def is_done(self, process: Process) -> bool:
+        """Whether a process has said that it has finished."""
+        state = self.said_by(process)
+        return state is not None and state.phase is RankPhase.FINISHED
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -154,11 +158,6 @@ class Step:
         self.save.append(
             IncidentEventRecord(incident_id=incident_id, kind=kind, reference=reference, at=at, detail=detail)
         )
-
-    def propose(self, record: PlanRecord) -> None:
-        """A plan is proposed."""
-        self.save.append(record)
-        self.then.append(PlanStatus(plan=record, state=PlanState.PROPOSED, at=record.proposed_at))
 
     def enter(self, record: PlanRecord, state: PlanState, **more: Any) -> None:
         """A proposed plan enters a state; ``more`` as of :class:`PlanEventRecord`."""

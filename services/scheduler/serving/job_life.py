@@ -26,7 +26,7 @@ from evenkeel.services.scheduler.domain.profiles import JobEnded
 from evenkeel.services.scheduler.domain.replacements import hanging
 from evenkeel.services.scheduler.domain.standing import Standing, standing
 from evenkeel.services.scheduler.jobs import events, steps
-from evenkeel.services.scheduler.jobs.job import Process, Question, Timer, counted
+from evenkeel.services.scheduler.jobs.job import Process, Question, Timer
 from evenkeel.services.scheduler.jobs.machine import on
 from evenkeel.services.scheduler.serving.faults import is_fault
 from evenkeel.services.scheduler.serving.job_tasks import JobTasks
@@ -92,7 +92,7 @@ class JobLife:
         self._telling: asyncio.Task[None] | None = None
         self._told: Standing | None = None
         self.processes.board.listeners.append(self._said)
-        self.processes.follow(counted(job.known).values())
+        self.processes.follow(job.known.living.values())
 
     def view(self) -> JobView:
         """The job as it is, its ranks as they last said themselves."""
@@ -119,7 +119,7 @@ class JobLife:
             self._saved, self._version = step.job, self._version + 1
         self.job = job = step.job
         if job.known.ranks is not before.known.ranks or job.known.newcomers is not before.known.newcomers:
-            self.processes.follow(counted(job.known).values())
+            self.processes.follow(job.known.living.values())
         for effect in step.then:
             self._do(effect)
         self._fly()
@@ -148,8 +148,8 @@ class JobLife:
                 self._timers[key] = spawn(self._fire(key, seconds))
             case steps.Ask():
                 spawn(self._ask(effect))
-            case steps.Evict(info, epoch):
-                self.processes.evict(info, epoch, lambda: info.process in hanging(self.job.known))
+            case steps.Evict(info):
+                self.processes.evict(info, known.top_epoch, lambda: info.process in hanging(self.job.known))
             case Suspicion():
                 spawn(self._probe(effect))
             case VerdictRecord() | PlanStatus():

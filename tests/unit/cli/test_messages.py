@@ -3,14 +3,24 @@
 import json
 from datetime import UTC, datetime
 
-from evenkeel.cli.fleet.messages import incident_row, job_row, layout_text, plan_row, standing_row, verdict_row
+from evenkeel.cli.fleet.messages import (
+    incident_row,
+    job_row,
+    layout_text,
+    plan_row,
+    rank_rows,
+    standing_row,
+    verdict_row,
+)
 from evenkeel.cli.terminal.watch_lines import WatchLines
 from evenkeel.common.v1.layout_pb2 import Layout, Replica, Stage
 from evenkeel.detector.v1.detector_pb2 import VERDICT_KIND_COMPUTE_SLOW, Culprit, Verdict
 from evenkeel.scheduler.v1.scheduler_pb2 import (
     JOB_STATE_DEGRADED,
     JOB_STATE_RUNNING,
+    JOB_STATE_STUCK,
     PLAN_STATE_APPLIED,
+    STUCK_REASON_UNHEARD,
     Action,
     Incident,
     Job,
@@ -70,6 +80,14 @@ def test_of_a_job_without_processes_it_is_not_known_whether_it_can_be_reshaped()
     response = WatchJobResponse(job=Job(job_id="a", state=JOB_STATE_RUNNING, ranks=[Rank(rank=0)]))
     assert job_row(response.job)["reshapable"] is None
     assert WatchLines().line(response).startswith("running, epoch 0")
+
+
+def test_of_a_job_of_which_nothing_is_heard_it_is_not_known_who_is_alive() -> None:
+    job = Job(job_id="a", state=JOB_STATE_STUCK, ranks=[Rank(rank=1, alive=True), Rank(rank=0, alive=True)])
+    assert (job_row(job)["ranks_alive"], [row["alive"] for row in rank_rows(job)]) == (2, [True, True])
+    job.standing.stuck.reason = STUCK_REASON_UNHEARD
+    assert job_row(job)["ranks_alive"] is None
+    assert [(row["rank"], row["alive"]) for row in rank_rows(job)] == [(0, None), (1, None)]
 
 
 def test_what_a_job_cannot_survive_is_a_list_of_what_is_lost_together() -> None:

@@ -120,6 +120,13 @@ def without(known: JobKnowledge, *ranks: int) -> JobKnowledge:
             "start its ranks again, or others in their places",
             id="stuck",
         ),
+        pytest.param(
+            replace(job(), stuck=Stuck(reason=StuckReason.UNHEARD, detail="silent", since=AT)),
+            states({**ALL_TRAIN, 3: RankPhase.FINISHED}),
+            "training 0 of 4, idle 3 (ranks 0-2: nothing heard from its controller), stuck since 03:04:05 UTC: silent; "
+            "to free it: start its ranks again, or mend the way to them; if it is over, `evenkeel jobs finish` it",
+            id="unheard, but for one that is done",
+        ),
         pytest.param(replace(job(), finished=True), states(ALL_TRAIN), "finished", id="finished"),
     ],
 )

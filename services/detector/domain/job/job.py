@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from evenkeel.contracts.suspicion import Suspicion
+from evenkeel.contracts.topics import PROFILE_EVERY
 from evenkeel.numeric.arrays import Bools, Floats, Ints
 from evenkeel.services.detector.domain.expectation.profile.job_profile import JobProfile
 from evenkeel.services.detector.domain.expectation.profile.profile import Profile, RankThroughput
@@ -33,9 +34,6 @@ from evenkeel.services.detector.domain.processes.hang_watch import HangWatch
 from evenkeel.services.detector.domain.processes.life import ProcessFinding, ProcessWatch
 
 Finding = Verdict | Profile | Suspicion
-
-PROFILE_EVERY = 5
-"""A profile is told in every so many frames without marks."""
 
 
 @dataclass(slots=True, eq=False)

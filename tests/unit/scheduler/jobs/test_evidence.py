@@ -10,12 +10,12 @@ from evenkeel.contracts.verdict_ids import verdict_id
 from evenkeel.history.records import EvidenceRecord, JobStateRecord, VerdictRecord
 from evenkeel.history.vocabulary import JobState, PlanMode, VerdictKind
 from evenkeel.layouts.rank_state import RankPhase, RankState
-from evenkeel.services.scheduler.dispatch.agreement import NothingLeftError
+from evenkeel.services.scheduler.dispatch.agreement import NothingLeftError, RecoveryNeededError
 from evenkeel.services.scheduler.domain.profiles import JobEnded
 from evenkeel.services.scheduler.domain.stuck import Stuck, StuckReason
 from evenkeel.services.scheduler.jobs import events, steps
 from evenkeel.services.scheduler.jobs.events import Silence
-from evenkeel.services.scheduler.jobs.job import Timer
+from evenkeel.services.scheduler.jobs.job import Job, Timer
 from tests.unit.scheduler.jobs.play import HOME, PROFILE, RULES, START, Play, registration, state_of
 
 _SUSPECT = (3, 0)
@@ -187,6 +187,18 @@ def test_ranks_that_are_recovered_already_or_moved_on_need_no_second_recovery() 
     assert play.on(events.Answered(Timer.STANDSTILL, all_training())).meanwhile == [], "they were asked before that"
 
 
+def test_a_recovery_that_failed_is_tried_again_after_its_pause_and_not_before() -> None:
+    play = Play()
+    play.say(VerdictKind.COMPUTE_SLOW, 1, throughput=0.4)
+    play.solved()
+    play.park(*HOME.ranks)
+    play.failed(RecoveryNeededError("parked"))
+    assert Timer.AGAIN in play.timers_set()
+    assert play.fire(Timer.STANDSTILL).then == [steps.SetTimer(Timer.STANDSTILL, 3.0)]
+    assert play.on(events.Answered(Timer.STANDSTILL, all_training())).meanwhile == []
+    assert len(play.fire(Timer.AGAIN).meanwhile) == 1
+
+
 def test_ranks_that_stand_still_are_recovered_though_a_boundary_is_asked_for_or_under_way_and_once() -> None:
     play, waits = Play(), [steps.SetTimer(Timer.STANDSTILL, 3.0)]
     (slow,) = play.say(VerdictKind.COMPUTE_SLOW, 1, throughput=0.4).meanwhile
@@ -218,6 +230,17 @@ def test_a_job_is_over_when_the_detector_says_so_and_nobody_answers(answer: Sile
     play.on(events.Answered(Timer.ENDED, {**dict.fromkeys(all_training(), Silence.AWAY), _SUSPECT: answer}))
     assert (play.known.finished, play.said is JobState.FINISHED) == (ends, ends)
     assert [one.detail for one in play.step.save if isinstance(one, JobStateRecord)] == ["finished"] * ends
+
+
+def test_who_leaves_late_does_not_keep_a_job_that_is_over_for_ever() -> None:
+    play, away = Play(), dict.fromkeys(all_training(), Silence.AWAY)
+    play.on(JobEnded(job_id="job"))
+    play.fire(Timer.ENDED)
+    step = play.on(events.Answered(Timer.ENDED, {**away, _SUSPECT: state_of(3, RankPhase.TRAINING)}))
+    assert step.then == [steps.SetTimer(Timer.ENDED, 60.0)]
+    assert play.fire(Timer.ENDED).then == [steps.Ask(Timer.ENDED, 2.0)]
+    play.on(events.Answered(Timer.ENDED, away))
+    assert play.known.finished
 
 
 def test_a_job_of_which_somebody_is_gone_is_not_over() -> None:
@@ -310,8 +333,35 @@ def test_whoever_goes_on_with_a_job_of_which_nothing_was_heard_listens_anew() ->
     play.fire(Timer.VERDICT)
     play.on(events.Answered(Timer.VERDICT, answers))
     assert play.said is JobState.STUCK
+    play.job = Job(known=play.known, salt="another")
     play.on(events.Began())
-    assert play.known.stuck is None
+    assert (play.known.stuck, play.said) == (None, JobState.RUNNING)
+
+
+@pytest.mark.parametrize("how", ["profile", "registration", "verdict"])
+def test_a_job_of_which_something_is_heard_again_is_not_stuck_from_that_moment_on(how: str) -> None:
+    play = Play()
+    all_away(play)
+    unheard_for(play)
+    assert play.said is JobState.STUCK
+    if how == "profile":
+        play.on(replace(PROFILE, iteration=20))
+    elif how == "registration":
+        play.on(events.RanksRegistered((registration(3),)))
+    else:
+        play.say(VerdictKind.FAIL_STOP, 3)
+        assert len(play.step.meanwhile) == 1
+    assert (play.known.stuck, play.said) == (None, JobState.RESHAPING if how == "verdict" else JobState.RUNNING)
+
+
+def test_a_second_look_that_came_due_while_nothing_was_heard_is_made_up_for() -> None:
+    play = Play()
+    play.say(VerdictKind.COMPUTE_SLOW, 1, throughput=0.96)
+    play.solved()
+    all_away(play)
+    unheard_for(play)
+    assert play.fire(Timer.SECOND_LOOK).meanwhile == []
+    assert len(play.on(events.RanksRegistered((registration(3),))).meanwhile) == 1
 
 
 def unheard_for(play: Play, seconds: float = 0.0) -> steps.Step:

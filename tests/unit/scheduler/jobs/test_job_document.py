@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from evenkeel.history.errors import StaleStateError
@@ -30,6 +30,7 @@ COMES_AGAIN = (
     "num_failures",
     "num_second_looks",
     "waited",
+    "awaited",
 )
 """What of a job is not kept, since it comes again by itself."""
 
@@ -138,6 +139,7 @@ def happens(job: Kept, what: str, rank: int, kind: VerdictKind) -> None:
 
 
 @given(HAPPENINGS)
+@example([("verdict", 3, VerdictKind.FAIL_STOP), ("plan", 0, VerdictKind.HANG), ("plan", 7, VerdictKind.HANG)])
 @settings(max_examples=60, deadline=None)
 def test_whatever_happens_to_a_job_who_goes_on_with_it_has_the_same(
     happenings: list[tuple[str, int, VerdictKind]],

@@ -144,7 +144,7 @@ def test_a_process_that_hangs_is_told_to_leave_also_a_later_one_that_waits(incar
     play.on(events.RanksRegistered((registration(3, 1),)))
     step = play.say(VerdictKind.HANG, 3, incarnation=incarnation)
     evicted = [one for one in step.then if isinstance(one, steps.Evict)]
-    assert [(one.info.process, one.epoch) for one in evicted] == [((3, incarnation), 0)]
+    assert [one.info.process for one in evicted] == [(3, incarnation)]
 
 
 @pytest.mark.parametrize(("kind", "can_reshape"), [(VerdictKind.FAIL_STOP, True), (VerdictKind.HANG, False)])
@@ -169,7 +169,7 @@ def test_who_goes_on_with_a_job_takes_back_what_was_not_decided_and_tells_who_ha
         play.agreed()
     flight = play.plan
     step = play.on(events.Began())
-    assert [(one.info.process, one.epoch) for one in step.then if isinstance(one, steps.Evict)] == [((3, 0), 1)]
+    assert [one.info.process for one in step.then if isinstance(one, steps.Evict)] == [(3, 0)]
     aborted = [(one.plan_id, one.detail) for one in step.save if isinstance(one, PlanEventRecord)]
     if is_decided:
         assert (aborted, play.known.flight, step.meanwhile) == ([], flight, [])
