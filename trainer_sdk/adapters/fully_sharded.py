@@ -67,8 +67,9 @@ class _Sharded:
         # fully_shard has led them through a node of its own, which runs once the gradients of all are there. A hook of
         # torch's on several tensors would keep their graph for ever.
         before, self._nodes = self._nodes, set()
-        for node in {tensor.grad_fn for tensor in self._expected(inputs)} - before - {None}:
-            node.register_prehook(self._phases.guard.hook(self._wait))
+        for node in {tensor.grad_fn for tensor in self._expected(inputs)} - before:
+            if node is not None:
+                node.register_prehook(self._phases.guard.hook(self._wait))
         self._compute()
 
     def _computed(self, _: nn.Module, __: Any, output: Any) -> None:
