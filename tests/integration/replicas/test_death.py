@@ -49,6 +49,7 @@ def test_a_replica_dies(start_crew: Callable[..., Crew], failure_free: Report, m
 def test_all_but_one_die_at_once(start_crew: Callable[..., Crew], failure_free: Report, moment: str) -> None:
     crew = start_crew(3, {0: Fate(moment=moment), 1: Fate(moment=moment)})
     crew.finish()
+    assert [crew.reports[each].status for each in (0, 1)] == [-signal.SIGKILL] * 2
     check(crew, failure_free, (2,))
 
 

@@ -1,8 +1,13 @@
 """Slow devices are found, named and measured; workload and noise are not taken for illness."""
 
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
 import numpy as np
 import pytest
 
+from evenkeel.services.detector.adapters.snapshot import dump, load
 from evenkeel.services.detector.domain.expectation.profile.profile import Profile
 from evenkeel.services.detector.domain.job.job import JobDetector
 from tests.unit.detector.synthetic import (
@@ -22,20 +27,34 @@ from tests.unit.detector.synthetic import (
 
 ONSET = 100
 NOISES = {"gaussian": gaussian(0.01), "student": student(0.01, 3), "skewed": right_skewed(0.008)}
-DIFFERENT_DEVICES = {"stage_factor": {1: 1.1}, "device_factor": {3: 1.02, 5: 0.985}}
+DIFFERENT_DEVICES: Mapping[str, Any] = {"stage_factor": {1: 1.1}, "device_factor": {3: 1.02, 5: 0.985}}
 
 
-@pytest.mark.parametrize("noise", NOISES.values(), ids=NOISES)
+@cache
+def healthy_until(stop: int, noise: str, seed: int) -> bytes:
+    """Snapshot of a detector that has seen so many iterations of different devices, in which nobody was ill."""
+    detector, job = JobDetector("job"), SyntheticJob(cube(), NOISES[noise], seed=seed, **DIFFERENT_DEVICES)
+    assert verdicts_of(detector, job.frames(0, stop)) == []
+    return dump(detector)
+
+
+def that_saw(stop: int, noise: str, seed: int) -> JobDetector:
+    """Such a detector."""
+    detector = JobDetector("job")
+    load(detector, healthy_until(stop, noise, seed))
+    return detector
+
+
+@pytest.mark.parametrize("noise", NOISES)
 @pytest.mark.parametrize(
     ("throughput", "patience", "points"), [(0.5, 6, 0.02), (0.75, 7, 0.03), (0.9, 16, 0.02), (0.93, 27, 0.02)]
 )
-def test_a_slow_device_is_found_and_measured(noise: Noise, throughput: float, patience: int, points: float) -> None:
+def test_a_slow_device_is_found_and_measured(noise: str, throughput: float, patience: int, points: float) -> None:
     errors = []
     for seed in range(6):
-        job = SyntheticJob(
-            places=cube(), noise=noise, seed=seed, throughput=slow_from(seed, ONSET, throughput), **DIFFERENT_DEVICES
-        )
-        found = verdicts_of(JobDetector("job"), job.frames(0, ONSET + patience))
+        slow = slow_from(seed, ONSET, throughput)
+        job = SyntheticJob(cube(), NOISES[noise], seed=seed, throughput=slow, **DIFFERENT_DEVICES)
+        found = verdicts_of(that_saw(ONSET, noise, seed), job.frames(ONSET, ONSET + patience))
         assert [verdict.kind for verdict in found] == [VerdictKind.COMPUTE_SLOW]
         assert [culprit.rank for culprit in found[0].culprits] == [seed]
         assert found[0].decided_iteration >= ONSET
@@ -167,13 +186,14 @@ def test_an_outlier_just_before_the_onset_does_not_spoil_the_first_severity(
 ) -> None:
     def one_slow_step(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
         noise = rng.normal(0, 0.01, shape)
-        noise[ONSET - before, 2] += outlier
+        noise[0, 2] += outlier
         return noise
 
     for seed in range(4):
         slow = slow_from(2, ONSET, throughput)
-        job = SyntheticJob(places=cube(), noise=one_slow_step, seed=seed, throughput=slow)
-        found = verdicts_of(JobDetector("job"), job.frames(0, ONSET + 6))
+        job = SyntheticJob(cube(), one_slow_step, seed=seed, throughput=slow, **DIFFERENT_DEVICES)
+        detector = that_saw(ONSET - before, "gaussian", seed)
+        found = verdicts_of(detector, job.frames(ONSET - before, ONSET + 6))
         assert [verdict.throughput for verdict in found] == [pytest.approx(throughput, abs=0.03)]
 
 
