@@ -11,6 +11,7 @@ from evenkeel.trainer_sdk.emit.measured import NOWHERE, Measured
 from evenkeel.trainer_sdk.emit.phases import Phased, Phases, Segment
 from evenkeel.trainer_sdk.watch.guard import say_once
 
+_MOST = 1e18  # that a column holds
 _MARKS = {"": pb.MARK_UNSPECIFIED, "evaluation": pb.MARK_EVALUATION, "checkpoint": pb.MARK_CHECKPOINT}
 
 
@@ -20,6 +21,30 @@ def known_mark(mark: str) -> str:
         return mark
     say_once("mark", "mark %r is not known and ignored: use one of %s", mark, ", ".join(map(repr, _MARKS)))
     return ""
+
+
+def known_index(index: Any, expected: int) -> int:
+    """The number of an iteration; the one that is expected in place of what is none, which is said once."""
+    try:
+        number = int(index)
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        number = -1
+    if 0 <= number < _MOST:
+        return number
+    say_once("index", "index %r is no number of an iteration, and not used: they go on from %d", index, expected)
+    return expected
+
+
+def _amount(what: str, value: Any) -> float:
+    """What a loop says that a batch holds; 0 in place of what cannot be, which is said once."""
+    try:
+        amount = float(value)
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        amount = -1.0
+    if 0 <= amount < _MOST:
+        return amount
+    say_once(what, "%s of an iteration are not reported, as %r is no number of them", what, value)
+    return 0.0
 
 
 class Iteration:
@@ -39,7 +64,7 @@ class Iteration:
         loss: Set it to the iteration's loss: a number or a tensor. A tensor counts as it is on leaving, and is read
             later, on another thread.
         gradient_norm: Likewise, if measured.
-        tokens: Of this rank's batch; they count as they are on leaving, and so does what follows.
+        tokens: Of this rank's batch, a number or a tensor; they count as they are on leaving, and so does what follows.
         num_micro_batches: That they are in.
         place: Where in a layout it ran.
     """
@@ -109,10 +134,10 @@ class Iteration:
             started_at_unix_seconds=phased.began_at_unix_seconds,
             wall_seconds=phased.wall_seconds,
             wait_gradient_seconds=sum(phased.waited_seconds.values()),
-            tokens=self.tokens,
+            tokens=round(_amount("tokens", self.tokens)),
             num_micro_batches=self.num_micro_batches,
             place=self.place,
-            sum_of_squares=self._sum_of_squares,
+            sum_of_squares=_amount("sum_of_squares", self._sum_of_squares),
             loss=self.loss,
             gradient_norm=self.gradient_norm,
             mark=_MARKS[self._mark],

@@ -94,7 +94,9 @@ class Epochs:
         await_reach(self.place, self._director.catch_up)
         lines = self._mates.gather(self._director.line)
         if self.place.index == 0:
-            self._director.say(Ready(replica=self.place.replica, token=self._mates.token, lines=lines))
+            place, token = self.place, self._mates.token
+            said = Ready(replica=place.replica, token=token, lines=lines, num_replicas=place.num_replicas)
+            self._director.say(said)
 
     def check(self) -> None:
         """End here if the epoch is over. Any thread.

@@ -12,7 +12,7 @@ from evenkeel.trainer_sdk.devices.device import ComputeKind, Device
 from evenkeel.trainer_sdk.devices.matrix_probe import MatrixProbe
 from evenkeel.trainer_sdk.devices.real_device import CpuDevice
 from evenkeel.trainer_sdk.emit.emitter import Emitter
-from evenkeel.trainer_sdk.emit.iteration import Iteration, known_mark
+from evenkeel.trainer_sdk.emit.iteration import Iteration, known_index, known_mark
 from evenkeel.trainer_sdk.emit.measured import Place
 from evenkeel.trainer_sdk.emit.phases import Phases
 from evenkeel.trainer_sdk.watch.guard import say_once
@@ -78,7 +78,7 @@ class Run:
             index: Number of the iteration, for loops that resume; by default counted from 0.
             mark: ``evaluation`` or ``checkpoint`` when such a pause falls into it; another is said once and ignored.
         """
-        number = self._next_iteration if index is None else index
+        number = self._next_iteration if index is None else known_index(index, self._next_iteration)
         self._next_iteration = number + 1
         return Iteration(
             number,

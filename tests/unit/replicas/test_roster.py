@@ -17,8 +17,8 @@ from evenkeel.trainer_sdk.replicas.membership.roster import (
 )
 
 
-def ready(replica: int, token: str = "") -> Ready:
-    return Ready(replica=replica, token=token or f"t{replica}", lines=("host:1",))
+def ready(replica: int, token: str = "", num_replicas: int = 0) -> Ready:
+    return Ready(replica=replica, token=token or f"t{replica}", lines=("host:1",), num_replicas=num_replicas)
 
 
 def gone(replica: int, token: str = "", standing: str = "", *, finished: bool = False) -> Gone:
@@ -43,6 +43,14 @@ def test_a_job_begins_when_all_are_there() -> None:
     roster.apply(ready(0))
     assert members(roster) == [(0, "t0", True), (1, "t1", True)]
     assert roster.newest_abrupt == 1
+
+
+@pytest.mark.parametrize("told", [(2, 3, 3), (4, 3, 3), (3, 3, 4), (3, 2, 2)])
+def test_who_was_told_another_number_of_replicas_reads_the_same_epochs(told: tuple[int, ...]) -> None:
+    entries = [ready(replica, num_replicas=number) for replica, number in enumerate(told)]
+    rosters = [roster_of(number, *entries) for number in told]
+    assert len({str(each.epochs) for each in rosters}) == 1
+    assert {each.num_replicas for each in rosters} == {told[-1]}
 
 
 def test_a_death_does_not_wait_for_a_border_and_a_joiner_does() -> None:

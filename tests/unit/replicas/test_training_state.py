@@ -160,6 +160,22 @@ def test_optimizers_that_take_turns_get_their_own_numbers_and_teachers_come_last
         assert torch.equal(theirs, mine)
 
 
+@pytest.mark.parametrize("has_stepped", [False, True])
+def test_a_learning_rate_that_a_loop_sets_before_a_step_is_the_one_that_it_takes(has_stepped: bool) -> None:
+    donor, newcomer = Side(OPTIMIZERS["adam"], 0), Side(OPTIMIZERS["adam"], 1)
+    newcomer.state.forget()
+    donor.step(0)
+    if has_stepped:
+        newcomer.step(0)
+    newcomer.state.install(sent(donor, range(donor.state.num_units), 1), 1)
+    for side in (donor, newcomer):
+        side.optimizer.param_groups[0]["lr"] = 0.05
+        side.step(1)
+    for theirs, mine in zip(donor.model.parameters(), newcomer.model.parameters(), strict=True):
+        assert torch.equal(theirs, mine)
+    assert newcomer.state.optimizers.settings == donor.state.optimizers.settings
+
+
 def test_one_that_is_made_after_the_catch_up_keeps_what_its_loop_has_loaded() -> None:
     donor, newcomer = caught_up(OPTIMIZERS["adam"], [99], 0, 1)
     for side in (donor, newcomer):

@@ -9,8 +9,10 @@ import torch
 from torch import nn
 from torch.optim import SGD, Optimizer
 
+from evenkeel.telemetry.v2 import batch_pb2
 from evenkeel.trainer_sdk.devices.device import ComputeKind
 from evenkeel.trainer_sdk.devices.real_device import CpuDevice
+from evenkeel.trainer_sdk.emit.batch import BatchBuilder, Source
 from evenkeel.trainer_sdk.emit.emitter import Emitter
 from evenkeel.trainer_sdk.emit.iteration import Iteration
 from evenkeel.trainer_sdk.emit.progress import Reached
@@ -51,6 +53,41 @@ def train(run: Run, model: Any, optimizer: Any, num_iterations: int = 3) -> list
             model(torch.ones(4, 8)).square().sum().backward()
             optimizer.step()
     return finished
+
+
+@pytest.mark.parametrize(
+    ("tokens", "reported"),
+    [
+        (4, 4),
+        (torch.tensor(4.0), 4),
+        (4.6, 5),
+        (None, 0),
+        (-1, 0),
+        (float("nan"), 0),
+        ("many", 0),
+        (1 << 80, 0),
+        (torch.ones(2), 0),
+    ],
+)
+def test_a_number_of_tokens_that_cannot_be_costs_no_other_sample(
+    tokens: Any, reported: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    run, finished = Run(emitter=Emitter()), list[Iteration]()
+    run._finished = finished.append  # type: ignore[method-assign]
+    for _ in range(2):
+        with run.iteration(tokens=tokens, sum_of_squares=tokens):
+            pass
+    measured = [each.measured() for each in finished]
+    built = BatchBuilder(Source(job_id="j", rank=0)).build(measured=measured, events=[], progress=None)
+    assert [batch_pb2.Batch.FromString(each.SerializeToString()).tokens[:] for each in built] == [[reported] * 2]
+    assert len(caplog.records) == (0 if reported else 2)
+
+
+@pytest.mark.parametrize("index", ["three", -5, float("inf"), object()])
+def test_an_index_that_is_none_is_said_once_and_not_used(index: Any, caplog: pytest.LogCaptureFixture) -> None:
+    run = Run(emitter=Emitter())
+    assert [run.iteration(tokens=4, index=each).index for each in (7, 8.0, index, index)] == [7, 8, 9, 10]
+    assert len(caplog.records) == 1
 
 
 @pytest.mark.parametrize(

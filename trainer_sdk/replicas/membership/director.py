@@ -70,7 +70,7 @@ class Director:
         self._token = token
         self._replica = place.replica
         self._index = place.index
-        self._stores = f"the store at {rendezvous.address}, of {place.num_replicas} that begin together"
+        self._stores, self._num_replicas = rendezvous.address, place.num_replicas
         self._roster = Roster(place.num_replicas)
         self.passage = Passage()
         self._changed = threading.Condition()
@@ -160,8 +160,16 @@ class Director:
                 self._changed.wait(min(1.0, timeout_seconds))
                 if now - told > _TELL_EVERY_SECONDS:
                     told = now
-                    come = "" if self._roster.epoch else f": {self._roster.num_members} have come to {self._stores}"
+                    come = "" if self._roster.epoch else self._who_came()
                     _log.warning("replica %d has waited %.0f s for other replicas%s", self._replica, now - since, come)
+
+    def _who_came(self) -> str:
+        roster, mine = self._roster, self._num_replicas
+        alike = (
+            "" if roster.num_replicas == mine else f"; set EVENKEEL_NUM_REPLICAS alike everywhere: here it is {mine}"
+        )
+        come = f"{roster.num_members} have come to the store at {self._stores}, of {roster.num_replicas}"
+        return f": {come} that begin together{alike}"
 
     def ends(self) -> None:
         """From now on the end of a mate is in order."""

@@ -17,11 +17,13 @@ class Ready:
         replica: Number of the replica.
         token: Tells its processes from those that it had before.
         lines: ``host:port`` of each of its ranks, where others notice its end.
+        num_replicas: How many begin the job together, as it was told; 0 = as those that came before were.
     """
 
     replica: int
     token: str
     lines: tuple[str, ...]
+    num_replicas: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,9 +122,10 @@ class Roster:
     """The epochs of a job, entry by entry.
 
     Args:
-        num_replicas: How many replicas begin together.
+        num_replicas: How many replicas begin together, as long as none that came says another number.
 
     Attributes:
+        num_replicas: How many begin together, as who came last was told: the same for all that read the log.
         epochs: The newest ones by number.
         epoch: The newest; None while nobody trains, as those that are to begin are not all there.
         newest_abrupt: Number of the newest change that waits for no step's end: an epoch, or that there is none.
@@ -131,7 +134,7 @@ class Roster:
     """
 
     def __init__(self, num_replicas: int) -> None:
-        self._num_replicas = num_replicas
+        self.num_replicas = num_replicas
         self._members: dict[int, Member] = {}
         self._left: list[str] = []
         self._number = 0
@@ -183,6 +186,7 @@ class Roster:
             return
         if before is not None:
             self.gone[before.token] = _REPLACED
+        self.num_replicas = entry.num_replicas or self.num_replicas
         weights = [each.weight for each in self._members.values()]
         self._members[entry.replica] = Member(
             replica=entry.replica,
@@ -197,7 +201,7 @@ class Roster:
             self._go_on(abrupt=before is not None)
 
     def _begin(self) -> None:
-        if len(self._members) >= self._num_replicas:
+        if len(self._members) >= self.num_replicas:
             self.finished = self._some_finished = False
             self._go_on(abrupt=True)
 

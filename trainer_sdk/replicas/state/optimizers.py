@@ -1,7 +1,8 @@
 """The optimizers of a replica's model, which nobody names: each is known from its first step on."""
 
+import gc
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 from weakref import WeakSet, WeakValueDictionary
 
@@ -45,7 +46,7 @@ class Optimizers:
         self._replaced: WeakSet[Optimizer] = WeakSet()
         self._stepped: set[str] = set()  # since the newest vote
         self._are_told = True
-        self._groups: dict[str, list[dict[str, Any]]] = {}  # what arrived for those that have not stepped here yet
+        self._groups: dict[str, list[dict[str, Any]]] = {}  # what arrived for those that are not made here yet
         # A newcomer's, shared with its optimizers; None where they began by themselves.
         self._states: dict[tuple[str, Tensor], dict[str, Any]] | None = None
         self._hook = register_optimizer_step_pre_hook(self._before_step)
@@ -115,14 +116,14 @@ class Optimizers:
             state.update(rest)
 
     def take(self, groups: dict[str, list[dict[str, Any]]]) -> None:
-        """The numbers of all, for those that have stepped here, and for others when they do."""
-        self._groups, self._are_told = groups, True
-        self._take_groups()
-
-    def _take_groups(self) -> None:
-        for name, optimizer in self._by_name.items():
-            for group, numbers in zip(optimizer.param_groups, self._groups.pop(name, []), strict=False):
-                group.update(numbers)
+        """The numbers of all, at once: what a loop sets before their next steps is newer. For others when they step."""
+        self._groups, self._are_told = dict(groups), True
+        for optimizer in _living():
+            parameters = [each for group in optimizer.param_groups for each in group["params"] if each in self._places]
+            name = self._called(optimizer, self._places[parameters[0]]) if parameters else ""
+            if name in groups:
+                _give(groups[name], optimizer)
+                self._groups.pop(name, None)
 
     def _before_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Any optimizer of the process is about to step; where a closure makes the gradients, that comes first.
@@ -159,7 +160,7 @@ class Optimizers:
         before = self._by_name.get(name)
         if before is not optimizer:
             self._by_name[name] = optimizer
-            self._take_groups()
+            _give(self._groups.pop(name, []), optimizer)
             if before is not None:
                 self._replaced.add(before)
         self._stepped.add(name)
@@ -177,13 +178,16 @@ class Optimizers:
         Raises:
             RuntimeError: It takes turns with another one of that name.
         """
-        kind = type(optimizer).__name__
-        kept = next((place for place, each in enumerate(self._kept) if _bare(each) is optimizer), None)
-        if kept is None and optimizer in self._replaced:
+        name, kind = self._called(optimizer, first), type(optimizer).__name__
+        if name == f"{kind} {first}" and optimizer in self._replaced:
             raise RuntimeError(
                 f"two {kind} take turns at the same parameters: give both to run.keep(), to be told apart"
             )
-        return f"{kind} {first}" if kept is None else f"kept {kept}"
+        return name
+
+    def _called(self, optimizer: Optimizer, first: int) -> str:
+        kept = next((place for place, each in enumerate(self._kept) if _bare(each) is optimizer), None)
+        return f"{type(optimizer).__name__} {first}" if kept is None else f"kept {kept}"
 
     def _check_gradients(self, parameters: Sequence[Tensor]) -> None:
         if self.is_open:
@@ -196,6 +200,19 @@ class Optimizers:
                 "the optimizer has parameters whose gradients are those of this replica alone: what is trained must be "
                 "in the model, and need gradients, when run.replicate() is called"
             )
+
+
+def _living() -> Iterator[Optimizer]:
+    """Those of the process, stepped or not, without what libraries wrap around them and show the groups of."""
+    for each in gc.get_objects():
+        # By the type: objects of others may do anything when they are asked for their class.
+        if issubclass(type(each), Optimizer) and "param_groups" in vars(each):
+            yield each
+
+
+def _give(numbers: list[dict[str, Any]], optimizer: Optimizer) -> None:
+    for group, mine in zip(optimizer.param_groups, numbers, strict=False):
+        group.update(mine)
 
 
 def _bare(kept: Any) -> Any:
