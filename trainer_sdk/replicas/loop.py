@@ -45,7 +45,8 @@ class Replicas:
         step: Steps that this replica has finished.
         loss: Mean loss over all micro-batches of the newest step.
         num_micro_batches: Of a step.
-        is_complete: False in a newcomer that does not hold the whole state yet: its parameters are of no use.
+        has_begun: It has met the others, and is in their step.
+        is_complete: False in a newcomer without the whole state: its parameters are of no use yet.
     """
 
     def __init__(
@@ -66,7 +67,7 @@ class Replicas:
         self._buckets = Buckets(parameters)
         self._device = local(parameters[0]).device
         self._complete: tuple[int, ...] = ()
-        self.is_complete = self._has_begun = self._is_open = self._is_on_trial = False
+        self.is_complete = self.has_begun = self._is_open = self._is_on_trial = False
         self._proven: tuple[int, ...] = ()  # of those that are complete; the others are compared at the next vote
         self._catch_up = CatchUp(state, epochs)
         self._todo: tuple[int, ...] | None = None  # None = the epoch's share
@@ -82,7 +83,7 @@ class Replicas:
 
     def begin(self) -> None:
         """Meet the others, and be at the step that they are in; the first micro-batch does it, if nothing has."""
-        if not self._has_begun:
+        if not self.has_begun:
             self._state.check()
             self._epochs.join()
             self._recover()
@@ -161,7 +162,7 @@ class Replicas:
         Raises:
             Evicted: Another rank of this replica is gone.
         """
-        standing = standing_to_text(replace(self._standing(), done=())) if self._has_begun else ""
+        standing = standing_to_text(replace(self._standing(), done=())) if self.has_begun else ""
         self._state.optimizers.let_go()
         self._epochs.leave(standing, ending_error(), in_order=not self._is_open)
 
@@ -257,7 +258,7 @@ class Replicas:
             done=tuple(self._done),
             complete=self.is_complete or self._epochs.founds,
             on_trial=self._is_on_trial,
-            synced=self._has_begun,
+            synced=self.has_begun,
             num_units=self._state.num_held,
             model=f"{self._state.signature}, {self.num_micro_batches} micro-batches, kept {kept}",
             last_vote=self._last_vote,
@@ -290,9 +291,9 @@ class Replicas:
         return True
 
     def _begin(self, settlement: Settlement) -> None:
-        if self._has_begun:
+        if self.has_begun:
             return
-        self._has_begun = True
+        self.has_begun = True
         self.is_complete = self._epochs.place.replica in settlement.complete
         if not self.is_complete:
             self._is_on_trial = True

@@ -185,11 +185,17 @@ class Run:
 
     @property
     def step(self) -> int:
-        """Steps that this replica has finished; set it when a checkpoint was loaded, before the first micro-batch."""
+        """Steps that this replica has finished; set it when a checkpoint was loaded, before the first micro-batch.
+
+        Raises:
+            RuntimeError: It is set later, when a step and its samples are the same on all replicas.
+        """
         return self.replicas.step
 
     @step.setter
     def step(self, step: int) -> None:
+        if self.replicas.has_begun:
+            raise RuntimeError("set run.step before the first micro-batch: from then on all replicas are in one step")
         self.replicas.step = step
 
     @property

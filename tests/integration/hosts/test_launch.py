@@ -110,6 +110,7 @@ def test_what_a_script_ends_with_is_said_to_people_and_to_the_fleet_api(tmp_path
         ({"num_hosts": 2, "stores": ("nonsense",)}, "--rdzv-endpoint 'nonsense': expected host:port"),
         ({"num_hosts": 2, "host": 2, "stores": ("a:1",)}, "--node-rank 2: 0 to --nnodes - 1, which is 1"),
         ({"num_ranks": 3, "replica_size": 2}, "is no multiple of"),
+        ({"num_ranks": 0}, "each is at least 1"),
         ({"script": "nothing.py"}, "there is no such file"),
     ],
 )

@@ -376,6 +376,18 @@ def test_a_weight_may_be_a_tensor_and_a_loss_is_one_value() -> None:
     run.close()
 
 
+def test_a_step_that_is_set_when_training_has_begun_is_refused() -> None:
+    run = Run(emitter=Emitter())
+    model = run.replicate(make_model())
+    run.step = 7
+    for batch in run.micro_batches(batch_of):
+        run.backward(model(batch).square().mean())
+    assert run.step == 8
+    with pytest.raises(RuntimeError, match="before the first micro-batch"):
+        run.step = 3
+    run.close()
+
+
 def test_what_is_not_exchanged_is_not_trained() -> None:
     model = make_model()
     model[0].requires_grad_(False)

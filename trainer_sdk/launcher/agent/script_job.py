@@ -40,7 +40,11 @@ class ScriptJob:
     def __post_init__(self) -> None:
         if not 0 <= self.host < self.num_hosts:
             raise ValueError(f"--node-rank {self.host}: 0 to --nnodes - 1, which is {self.num_hosts - 1}")
-        if self.num_ranks < 1 or self.replica_size < 1 or self.num_ranks % self.replica_size:
+        if self.num_ranks < 1 or self.replica_size < 1:
+            raise ValueError(
+                f"--nproc-per-node {self.num_ranks}, --replica-size {self.replica_size}: each is at least 1"
+            )
+        if self.num_ranks % self.replica_size:
             raise ValueError(
                 f"--nproc-per-node {self.num_ranks} is no multiple of --replica-size {self.replica_size}: a replica is "
                 "on one host; for larger ones give each a torchrun of its own"
