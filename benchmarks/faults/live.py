@@ -168,13 +168,14 @@ class _Live:
         problem, came = "", True
         try:
             with ExitStack() as until_over:
-                if cell.service and cell.witness is None:
-                    self._fail_service(cell, until_over)
-                    await asyncio.sleep(gap_seconds)
+                process_ids = self._processes_of(cell) if cell.service else []
+                if cell.witness is None:
+                    _fail_service(process_ids, cell.how, until_over)
+                    await asyncio.sleep(gap_seconds if process_ids else 0.0)
                 if cell.when is not None:
                     came = await self._fail_at(cell)
                     if came and cell.witness is not None:
-                        self._fail_service(cell, until_over)
+                        _fail_service(process_ids, cell.how, until_over)
                 else:
                     for number, rank in enumerate(cell.ranks):
                         await asyncio.sleep(gap_seconds if number else 0.0)
@@ -231,13 +232,6 @@ class _Live:
             return not self._strikes.disarm(rank)
         return True
 
-    def _fail_service(self, cell: Cell, until_over: ExitStack) -> None:
-        for process_id in self._processes_of(cell):
-            if cell.how is Fault.KILL:
-                os.kill(process_id, signal.SIGKILL)
-            else:
-                until_over.enter_context(frozen(process_id))
-
     def _processes_of(self, cell: Cell) -> list[int]:
         process_ids = {**self._stack.service_process_ids, **self._stack.server_process_ids}
         name = cell.service
@@ -261,3 +255,11 @@ class _Live:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"waited {seconds:.0f} s in vain for {what}")
             await asyncio.sleep(_POLL_SECONDS)
+
+
+def _fail_service(process_ids: Iterable[int], how: Fault, until_over: ExitStack) -> None:
+    for process_id in process_ids:
+        if how is Fault.KILL:
+            os.kill(process_id, signal.SIGKILL)
+        else:
+            until_over.enter_context(frozen(process_id))

@@ -45,7 +45,7 @@ def standing_row(standing: scheduler_pb2.Standing) -> dict[str, Any]:
 def rank_rows(job: scheduler_pb2.Job) -> list[dict[str, Any]]:
     """The ranks of a job, ascending."""
     rows = [_row(rank) for rank in sorted(job.ranks, key=lambda rank: rank.rank)]
-    return rows if _is_heard(job) else [{**row, "alive": None} for row in rows]
+    return rows if _is_heard(job) else [{**row, "alive": None if row["alive"] else False} for row in rows]
 
 
 def _is_heard(job: scheduler_pb2.Job) -> bool:

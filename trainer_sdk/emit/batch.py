@@ -116,8 +116,8 @@ class BatchBuilder:
 
 def _add(batch: batch_pb2.Batch, measured: Measured) -> None:
     values: dict[str, Any] = {
-        "loss": number(measured.loss),
-        "gradient_norm": number(measured.gradient_norm),
+        "loss": number(measured.loss, "loss"),
+        "gradient_norm": number(measured.gradient_norm, "gradient_norm"),
         "num_listed": len(measured.listed),
         "num_operations": 0,
         "num_channels": len(measured.channels),

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any, Self
 
 from evenkeel.telemetry.v2 import batch_pb2 as pb
-from evenkeel.trainer_sdk.emit.left_value import left
+from evenkeel.trainer_sdk.emit.left_value import left, number
 from evenkeel.trainer_sdk.emit.measured import NOWHERE, Measured
 from evenkeel.trainer_sdk.emit.phases import Phased, Phases, Segment
 from evenkeel.trainer_sdk.watch.guard import say_once
@@ -26,24 +26,21 @@ def known_mark(mark: str) -> str:
 def known_index(index: Any, expected: int) -> int:
     """The number of an iteration; the one that is expected in place of what is none, which is said once."""
     try:
-        number = int(index)
-    except (TypeError, ValueError, RuntimeError, OverflowError):
-        number = -1
-    if 0 <= number < _MOST:
-        return number
+        found = int(index)
+    except Exception:  # whatever it is, the loop goes on
+        found = -1
+    if 0 <= found < _MOST:
+        return found
     say_once("index", "index %r is no number of an iteration, and not used: they go on from %d", index, expected)
     return expected
 
 
 def _amount(what: str, value: Any) -> float:
     """What a loop says that a batch holds; 0 in place of what cannot be, which is said once."""
-    try:
-        amount = float(value)
-    except (TypeError, ValueError, RuntimeError, OverflowError):
-        amount = -1.0
-    if 0 <= amount < _MOST:
+    amount = number(value, what)
+    if amount is not None and 0 <= amount < _MOST:
         return amount
-    say_once(what, "%s of an iteration are not reported, as %r is no number of them", what, value)
+    say_once(what, "the %s of an iteration is not reported, as it cannot be %r", what, amount)
     return 0.0
 
 
@@ -82,10 +79,10 @@ class Iteration:
         self.index = index
         self.loss: Any = None
         self.gradient_norm: Any = None
-        self.tokens = tokens
-        self.num_micro_batches = 1
+        self.tokens: Any = tokens
+        self.num_micro_batches: Any = 1
         self.place = NOWHERE
-        self._sum_of_squares = sum_of_squares
+        self._sum_of_squares: Any = sum_of_squares
         self._mark = mark and known_mark(mark)
         self._phases = phases
         self._finished = finished
@@ -102,6 +99,8 @@ class Iteration:
                 return
             self.loss = left(self.loss)
             self.gradient_norm = left(self.gradient_norm)
+            self.tokens, self.num_micro_batches = left(self.tokens), left(self.num_micro_batches)
+            self._sum_of_squares = left(self._sum_of_squares)
             self._finished(self)
         except Exception as error:
             self._phases.guard.note("the end of an iteration", error)
@@ -135,7 +134,7 @@ class Iteration:
             wall_seconds=phased.wall_seconds,
             wait_gradient_seconds=sum(phased.waited_seconds.values()),
             tokens=round(_amount("tokens", self.tokens)),
-            num_micro_batches=self.num_micro_batches,
+            num_micro_batches=max(1, round(_amount("num_micro_batches", self.num_micro_batches))),
             place=self.place,
             sum_of_squares=_amount("sum_of_squares", self._sum_of_squares),
             loss=self.loss,

@@ -29,8 +29,12 @@ class LeftValue:
                 self._ready = sys.modules["torch"].cuda.current_stream(value.device).record_event()
         self._value = value
 
-    def read(self) -> float | None:
-        """The number; None when it is none. May wait for an accelerator: never on the training thread."""
+    def read(self, what: str) -> float | None:
+        """The number; None when it is none, which is said. May wait for an accelerator: never on the training thread.
+
+        Args:
+            what: What it is of an iteration.
+        """
         if self._ready is not None:
             self._ready.synchronize()
         if self._value is None:
@@ -38,18 +42,18 @@ class LeftValue:
         try:
             return float(self._value)
         except (TypeError, ValueError, RuntimeError) as error:  # the sample is worth having without it
-            say_once("number", "a loss or gradient_norm is not reported, as it is not one number: %s", error)
+            say_once(what, "the %s of an iteration is not reported, as it is not one number: %s", what, error)
             return None
 
 
 def left(value: Any) -> LeftValue | float | None:
     """The value as it is now: one that nobody can change is left as it is."""
-    return value if value is None or isinstance(value, float) else LeftValue(value)
+    return value if value is None or isinstance(value, float | int) else LeftValue(value)
 
 
-def number(value: LeftValue | float | None) -> float | None:
-    """The number of a value that may have been left; may wait for an accelerator."""
-    return value.read() if isinstance(value, LeftValue) else value
+def number(value: LeftValue | float | None, what: str) -> float | None:
+    """The number of a value that may have been left; see :meth:`LeftValue.read`."""
+    return value.read(what) if isinstance(value, LeftValue) else value
 
 
 def _local(value: Any) -> Any:

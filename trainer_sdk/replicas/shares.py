@@ -102,7 +102,8 @@ def check_alike(mine: Standing, standings: Iterable[Standing]) -> None:
     if mine.model != theirs.model:
         raise ValueError(
             f"replica {mine.replica} has another model than replica {theirs.replica}: {mine.model} here, "
-            f"{theirs.model} there; names, shapes and types of all parameters, and what is kept, must be the same"
+            f"{theirs.model} there; names, shapes and types of all parameters, what is kept, and the number of "
+            "micro-batches (EVENKEEL_NUM_REPLICAS where run.replicate() is not told one) must be the same"
         )
 
 

@@ -56,6 +56,11 @@ def all_ended(step: Step) -> None:
     step.set_timer(Timer.ENDED, step.moment.rules.ended_seconds)
 
 
+def goes_on(step: Step) -> None:
+    """Not all processes have ended, or there are others now: the detector tells of theirs."""
+    step.job = replace(step.job, seen_to_end=False, timers=step.job.timers - {Timer.ENDED})
+
+
 def waited(step: Step, key: Timer) -> None:
     """The time for verdicts, for a plan for parked ranks, or for somebody to go on with the job is over."""
     known = step.known

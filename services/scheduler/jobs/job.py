@@ -94,7 +94,7 @@ class Job:
 
     @property
     def awaits(self) -> PlanNeed:
-        """The plan that it waits for, be it asked for or on its way, or yet to come for a process that waits for it."""
+        """The plan that it waits for: a recovery, be it only asked for; one that flies; or that of a newcomer."""
         known, flight = self.known, self.known.flight
         if known.lost or self.must_recover or (flight is not None and flight.record.mode is PlanMode.RECOVER):
             return PlanNeed.RECOVER

@@ -107,6 +107,8 @@ def _begin(step: Step) -> None:
 def _register(step: Step, records: Sequence[RankRecord]) -> None:
     _require(step.known, records)
     step.job = replace(step.job, heard_at=step.moment.at)
+    if any(one.incarnation > step.known.ranks[one.rank].incarnation for one in records):
+        evidence.goes_on(step)
     known = reduce(on_rank_registered, records, step.known)
     step.known, over = in_their_places(known, step.moment.at)
     step.save += [*records, *over]
@@ -144,9 +146,8 @@ def take_verdicts(step: Step, verdicts: Sequence[VerdictRecord]) -> None:
 
 
 def _profile(step: Step, profile: JobProfile) -> None:
-    step.job = replace(
-        step.job, seen_to_end=False, heard_at=step.moment.at, iteration_seconds=profile.iteration_seconds
-    )
+    evidence.goes_on(step)
+    step.job = replace(step.job, heard_at=step.moment.at, iteration_seconds=profile.iteration_seconds)
     plan = step.known.unmeasured
     try:
         known, measured_seconds = on_profile(step.known, profile)

@@ -58,6 +58,8 @@ def waited(step: Step, timer: Timer) -> None:
         step.job = replace(step.job, waited=step.job.waited | {timer})
     elif timer is Timer.SECOND_LOOK:
         step.known = replace(step.known, changed=True)
+        if step.known.stuck:
+            return  # until it is stuck no more
     react(step)
 
 

@@ -114,7 +114,7 @@ def test_an_iteration_knows_what_was_measured_of_it() -> None:
             pass
         iteration.loss = 2.5
     measured = finished[0].measured()
-    assert (measured.iteration, number(measured.loss), measured.mark) == (7, 2.5, 2)
+    assert (measured.iteration, number(measured.loss, "loss"), measured.mark) == (7, 2.5, 2)
     assert (measured.tokens, measured.sum_of_squares) == (512, 9000.0)
     assert 0 < measured.forward_seconds < measured.wall_seconds
     assert (measured.backward_seconds, measured.input_seconds, measured.gradient_norm) == (0.0, None, None)
@@ -144,7 +144,7 @@ def test_a_tensor_loss_keeps_no_graph_alive() -> None:
         iteration.loss, saved = (doubled * doubled).mean() / 2, weakref.ref(doubled)
         del doubled
     assert saved() is None
-    assert number(finished[0].measured().loss) == 2.0
+    assert number(finished[0].measured().loss, "loss") == 2.0
 
 
 def test_a_loss_that_is_summed_up_in_place_is_that_of_its_own_iteration() -> None:
@@ -162,7 +162,10 @@ def test_a_loss_that_is_summed_up_in_place_is_that_of_its_own_iteration() -> Non
             iteration.loss = iteration.gradient_norm = total
     read = [each.measured() for each in finished]
     # as late as the background thread may be
-    assert [(number(each.loss), number(each.gradient_norm)) for each in read] == [(4.0, 4.0), (8.0, 8.0)]
+    assert [(number(each.loss, "loss"), number(each.gradient_norm, "gradient_norm")) for each in read] == [
+        (4.0, 4.0),
+        (8.0, 8.0),
+    ]
 
 
 def test_what_is_no_number_is_left_out_of_the_sample_and_said_once(
@@ -176,7 +179,7 @@ def test_what_is_no_number_is_left_out_of_the_sample_and_said_once(
     for loss in (torch.ones(2), "2.5 nats", torch.tensor(2.5)):
         with run.iteration(tokens=3) as iteration:
             iteration.loss = loss
-    assert [number(each.measured().loss) for each in finished] == [None, None, 2.5]
+    assert [number(each.measured().loss, "loss") for each in finished] == [None, None, 2.5]
     assert caplog.text.count("not one number") == 1
 
 
@@ -199,7 +202,7 @@ def test_of_a_distributed_norm_only_what_is_whole_here_is_reported(
                 iteration.gradient_norm = DTensor.from_local(torch.tensor(3.0), mesh, [placement])
     finally:
         distributed.destroy_process_group()
-    assert [number(each.measured().gradient_norm) for each in finished] == [3.0, None, None]
+    assert [number(each.measured().gradient_norm, "gradient_norm") for each in finished] == [3.0, None, None]
     assert caplog.text.count("full_tensor()") == 1
 
 

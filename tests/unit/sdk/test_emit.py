@@ -86,7 +86,7 @@ def test_what_was_measured_is_read_back_as_it_was_and_what_was_not_has_no_flag(m
         assert bool(read.flags[row] & HAS_FLOPS) == (each.place.forward_flops_per_token is not None)
         assert read.flags[row] & PRESENT
         for name, flag in FLAGS.items():
-            value = number(getattr(each, name))
+            value = number(getattr(each, name), name)
             assert bool(read.flags[row] & flag) == (value is not None)
             assert getattr(read, name)[row] == (value or 0.0)
         assert (read.wall_seconds[row], read.forward_seconds[row]) == (each.wall_seconds, each.forward_seconds)

@@ -83,6 +83,18 @@ def test_a_number_of_tokens_that_cannot_be_costs_no_other_sample(
     assert len(caplog.records) == (0 if reported else 2)
 
 
+def test_tokens_count_as_they_are_on_leaving_whatever_the_loop_does_to_their_tensor() -> None:
+    run, finished, tokens = Run(emitter=Emitter()), list[Iteration](), torch.zeros(())
+    run._finished = finished.append  # type: ignore[method-assign]
+    for added in (100, 200):
+        tokens.zero_()
+        with run.iteration(tokens=tokens) as iteration:
+            tokens += added
+            iteration.num_micro_batches = torch.tensor(2.0)
+    tokens.zero_()
+    assert [(each.measured().tokens, each.measured().num_micro_batches) for each in finished] == [(100, 2), (200, 2)]
+
+
 @pytest.mark.parametrize("index", ["three", -5, float("inf"), object()])
 def test_an_index_that_is_none_is_said_once_and_not_used(index: Any, caplog: pytest.LogCaptureFixture) -> None:
     run = Run(emitter=Emitter())

@@ -118,7 +118,7 @@ class Optimizers:
     def take(self, groups: dict[str, list[dict[str, Any]]]) -> None:
         """The numbers of all, at once: what a loop sets before their next steps is newer. For others when they step."""
         self._groups, self._are_told = dict(groups), True
-        for optimizer in _living():
+        for optimizer in {*self._by_name.values(), *_living()}:  # one that a loop has frozen is not among the living
             parameters = [each for group in optimizer.param_groups for each in group["params"] if each in self._places]
             name = self._called(optimizer, self._places[parameters[0]]) if parameters else ""
             if name in groups:

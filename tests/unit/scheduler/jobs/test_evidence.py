@@ -250,17 +250,35 @@ def test_a_job_of_which_somebody_is_gone_is_not_over() -> None:
     assert play.fire(Timer.ENDED).then == []
 
 
-@pytest.mark.parametrize("is_lost", [False, True])
-def test_a_job_that_goes_on_or_loses_somebody_while_all_are_asked_is_not_over(is_lost: bool) -> None:
+@pytest.mark.parametrize("how", ["verdict", "profile", "registration"])
+def test_a_job_that_goes_on_or_loses_somebody_while_all_are_asked_is_not_over(how: str) -> None:
     play = Play()
     play.on(JobEnded(job_id="job"))
     play.fire(Timer.ENDED)
-    if is_lost:
+    if how == "verdict":
         play.say(VerdictKind.FAIL_STOP, 3)
     else:
-        play.on(PROFILE)
+        play.on(PROFILE if how == "profile" else events.RanksRegistered((registration(3, 1),)))
     play.on(events.Answered(Timer.ENDED, dict.fromkeys(all_training(), Silence.AWAY)))
     assert not play.known.finished
+
+
+def test_who_goes_on_with_a_job_has_the_whole_time_again_when_it_ends_again() -> None:
+    play = Play()
+    play.on(JobEnded(job_id="job"))
+    play.on(PROFILE)
+    assert play.on(JobEnded(job_id="job")).then == [steps.SetTimer(Timer.ENDED, 60.0)]
+
+
+def test_a_second_look_at_a_stuck_job_that_lost_somebody_asks_for_nothing() -> None:
+    play = Play()
+    play.say(VerdictKind.COMPUTE_SLOW, 1, throughput=0.96)
+    play.solved()
+    play.say(VerdictKind.FAIL_STOP, 3)
+    play.solved()
+    play.failed(NothingLeftError("nobody holds it"))
+    assert play.known.stuck is not None
+    assert play.fire(Timer.SECOND_LOOK).meanwhile == []
 
 
 def test_a_job_none_of_whose_processes_comes_is_stuck_until_one_does() -> None:
