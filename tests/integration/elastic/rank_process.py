@@ -112,7 +112,10 @@ class PipeEmitter:
 
     def emit_later(self, build: Callable[[], Measured]) -> None:
         measured = build()
-        measured.loss, measured.gradient_norm = number(measured.loss), number(measured.gradient_norm)
+        measured.loss, measured.gradient_norm = (
+            number(measured.loss, "loss"),
+            number(measured.gradient_norm, "gradient_norm"),
+        )
         self._connection.send_bytes(b"s" + pickle.dumps(measured))
         self._hold(measured)
 
