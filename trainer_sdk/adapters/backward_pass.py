@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 from torch.autograd.graph import register_multi_grad_hook
 
+from evenkeel.trainer_sdk.adapters.hook import hook_of
 from evenkeel.trainer_sdk.devices.device import ComputeKind
 from evenkeel.trainer_sdk.emit.phases import Phases
 
@@ -26,7 +28,7 @@ class BackwardPass:
 
     def __init__(self, phases: Phases, waits_for: Callable[[], tuple[int, ...]]) -> None:
         self._phases = phases
-        self._hook = phases.guard.hook
+        self._hook = partial(hook_of, phases)
         self._waits_for = waits_for
         self.running = False
 
@@ -70,8 +72,8 @@ def watch_passes(model: nn.Module, phases: Phases, backward: BackwardPass) -> No
         phases.rest()
         backward.expect(output)
 
-    model.register_forward_pre_hook(phases.guard.hook(begins))
-    model.register_forward_hook(phases.guard.hook(ends))
+    model.register_forward_pre_hook(hook_of(phases, begins))
+    model.register_forward_hook(hook_of(phases, ends))
 
 
 def _when_computed(callback: Callable[[], None]) -> None:

@@ -7,6 +7,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from evenkeel.trainer_sdk.adapters.backward_pass import BackwardPass, watch_passes
+from evenkeel.trainer_sdk.adapters.hook import hook_of
 from evenkeel.trainer_sdk.emit.phases import Phases
 
 
@@ -30,7 +31,7 @@ def watch_distributed(model: nn.Module, wrapper: DistributedDataParallel, phases
     def prepares(*_: Any) -> None:
         phases.wait("buffers", others)
 
-    model.register_forward_pre_hook(phases.guard.hook(prepares))
+    model.register_forward_pre_hook(hook_of(phases, prepares))
     # What is compiled as a whole has no hooks within.
     inside = wrapper.module if wrapper is model else model
     watch_passes(inside, phases, BackwardPass(phases, waits_for))

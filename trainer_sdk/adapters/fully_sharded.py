@@ -1,6 +1,7 @@
 """``torch.distributed.fsdp.fully_shard``: parameters are gathered before a module, gradients scattered after."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 
 from evenkeel.trainer_sdk.adapters.backward_pass import BackwardPass, differentiable_tensors
+from evenkeel.trainer_sdk.adapters.hook import hook_of
 from evenkeel.trainer_sdk.devices.device import ComputeKind
 from evenkeel.trainer_sdk.emit.phases import Phases
 
@@ -43,13 +45,14 @@ class _Sharded:
     def __init__(self, module: nn.Module, phases: Phases, backward: BackwardPass, others: tuple[int, ...]) -> None:
         self._module = module
         self._phases = phases
+        self._hook = partial(hook_of, phases)
         self._backward = backward
         self._others = others
         self._outputs: tuple[torch.Tensor, ...] = ()
         self._nodes = set[Any]()
 
     def watch(self, *, outermost: bool) -> None:
-        hook = self._phases.guard.hook
+        hook = self._hook
         self._module.register_forward_pre_hook(hook(self._before_gather), prepend=True, with_kwargs=True)
         self._module.register_forward_pre_hook(hook(self._after_gather), with_kwargs=True)
         self._module.register_forward_hook(hook(self._computed), prepend=True)
@@ -69,7 +72,7 @@ class _Sharded:
         before, self._nodes = self._nodes, set()
         for node in {tensor.grad_fn for tensor in self._expected(inputs)} - before:
             if node is not None:
-                node.register_prehook(self._phases.guard.hook(self._wait))
+                node.register_prehook(self._hook(self._wait))
         self._compute()
 
     def _computed(self, _: nn.Module, __: Any, output: Any) -> None:
@@ -91,7 +94,7 @@ class _Sharded:
         """Once the first gradient of these is there."""
         tensors = self._expected(value)
         if tensors:
-            register_multi_grad_hook(tensors, self._phases.guard.hook(then), mode="any")
+            register_multi_grad_hook(tensors, self._hook(then), mode="any")
 
     def _expected(self, value: Any) -> tuple[torch.Tensor, ...]:
         """Tensors whose gradients a later backward pass computes; none while one recomputes activations."""

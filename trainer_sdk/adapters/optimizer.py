@@ -4,6 +4,7 @@ from typing import Any
 
 from torch.optim import Optimizer
 
+from evenkeel.trainer_sdk.adapters.hook import hook_of
 from evenkeel.trainer_sdk.devices.device import ComputeKind
 from evenkeel.trainer_sdk.emit.phases import Phases
 
@@ -28,8 +29,8 @@ def watch_optimizer(optimizer: Any, phases: Phases) -> None:
         phases.rest()
 
     inner = _unwrapped(optimizer)
-    inner.register_step_pre_hook(phases.guard.hook(optimizer_begins))
-    inner.register_step_post_hook(phases.guard.hook(optimizer_ends))
+    inner.register_step_pre_hook(hook_of(phases, optimizer_begins))
+    inner.register_step_post_hook(hook_of(phases, optimizer_ends))
 
 
 def _unwrapped(optimizer: Any) -> Optimizer:

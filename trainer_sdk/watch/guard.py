@@ -33,8 +33,7 @@ class Guard:
         say_once(kind, "%s: %s; training goes on, measured in part", kind, error, error=error)
 
     def hook(self, function: Callable[..., None]) -> Callable[..., None]:
-        """The function, to be registered with torch, which lets errors of its hooks through, and would compile it."""
-        from torch import compiler  # noqa: PLC0415 - the SDK loads without torch
+        """The function, to be registered with a library that lets errors of its hooks through."""
 
         @wraps(function)
         def guarded(*arguments: Any, **named: Any) -> None:
@@ -43,5 +42,4 @@ class Guard:
             except Exception as error:
                 self.note(function.__qualname__, error)
 
-        apart: Callable[..., None] = compiler.disable(guarded)  # type: ignore[no-untyped-call]
-        return apart
+        return guarded
