@@ -90,6 +90,10 @@ class Lifelines:
                     self._ended(key)
             self._adjust()
         self.let_go()
+        while not self._opened.empty():  # opened just before the end
+            _, line = self._opened.get()
+            if isinstance(line, socket.socket):
+                line.close()
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
