@@ -7,6 +7,7 @@ import numpy as np
 from evenkeel.numeric.arrays import Floats
 from evenkeel.services.detector.domain.scan.level import ERRORS, SHORTEST, level_of
 from evenkeel.services.detector.domain.scan.residual.recent import KEPT
+from evenkeel.services.detector.domain.scan.residual.tables import mean
 
 _ERRORS_PER_RELAPSE = 0.4
 _STILL_ILL = 0.75
@@ -19,7 +20,7 @@ def may_be_recovering(residuals: Floats, *, level: float) -> bool:
         residuals: Of the newest frames of an ill row, oldest first; NaN where nothing was observed.
         level: How much slower than healthy it was told to be, log units of time.
     """
-    return _mean(residuals[-SHORTEST:]) < _STILL_ILL * level
+    return float(np.nan_to_num(mean(residuals[-SHORTEST:]))) < _STILL_ILL * level
 
 
 def has_recovered(
@@ -49,8 +50,3 @@ def has_recovered(
             return True
         length *= 2
     return len(known) >= KEPT and float(known.mean()) < errors / math.sqrt(len(known))
-
-
-def _mean(residuals: Floats) -> float:
-    known = residuals[np.isfinite(residuals)]
-    return float(known.mean()) if len(known) else 0.0

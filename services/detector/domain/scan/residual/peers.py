@@ -62,3 +62,12 @@ def unmoved_centres(own: Floats, *, centres: Floats, usual: Floats, healthy: Boo
     middle = median(np.where(unmoved, own, np.nan).T)[:, None]
     have_moved = (centres > usual + reach + LARGEST_DRIFT) & (count >= fewest)
     return np.where(have_moved, middle, centres)
+
+
+def standing_apart(offsets: Floats, groups: Floats, settled: Bools) -> Floats:
+    """How far each offset is from those of the settled others of its group; 0 of one that is not settled itself."""
+    found = np.zeros(offsets.shape)
+    for group in np.unique(groups):
+        members = (groups == group) & settled
+        found = np.where(members, offsets - centres_of_peers(offsets, members), found)
+    return found

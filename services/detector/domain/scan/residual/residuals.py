@@ -2,6 +2,7 @@
 
 Peers that are faster than usual are no reference: illness only slows, and of two processes that share a host's cores
 one gains what the other loses. So a row is compared with where its peers stand, or usually stand, whichever is slower.
+What nobody is any more is not usual: where every row is faster, as after a slow start, the slowest says what is.
 
 What a row always has more than its peers is its own offset. It is learned while nothing is suspicious, from frames that
 have been behind for a while, and once it is known to one per cent it may drift by three more: illness that creeps in
@@ -14,7 +15,12 @@ import numpy as np
 
 from evenkeel.numeric.arrays import Bools, Floats, Ints
 from evenkeel.services.detector.domain.memory.state import DERIVED
-from evenkeel.services.detector.domain.scan.residual.peers import LARGEST_DRIFT, centres_of_peers, unmoved_centres
+from evenkeel.services.detector.domain.scan.residual.peers import (
+    LARGEST_DRIFT,
+    centres_of_peers,
+    standing_apart,
+    unmoved_centres,
+)
 from evenkeel.services.detector.domain.scan.residual.recent import KEPT, Recent
 from evenkeel.services.detector.domain.scan.residual.tables import (
     arranged,
@@ -147,13 +153,8 @@ class Residuals:
         own = values - self.offsets
         healthy = self._healthy(ill)
         self._reach = _PEERS_REACH * np.nan_to_num(np.median(scales, axis=1, keepdims=True))
-        centres = unmoved_centres(
-            own,
-            centres=centres_of_peers(own, healthy, self._reach),
-            usual=self._usual_centres,
-            healthy=healthy,
-            scales=scales,
-        )
+        centres = centres_of_peers(own, healthy, self._reach)
+        centres = unmoved_centres(own, centres=centres, usual=self._usual_centres, healthy=healthy, scales=scales)
         if np.isnan(centres[:, ~ill]).any():
             # Nobody healthy to compare with: the ill, as far as they are known, or the own past.
             last = centres_of_peers(own - levels, np.ones_like(ill))
@@ -189,8 +190,9 @@ class Residuals:
         rows = self.has_begun & is_young & ~slow & ~self._is_placed
         if rows.any():
             self._place(rows, np.asarray(slow.any(axis=0)))
+        slowest = np.fmax.reduce(self._slowest(RENEWED_EVERY))
         if self.num_frames <= KEPT:
-            self._usual_centres = median(self._centres.newest())
+            self._usual_centres = np.fmin(median(self._centres.newest()), slowest)
             return
         # What the newest frames show may yet turn out to be illness.
         oldest = slice(0, RENEWED_EVERY)
@@ -210,9 +212,8 @@ class Residuals:
         past = mean(self._values.newest(KEPT)[oldest]) - self._long_run
         self._long_run = self._long_run + np.where(learned & np.isfinite(past), past * rates, 0.0)
         centres = median(self._centres.newest(RENEWED_EVERY)) - self._usual_centres
-        self._usual_centres = self._usual_centres + np.where(
-            np.isfinite(centres), centres * RENEWED_EVERY / LARGEST_MEMORY, 0.0
-        )
+        moved = np.where(np.isfinite(centres), centres * RENEWED_EVERY / LARGEST_MEMORY, 0.0)
+        self._usual_centres = np.fmin(self._usual_centres + moved, slowest)
 
     def begin_anew(self, clock: int, devices: Ints, ill: Bools) -> None:
         """Two devices stand elsewhere now, and that is healthy: their newest frames say where."""
@@ -230,11 +231,7 @@ class Residuals:
         Args:
             fewest: Frames that a row and its peers were seen in, at least.
         """
-        settled = self.num_seen >= fewest
-        found = np.zeros(self.offsets.shape)
-        for group in np.unique(self.groups):
-            members = (self.groups == group) & settled
-            found = np.where(members, self.offsets - centres_of_peers(self.offsets, members), found)
+        found = standing_apart(self.offsets, self.groups, self.num_seen >= fewest)
         return np.where(np.isnan(found) | self._is_accepted, 0.0, found)
 
     def hold(self, clock: int, device: int) -> None:
@@ -262,8 +259,12 @@ class Residuals:
         return found - median(found)
 
     def _uncorrected(self, count: int) -> Floats:
-        references = np.maximum(self._centres.newest(count), self._usual_centres)
-        return self._values.newest(count) - references
+        usual = np.fmin(self._usual_centres, self._slowest(count))
+        return self._values.newest(count) - np.maximum(self._centres.newest(count), usual)
+
+    def _slowest(self, count: int) -> Floats:
+        """Where the slowest stood in each of the newest frames, by clock; NaN where none was observed."""
+        return np.fmax.reduce(self._values.newest(count) - self.offsets, axis=2, keepdims=True)
 
     def _healthy(self, ill: Bools) -> Bools:
         """Rows to compare with, by clock: the healthy ones that have begun, or all of those where none has."""
