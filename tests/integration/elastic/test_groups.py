@@ -15,10 +15,11 @@ from evenkeel.trainer_sdk.elastic.gradients.gradient_ledger import (
     ledger_to_texts,
     ledgers_from_texts,
 )
+from evenkeel.trainer_sdk.emit.progress import ProgressMark
 from evenkeel.trainer_sdk.groups.building.assembly import Assembly
 from evenkeel.trainer_sdk.groups.building.builder import GroupBuilder, GroupSpec
 from evenkeel.trainer_sdk.groups.errors import Interrupted, PeerLost
-from evenkeel.trainer_sdk.groups.group import Reduction
+from evenkeel.trainer_sdk.groups.group import Group, Reduction
 from evenkeel.trainer_sdk.groups.store.rendezvous import Rendezvous
 from evenkeel.trainer_sdk.groups.waiting import Waiter
 from tests.integration.elastic.rank_process import build, ended, fork, run_together
@@ -106,6 +107,36 @@ def test_an_interrupt_ends_a_build_whose_peer_died_after_the_meeting(start_store
     assert ended(pids[0]) == 0, "they met"
     os.write(told, b"!")
     assert ended(pids[1]) == 0
+
+
+class Stuck(GroupBuilder):
+    """Its helper thread never gets to its part."""
+
+    def connect(self, rendezvous: Rendezvous, epoch: int, spec: GroupSpec) -> Group:
+        threading.Event().wait()
+        raise AssertionError("nothing sets it")
+
+
+def test_who_waits_for_the_part_of_another_one_in_a_group_says_so_and_who_owes_it_does_not(
+    start_store: Callable[[], str],
+) -> None:
+    address = start_store()
+
+    def rank(place: int) -> None:
+        mark, watching, builds = ProgressMark(), Rendezvous(address, "job"), (GroupBuilder, Stuck)[place]
+
+        def is_seen() -> bool:
+            if place == 0 and mark.newest[0] == "wait:others":
+                watching.announce("waits", True)
+            return watching.heard("waits")
+
+        builder = builds(place, Rendezvous(address, "job"), device=CPU, waiter=Waiter(is_seen), progress=mark)
+        builder.moved()
+        with pytest.raises(Interrupted):
+            builder.add(0, [WORLD])
+        assert mark.newest[0] == ("wait:others", "reshaping")[place]
+
+    assert run_together(rank, (0, 1)) == [0, 0]
 
 
 def test_a_killed_peer_is_lost_and_a_new_epoch_works_while_the_old_group_is_abandoned(

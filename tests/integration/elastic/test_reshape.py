@@ -287,11 +287,15 @@ def test_each_recovery_loses_one_more_rank_and_nothing_else(start_fleet: Callabl
     assert {sample.place.epoch for sample in fleet.samples[4].values()} == {4}
 
 
-@pytest.mark.parametrize("nth", [3, 4, 5], ids=["in the meeting", "as groups are built", "with the first slices"])
+MET_AND_BUILT = 7
+"""Waits of rank 6 on its way to a layout before slices move: for everybody, and in each of its six groups."""
+
+
+@pytest.mark.parametrize("nth", [1, 2, 7, 8], ids=["in the meeting", "first group", "last group", "first slices"])
 def test_who_waits_for_others_on_its_way_to_a_layout_says_so_and_may_die_there(start_fleet: Callable, nth: int) -> None:
     fates = {
         1: {"iteration": 4, "operation": "backward", "nth": 2},
-        6: {"iteration": ANY, "operation": "wait:others", "nth": nth},  # the first two were before iteration 0
+        6: {"iteration": ANY, "operation": "wait:others", "nth": MET_AND_BUILT + nth},  # those before iteration 0 first
     }
     fleet = start_fleet(config(9), UNIFORM, fates=fates)
     fleet.mourn(1)

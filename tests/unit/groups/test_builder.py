@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from evenkeel.trainer_sdk.emit.progress import ProgressMark
 from evenkeel.trainer_sdk.groups.building.builder import CONNECT_TIMEOUT_SECONDS, GroupBuilder, GroupSpec
 from evenkeel.trainer_sdk.groups.errors import Interrupted, PeerLost
 from evenkeel.trainer_sdk.groups.group import Group
@@ -22,6 +23,7 @@ class ScriptedStore(Rendezvous):
 
     def __init__(self, said: set[str] | None = None) -> None:
         self.closed = False
+        self.loopback = True
         self.said = set[str]() if said is None else said
 
     def another(self) -> "ScriptedStore":
@@ -30,15 +32,21 @@ class ScriptedStore(Rendezvous):
     def close(self) -> None:
         self.closed = True
 
+    def bare(self, name: str) -> None:
+        pass
+
     def announce(self, name: str, value: Any) -> None:
         self.said.add(name)
 
     def heard(self, name: str) -> bool:
         return name in self.said
 
+    def has_said(self, prefix: str) -> bool:
+        return any(name.startswith(prefix) for name in self.said)
+
 
 class TimedWaiter(Waiter):
-    """Notes what was waited for and how long it might have taken, and lets one group be built for each wait."""
+    """Notes what was waited for and how long it might have taken, and lets a group be built for each wait."""
 
     def __init__(self, go: threading.Semaphore, interrupted: Callable[[], bool] = lambda: False) -> None:
         super().__init__(interrupted)
@@ -55,8 +63,10 @@ class TimedWaiter(Waiter):
 class ScriptedBuilder(GroupBuilder):
     """Builds a group once it may."""
 
-    def __init__(self, store: ScriptedStore, waiter: Waiter, go: threading.Semaphore) -> None:
-        super().__init__(0, store, device=torch.device("cpu"), waiter=waiter)
+    def __init__(
+        self, store: ScriptedStore, waiter: Waiter, go: threading.Semaphore, progress: ProgressMark | None = None
+    ) -> None:
+        super().__init__(0, store, device=torch.device("cpu"), waiter=waiter, progress=progress)
         self._go = go
         self.used: dict[int, ScriptedStore] = {}
 
@@ -74,7 +84,47 @@ def test_each_group_has_all_the_time_that_one_may_take() -> None:
     waiter = TimedWaiter(go)
     groups = ScriptedBuilder(ScriptedStore(), waiter, go).add(3, SPECS)
     assert list(groups) == [spec.name for spec in SPECS]
-    assert waiter.waits[:3] == [(f"group {spec.name} of epoch 3", CONNECT_TIMEOUT_SECONDS) for spec in SPECS]
+    names = [spec.name for spec in SPECS for _ in ("its own part", "the others'")]
+    assert waiter.waits == [(f"group {name} of epoch 3", CONNECT_TIMEOUT_SECONDS) for name in names]
+
+
+class WatchedWaiter(Waiter):
+    """Notes where the rank says that it is in each wait; each part of it comes meanwhile."""
+
+    def __init__(self, progress: ProgressMark, parts: list[Callable[[], object]]) -> None:
+        super().__init__(lambda: False)
+        self.seen: list[str] = []
+        self._progress = progress
+        self._parts = parts
+
+    def until(self, condition: Callable[[], bool], timeout_seconds: float, what: str) -> None:
+        assert not condition()
+        self.seen.append(self._progress.newest[0])
+        self._parts.pop(0)()
+        super().until(condition, 60.0, what)
+
+
+def test_a_rank_is_waited_for_until_it_has_told_its_part_in_a_group_and_only_then_waits_for_the_others() -> None:
+    store = ScriptedStore({"epoch/4/world/0/0", "epoch/3/worlds/0/0", "epoch/3/ready/0/0"})
+    go, progress = threading.Semaphore(0), ProgressMark()
+    waiter = WatchedWaiter(progress, [lambda: store.said.add("epoch/3/world/0/0"), go.release])
+    builder = ScriptedBuilder(store, waiter, go, progress)
+    builder.moved()
+    assert list(builder.add(3, SPECS[:1])) == ["world"]
+    assert waiter.seen == ["reshaping", "wait:others"]
+    assert progress.newest[0] == "reshaping", "it is its turn again"
+
+
+def test_what_nccl_says_is_not_seen_so_who_calls_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def connects(*_: Any, **__: Any) -> None:
+        assert store.said == {"epoch/3/world/builds/0"}, "not where NCCL's own keys are"
+        raise RuntimeError("no peer")
+
+    monkeypatch.setattr("evenkeel.trainer_sdk.groups.building.builder.make_backend", connects)
+    store = ScriptedStore()
+    builder = GroupBuilder(0, store, device=torch.device("cuda", 0), waiter=Waiter(lambda: False))
+    with pytest.raises(RuntimeError, match="no peer"):
+        builder.connect(store, 3, SPECS[0])
 
 
 def test_a_build_that_failed_keeps_no_rank_from_building_later() -> None:

@@ -22,6 +22,8 @@ def test_a_new_store_is_told_the_newest_of_what_was_set_and_not_forgotten(
         else:
             entries.add(dict([action]))
             due |= dict([action])
+    for prefix in ("epoch/1/", "epoch/1/world/", "finished/"):
+        assert entries.any_below(prefix) == any(key.startswith(prefix) for key in due)
     store = HashStore()
     assert entries.set_in(store) == len(entries) == len(due)
     assert {key: store.get(key) for key in due} == due

@@ -140,7 +140,8 @@ class GroupBuilder:
             return {}
         building = Building(mine, partial(self.connect, self._spare, epoch))
         try:
-            self.waits((), partial(self._await, building, epoch, mine))
+            for number, spec in enumerate(mine, start=1):
+                self._await(partial(building.has, number), epoch, spec)
         except WaitBroken as error:
             building.give_up()
             self._spare.close()
@@ -154,13 +155,16 @@ class GroupBuilder:
             raise PeerLost(f"groups of epoch {epoch}: {building.error}") from building.error
         return building.groups
 
-    def _await(self, building: Building, epoch: int, specs: Sequence[GroupSpec]) -> None:
-        """Until all are built, or no more will be; each may take as long as one may."""
-        look_at_seconds = time.monotonic() + _LOOK_SECONDS
+    def _await(self, is_built: Callable[[], bool], epoch: int, spec: GroupSpec) -> None:
+        """Until a group is built, or will not be: the others wait for this rank until it has told them its part."""
+        what, look_at_seconds = f"group {spec.name} of epoch {epoch}", time.monotonic() + _LOOK_SECONDS
 
-        def has(number: int) -> bool:
+        def until(condition: Callable[[], bool]) -> None:
+            self._waiter.until(partial(holds, condition), CONNECT_TIMEOUT_SECONDS, what)
+
+        def holds(condition: Callable[[], bool]) -> bool:
             nonlocal look_at_seconds
-            if building.has(number):
+            if condition():
                 return True
             if time.monotonic() > look_at_seconds:
                 look_at_seconds = time.monotonic() + _LOOK_SECONDS
@@ -168,9 +172,8 @@ class GroupBuilder:
                     raise PeerLost(f"groups of epoch {epoch}: another rank could not build its own")
             return False
 
-        for number, spec in enumerate(specs, start=1):
-            what = f"group {spec.name} of epoch {epoch}"
-            self._waiter.until(partial(has, number), CONNECT_TIMEOUT_SECONDS, what)
+        until(lambda: is_built() or self._rendezvous.has_said(f"{_place(epoch, spec)}/"))
+        self.waits((), partial(until, is_built))
 
     def _tell_broken(self, epoch: int) -> None:
         """Those that still wait for this rank's connections leave off too."""
@@ -210,16 +213,26 @@ class GroupBuilder:
         self, rendezvous: Rendezvous, epoch: int, spec: GroupSpec, device: torch.device, timeout_seconds: float
     ) -> Backend:
         """The transport of one group, connected; blocks."""
-        name = f"epoch/{epoch}/{spec.name}"
+        name = _place(epoch, spec)
+        if device.type == "cuda":
+            # NCCL's own threads may look into a store whenever they like: they get one that needs no Python, and so
+            # nobody here sees what is set in it.
+            rendezvous.announce(f"{name}/builds/{self._rank}", True)
+            store = rendezvous.bare(name)
+        else:
+            store = rendezvous.prefix(name)
         return make_backend(
-            # NCCL's own threads may look into a store whenever they like: they get one that needs no Python.
-            rendezvous.bare(name) if device.type == "cuda" else rendezvous.prefix(name),
+            store,
             spec.ranks.index(self._rank),
             len(spec.ranks),
             device=device,
             timeout=timedelta(seconds=timeout_seconds),
             host=rendezvous.host,
         )
+
+
+def _place(epoch: int, spec: GroupSpec) -> str:
+    return f"epoch/{epoch}/{spec.name}"
 
 
 def _broken(epoch: int) -> str:

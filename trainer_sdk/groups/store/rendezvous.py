@@ -90,6 +90,10 @@ class Rendezvous:
         """Set a key to a JSON value, for good: also in stores to come. Does not block."""
         self._links.put({name: json.dumps(value).encode()})
 
+    def has_said(self, prefix: str) -> bool:
+        """Whether this process set anything below ``prefix``, on whatever connection; also while the store is away."""
+        return self.watches[0].entries.any_below(prefix)
+
     def forget(self, prefix: str) -> None:
         """What this process set below ``prefix`` need not outlive the store."""
         self.watches[0].entries.forget(prefix)

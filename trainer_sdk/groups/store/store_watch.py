@@ -43,6 +43,11 @@ class OwnEntries:
         with self._lock:
             self._values.update(entries)
 
+    def any_below(self, prefix: str) -> bool:
+        """Whether one begins so."""
+        with self._lock:
+            return any(key.startswith(prefix) for key in self._values)
+
     def forget(self, prefix: str) -> None:
         """Nobody reads any more what begins so."""
         with self._lock:
