@@ -53,8 +53,8 @@ def noise_seed(seed: int, step: int, micro_batch: int) -> int:
 def begin_noise(seed: int) -> None:
     """Have torch draw from this seed, on this processor and the accelerator, if there is one.
 
-    ``torch.manual_seed`` notes a stack trace for each kind of accelerator that is not in use: half a millisecond for each
-    micro-batch, where a trainer has called from deep down.
+    ``torch.manual_seed`` notes a stack trace for each kind of accelerator that is not in use: half a millisecond for
+    each micro-batch, where a trainer has called from deep down.
     """
     torch.default_generator.manual_seed(seed)
     if (device := _accelerator()) is not None:
