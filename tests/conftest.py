@@ -76,6 +76,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             raise pytest.UsageError(f"{item.nodeid} uses {', '.join(sorted(used))}: mark it integration or e2e")
 
 
+def pytest_collection_finish() -> None:
+    """What is loaded by now stays: to look through it for garbage again and again is a tenth of some tests' time."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000)
+
+
 @pytest.fixture(scope="session")
 def _stack_watchdog() -> Iterator[Watchdog]:
     watchdog = Watchdog()

@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -9,7 +10,9 @@ from pathlib import Path
 from typing import Any, LiteralString
 
 import psycopg
+from typer.testing import CliRunner
 
+from evenkeel.cli.main import app
 from evenkeel.stack.paths import checkout_root
 from evenkeel.stack.stack import Stack
 from evenkeel.trainer_sdk.elastic.config import TrainingConfig, config_from_json
@@ -36,6 +39,14 @@ def new_folder(stack: Stack, name: str) -> Path:
             folder.mkdir()
             return folder
     raise AssertionError("there is always one more number")
+
+
+def evenkeel(stack: Stack, *arguments: str) -> Any:
+    """What a command says of a stack. Run here: a process of its own loads for most of a second of a processor."""
+    command = ["-o", "json", "--stack", stack.name, *arguments]
+    said = CliRunner().invoke(app, command, catch_exceptions=False)
+    assert said.exit_code == 0, f"{arguments}: {said.output}"
+    return json.loads(said.stdout or "null")
 
 
 def example_job(stack: Stack, name: str) -> JobSpec:

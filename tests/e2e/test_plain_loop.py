@@ -3,11 +3,9 @@
 Real parts: the stack, and three processes of a data-parallel loop on gloo, started as torchrun starts them.
 """
 
-import json
 import os
 import re
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -19,9 +17,8 @@ import psycopg
 import pytest
 import torch.distributed as dist
 
-from evenkeel.stack.paths import checkout_root
 from evenkeel.stack.stack import Stack
-from tests.e2e.live_run import LOOK_SECONDS, PATIENCE_SECONDS, new_folder
+from tests.e2e.live_run import LOOK_SECONDS, PATIENCE_SECONDS, evenkeel, new_folder
 from tests.warm import WarmProgram
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
@@ -88,15 +85,7 @@ class Run:
 
     def evenkeel(self, *arguments: str) -> Any:
         """What a command says."""
-        said = subprocess.run(
-            [sys.executable, "-m", "evenkeel.cli", "-o", "json", "--stack", self.stack.name, *arguments],
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=PATIENCE_SECONDS,
-            cwd=checkout_root(),
-        )
-        return json.loads(said.stdout or "null")
+        return evenkeel(self.stack, *arguments)
 
     def job(self) -> Any:
         return next(job for job in self.evenkeel("jobs", "list") if job["job_id"] == self.job_id)

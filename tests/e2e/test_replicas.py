@@ -3,10 +3,8 @@
 Real parts: the stack, and three processes with real rank controllers, one of which gets a small share of a core.
 """
 
-import json
 import os
 import re
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -19,9 +17,8 @@ import pytest
 import torch.distributed as dist
 
 from benchmarks.speed.quota import cores
-from evenkeel.stack.paths import checkout_root
 from evenkeel.stack.stack import Stack
-from tests.e2e.live_run import PATIENCE_SECONDS, new_folder
+from tests.e2e.live_run import PATIENCE_SECONDS, evenkeel, new_folder
 from tests.warm import WarmProgram
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
@@ -62,11 +59,7 @@ class Job:
         self.all_processes.append(self.processes[replica])
 
     def evenkeel(self, *arguments: str) -> Any:
-        command = [sys.executable, "-m", "evenkeel.cli", "-o", "json", "--stack", self.stack.name, *arguments]
-        said = subprocess.run(
-            command, capture_output=True, text=True, check=True, timeout=PATIENCE_SECONDS, cwd=checkout_root()
-        )
-        return json.loads(said.stdout or "null")
+        return evenkeel(self.stack, *arguments)
 
     def at(self, replica: int) -> tuple[int, int]:
         """Its newest step, and how many micro-batches it ran there."""
@@ -81,7 +74,7 @@ class Job:
         ends = time.monotonic() + PATIENCE_SECONDS
         while not condition():
             assert time.monotonic() < ends, f"waited in vain: {what}; {self.shares()}, {self.plans()}"
-            time.sleep(1.0)  # a look may be a command, which takes most of a second of a processor
+            time.sleep(1.0)
 
     def planned(self) -> list[set[int]]:
         """Ranks that each plan has."""

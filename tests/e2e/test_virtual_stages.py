@@ -1,18 +1,15 @@
 """A device of a live job gets slow, its ranks get several stages each, and one of them dies while they have them."""
 
-import json
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from benchmarks.planning.live.virtual_stages import interleavable_job
-from evenkeel.cli.main import app
 from evenkeel.stack.stack import Stack
 from evenkeel.trainer_sdk.launcher.inject import kill, slow
 from evenkeel.trainer_sdk.launcher.launcher import Launcher
-from tests.e2e.live_run import LiveRun, MadePlan, example_job
+from tests.e2e.live_run import LiveRun, MadePlan, evenkeel, example_job
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 
@@ -32,9 +29,7 @@ class ExplainedRun(LiveRun):
 
         Other work on this machine may come between two operations, where nobody measures.
         """
-        command = ["-o", "json", "why", self.launcher.spec.job_id, "-n", "12"]
-        answer = CliRunner().invoke(app, command, env=self.stack.addresses.environment(), catch_exceptions=False)
-        self.said = json.loads(answer.stdout)
+        self.said = evenkeel(self.stack, "why", self.launcher.spec.job_id, "-n", "12")
         replayed, measured = self.said["replayed_seconds"], self.said["measured_seconds"]
         return self.is_laid_along_orders() and abs(replayed - measured) <= TOLERANCE * measured
 

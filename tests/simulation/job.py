@@ -153,7 +153,7 @@ class SimulatedJob:
     def stepped(self, rank: SimulatedRank) -> None:
         """A step is one of the epoch in which it was applied last: nobody who counts applies it in an earlier one."""
         epoch, step = rank.cycle.epoch, rank.cycle.steps_applied
-        catches_up = rank.acceptor.state.phase is RankPhase.RESHAPING and not self.home.whole
+        catches_up = rank.acceptor.switching is not None and not self.home.whole
         newest = self._epoch_of_step.setdefault(step, epoch)
         if not catches_up and not rank.is_given_up and epoch < newest:
             self.breaks(f"one_epoch: rank {rank.rank} applies step {step} in {epoch} after others did in {newest}")

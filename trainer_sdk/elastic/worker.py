@@ -24,6 +24,7 @@ def preload(config: TrainingConfig) -> None:
     os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")
     torch.set_num_threads(1)
     importlib.import_module("torch.fx.experimental.symbolic_shapes")  # as the first backward does: some 500 modules
+    importlib.import_module("numpy.random")  # as the first documents drawn do
     load_corpus(config.workload.corpus_bytes)
 
 

@@ -136,7 +136,8 @@ class OpenTable:
     def settle(self) -> None:
         """The first frame closes: who is in it, or in another one, is a member."""
         self.settled = True
-        self.ranks["is_member"] = self.is_in.any(axis=0) & (self.ranks["gone"] < self.ranks["who"]["incarnation"])
+        lives: Bools = self.ranks["gone"] < self.ranks["who"]["incarnation"]
+        self.ranks["is_member"] = self.is_in.any(axis=0) & lives
 
     def close(self, count: int) -> None:
         """Takes out the oldest frames; members that are not in them, and not further on, have missed them."""

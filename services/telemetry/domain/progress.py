@@ -199,4 +199,5 @@ class ProgressWatcher:
             new = [(*process, _NEVER, now_seconds, now_seconds, None) for process in live]
             ranks = np.concatenate((self._ranks, np.array(new, dtype=_WATCHED)))
             ranks = ranks[np.lexsort((ranks["incarnation"], ranks["rank"]))]
-            self._ranks = ranks[np.append(ranks["rank"][1:] != ranks["rank"][:-1], True)]
+            rank: Ints = ranks["rank"]
+            self._ranks = ranks[np.append(rank[1:] != rank[:-1], True)]

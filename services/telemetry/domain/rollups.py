@@ -172,7 +172,8 @@ class RollupAggregator:
 
     def _end(self, which: Bools) -> list[FinishedWindow]:
         """Ends those that are open before their time: what still comes for them goes to rows of its own."""
-        ended = self._newest[which & self._newest["is_open"]]
+        is_open: Bools = self._newest["is_open"]
+        ended = self._newest[which & is_open]
         self._newest["is_open"][which] = False
         return self._finished(ended)
 

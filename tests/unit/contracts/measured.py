@@ -1,5 +1,6 @@
 """Batches as hypothesis draws them: any columns whose lengths fit together."""
 
+from functools import cache
 from typing import Any
 
 from hypothesis import strategies as st
@@ -20,6 +21,16 @@ def values_of(column: Column) -> st.SearchStrategy[Any]:
     return st.integers(-1 if column.name == "rank" else 0, _HIGHEST.get(column.wire, 2**53))
 
 
+@cache
+def columns_of(column: Column, count: int, *, is_length: bool) -> st.SearchStrategy[list[Any]]:
+    """So many of them: made once, for to make and check a strategy takes longer than to draw from it.
+
+    Lengths are short.
+    """
+    values = st.integers(0, 2) if is_length else values_of(column)
+    return st.lists(values, min_size=count, max_size=count)
+
+
 @st.composite
 def batch_messages(draw: st.DrawFn) -> pb.Batch:
     """One process's batch."""
@@ -28,8 +39,7 @@ def batch_messages(draw: st.DrawFn) -> pb.Batch:
     def fill(columns: tuple[Column, ...], count: int, lengths: tuple[str, ...] = ()) -> int:
         """Returns how much is told by the columns that tell lengths, which are kept short."""
         for column in columns:
-            values = st.integers(0, 2) if column.name in lengths else values_of(column)
-            getattr(batch, column.name).extend(draw(st.lists(values, min_size=count, max_size=count)))
+            getattr(batch, column.name).extend(draw(columns_of(column, count, is_length=column.name in lengths)))
         return count
 
     fill(PROCESS, 1, ("num_iterations", "num_readings", "num_progress", "num_events"))

@@ -110,12 +110,10 @@ def test_one_that_is_15_per_cent_slower_by_nature_is_let_be_and_one_of_60_told()
 
 
 def test_what_slows_both_of_two_accuses_neither_and_a_faster_peer_neither() -> None:
-    seconds = Job(2).readings()
-    seconds[300:] *= 1.5
-    assert observe(scan_of(2), seconds) == []
-    seconds = Job(2).readings()
-    seconds[300:, 0, 0] /= 1.5
-    assert observe(scan_of(2), seconds) == []
+    seconds = Job(2).readings()[300:]
+    assert observe(pickle.loads(healthy_so_far(2)), 1.5 * seconds, 300) == []
+    seconds[:, 0, 0] /= 1.5
+    assert observe(pickle.loads(healthy_so_far(2)), seconds, 300) == []
 
 
 @pytest.mark.parametrize(
@@ -132,30 +130,30 @@ def test_what_slows_both_of_two_accuses_neither_and_a_faster_peer_neither() -> N
 def test_some_of_one_host_that_slow_down_together_are_its_cores_that_are_slow(
     hosts: tuple[int, ...], other: float, told: set[int]
 ) -> None:
-    scan, seconds = scan_of(6), Job(6).readings(work=1.4, begin=300)
+    scan, seconds = pickle.loads(healthy_so_far(6)), Job(6).readings(work=1.4, begin=300)
     seconds[300:, 0, 2] *= other
     scan.run_on(np.array(hosts))
-    assert {change.device for _, change in observe(scan, seconds)} == told
+    assert {change.device for _, change in observe(scan, seconds[300:], 300)} == told
 
 
 def test_a_recovery_is_told_within_forty_frames() -> None:
     seconds = Job(2).readings(work=1.5, begin=300)
     seconds[400:] = Job(2, seed=9).readings()[400:]
-    found = observe(scan_of(2), seconds)
+    found = observe(pickle.loads(healthy_so_far(2)), seconds[300:], 300)
     assert [change.recovered for _, change in found] == [False, True]
     assert found[1][0] < 440
 
 
 def test_a_few_frames_decide_nothing_however_slow() -> None:
-    seconds = Job(2).readings()
-    seconds[300:304, 1, 1] += 1.0
-    assert observe(scan_of(2), seconds) == []
+    seconds = Job(2).readings()[300:]
+    seconds[:4, 1, 1] += 1.0
+    assert observe(pickle.loads(healthy_so_far(2)), seconds, 300) == []
 
 
 def test_who_stops_reporting_is_not_accused() -> None:
-    seconds = Job(3).readings()
-    seconds[300:, :, 1] = np.nan
-    assert observe(scan_of(3), seconds) == []
+    seconds = Job(3).readings()[300:]
+    seconds[:, :, 1] = np.nan
+    assert observe(pickle.loads(healthy_so_far(3)), seconds, 300) == []
 
 
 @cache

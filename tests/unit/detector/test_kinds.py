@@ -1,5 +1,7 @@
 """Each kind of finding: told once, of the right ones, with facts and advice; silent about what is healthy."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 
@@ -7,6 +9,7 @@ from benchmarks.detection.aspects.kinds import WANTED, kind_trace, score_kind
 from benchmarks.detection.traces.frames import frames_of
 from evenkeel.services.detector.adapters.snapshot import dump, load
 from evenkeel.services.detector.domain.findings.verdict import Verdict, VerdictKind
+from evenkeel.services.detector.domain.frames.observation import FrameObservation
 from evenkeel.services.detector.domain.job.job import JobDetector
 from evenkeel.services.detector.domain.kinds.board import known_kinds
 from evenkeel.simulator.job.afflictions import Affliction
@@ -112,17 +115,29 @@ def test_a_slow_device_does_not_make_its_stage_look_heavy() -> None:
     assert kinds == {VerdictKind.COMPUTE_SLOW}
 
 
-@pytest.mark.parametrize("what", [Affliction.INTERMITTENT, Affliction.RANK_PAUSES, Affliction.CORRUPTION])
-@pytest.mark.parametrize("killed_at", [90, 171])
-def test_a_restart_changes_nothing_about_what_the_kinds_say(what: Affliction, killed_at: int) -> None:
+RESTARTS = (90, 171)
+
+
+@cache
+def ran_through(what: Affliction) -> tuple[list[FrameObservation], list[Verdict], dict[int, tuple[int, bytes]]]:
+    """Frames of a trace, what is found, and before each frame of ``RESTARTS`` how much that was and the snapshot."""
     trace, _ = kind_trace(what, 1)
-    frames = list(frames_of(trace))
-    through = reports(trace.name, frames)
-    first, second = JobDetector(trace.name), JobDetector(trace.name)
-    found = verdicts_of(first, iter(frames[:killed_at]), everything=True)
-    load(second, dump(first))
-    found += verdicts_of(second, iter(frames[killed_at:]), everything=True)
-    assert found == through
+    frames, detector, found, states = list(frames_of(trace)), JobDetector(trace.name), list[Verdict](), {}
+    for place, frame in enumerate(frames):
+        if place in RESTARTS:
+            states[place] = len(found), dump(detector)
+        found += verdicts_of(detector, iter([frame]), everything=True)
+    return frames, found, states
+
+
+@pytest.mark.parametrize("what", [Affliction.INTERMITTENT, Affliction.RANK_PAUSES, Affliction.CORRUPTION])
+@pytest.mark.parametrize("killed_at", RESTARTS)
+def test_a_restart_changes_nothing_about_what_the_kinds_say(what: Affliction, killed_at: int) -> None:
+    frames, through, states = ran_through(what)
+    num_before, state = states[killed_at]
+    detector = JobDetector(frames[0].job_id)
+    load(detector, state)
+    assert verdicts_of(detector, iter(frames[killed_at:]), everything=True) == through[num_before:]
 
 
 def test_ranks_that_keep_their_own_distance_from_the_median_are_not_corrupt() -> None:

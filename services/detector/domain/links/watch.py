@@ -218,8 +218,9 @@ class LinkWatch:
         residuals = links.residuals
         seen = [row for row in rows if np.isfinite(seconds[row])] or rows
         since = (links.iterations >= complaint.first_iteration)[None, :] & np.isfinite(residuals[rows])
-        row = max(seen, key=lambda one: float(np.nan_to_num(seconds[one])))
-        measured = float(np.nan_to_num(seconds[row]))
+        told: Floats = np.nan_to_num(seconds)
+        row = max(seen, key=told.__getitem__)
+        measured = float(told[row])
         newest, error = residuals[:, -1], float(np.median(links.errors[rows]))
         peers = np.flatnonzero((links.class_of == links.class_of[row]) & ~links.slow & np.isfinite(newest))
         peers = peers[~np.isin(peers, rows)]
