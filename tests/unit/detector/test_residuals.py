@@ -91,3 +91,9 @@ def test_who_is_slow_does_not_hide_behind_a_slow_start_of_all(num_devices: int) 
     assert np.abs(_followed(frames).newest(64)[36:].mean(axis=0)).max() < 0.05, "all became faster: nobody is apart"
     frames[224:, 1] += 0.5
     assert _followed(frames).newest(64)[:, 0, 1].mean() > 0.4
+
+
+def test_a_table_whose_rows_have_all_gone_is_empty() -> None:
+    residuals = _followed(np.zeros((20, 2)))
+    residuals.arrange(np.zeros(0, dtype=np.int64))
+    assert residuals.newest(8).shape == (8, 1, 0)

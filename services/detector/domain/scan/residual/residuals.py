@@ -190,7 +190,7 @@ class Residuals:
         rows = self.has_begun & is_young & ~slow & ~self._is_placed
         if rows.any():
             self._place(rows, np.asarray(slow.any(axis=0)))
-        slowest = np.fmax.reduce(self._slowest(RENEWED_EVERY))
+        slowest = np.fmax.reduce(self._slowest(RENEWED_EVERY), initial=np.nan)
         if self.num_frames <= KEPT:
             self._usual_centres = np.fmin(median(self._centres.newest()), slowest)
             return
@@ -264,7 +264,7 @@ class Residuals:
 
     def _slowest(self, count: int) -> Floats:
         """Where the slowest stood in each of the newest frames, by clock; NaN where none was observed."""
-        return np.fmax.reduce(self._values.newest(count) - self.offsets, axis=2, keepdims=True)
+        return np.fmax.reduce(self._values.newest(count) - self.offsets, axis=2, keepdims=True, initial=np.nan)
 
     def _healthy(self, ill: Bools) -> Bools:
         """Rows to compare with, by clock: the healthy ones that have begun, or all of those where none has."""
