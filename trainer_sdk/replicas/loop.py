@@ -15,7 +15,7 @@ from evenkeel.trainer_sdk.emit.farewell import ending_error
 from evenkeel.trainer_sdk.groups.errors import WaitBroken
 from evenkeel.trainer_sdk.replicas.buckets import Buckets, local
 from evenkeel.trainer_sdk.replicas.epochs import Epochs
-from evenkeel.trainer_sdk.replicas.samples import begin_noise, noise_seed
+from evenkeel.trainer_sdk.replicas.samples import noise_seed
 from evenkeel.trainer_sdk.replicas.shares import (
     Settlement,
     Standing,
@@ -105,7 +105,7 @@ class Replicas:
                 if index == todo[-1]:
                     self._buckets.arm()
                 # The same noise whoever runs it, and how often.
-                begin_noise(noise_seed(self._seed, self.step, index))
+                torch.manual_seed(noise_seed(self._seed, self.step, index))
                 self._owes_backward = True
                 yield batches(self.step, index)
                 if self._owes_backward or self._is_in_backward:
@@ -116,7 +116,7 @@ class Replicas:
             if self._settle():
                 break
         # What a loop draws between steps is the same everywhere too, whoever ran which micro-batches.
-        begin_noise(noise_seed(self._seed, self.step, self.num_micro_batches))
+        torch.manual_seed(noise_seed(self._seed, self.step, self.num_micro_batches))
         self._is_open = False
 
     def backward(self, loss: Tensor, weight: float = 1.0) -> None:

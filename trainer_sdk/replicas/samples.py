@@ -1,7 +1,7 @@
 """Which samples a micro-batch has: a function of the step and the micro-batch alone, so that anybody can run it."""
 
 from collections.abc import Callable, Sequence
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Any, Protocol
 
 import torch
@@ -48,22 +48,6 @@ def _order(seed: int, number: int, num_samples: int) -> list[int]:
 def noise_seed(seed: int, step: int, micro_batch: int) -> int:
     """What torch's random numbers in a micro-batch begin with, in a run of this seed."""
     return (seed * 0x9E3779B1 + step) * 0x85EBCA77 + micro_batch & _LARGEST_SEED
-
-
-def begin_noise(seed: int) -> None:
-    """Have torch draw from this seed, on this processor and the accelerator, if there is one.
-
-    ``torch.manual_seed`` notes a stack trace for each kind of accelerator that is not in use: half a millisecond for
-    each micro-batch, where a trainer has called from deep down.
-    """
-    torch.default_generator.manual_seed(seed)
-    if (device := _accelerator()) is not None:
-        torch.get_device_module(device).manual_seed_all(seed)
-
-
-@cache
-def _accelerator() -> torch.device | None:
-    return torch.accelerator.current_accelerator(check_available=True)
 
 
 def batches_of(

@@ -139,8 +139,8 @@ def test_only_the_slow_rank_computes_longer_though_all_take_as_long(ranks: Ranks
 def test_a_sleep_in_the_forward_pass_is_blocked_time_and_no_work(ranks: Ranks, kind: str) -> None:
     for sample in ranks.said[SLOW_RANK][kind]["watched"]["samples"]:
         assert sample["cpu"] > 0
-        # Differences of three clocks, which are not read in the same moment.
-        assert blocked(sample) >= 0.198
+        # Differences of three clocks, which are not read in the same moment: a busy machine comes in between.
+        assert blocked(sample) >= 0.15
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells waiting for a core")

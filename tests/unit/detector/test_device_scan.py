@@ -171,3 +171,12 @@ def test_a_scan_that_is_stored_anywhere_goes_on_as_if_nothing_had_happened(cuts:
         scan, begin = pickle.loads(pickle.dumps(scan)), cut
     assert pieces == whole
     assert whole
+
+
+@pytest.mark.parametrize("stay_fast", [1, 2, 3])
+def test_who_returns_from_a_fast_spell_of_all_is_as_usual(stay_fast: int) -> None:
+    scan = pickle.loads(healthy_so_far(4))
+    seconds = Job(4).readings()[300:420]
+    seconds[:24, 0] /= 1.15
+    seconds[24:, 0, :stay_fast] /= 1.15
+    assert observe(scan, seconds, 300) == []

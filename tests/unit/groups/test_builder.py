@@ -151,7 +151,7 @@ def test_a_build_that_was_interrupted_keeps_its_connection_to_itself() -> None:
 
 
 def test_who_waits_for_one_that_could_not_connect_leaves_off_at_once() -> None:
-    store, go, never = ScriptedStore(), threading.Semaphore(0), threading.Semaphore(0)
+    store, go, never = ScriptedStore({"epoch/4/world/0/0"}), threading.Semaphore(0), threading.Semaphore(0)
     waits = ScriptedBuilder(store, Waiter(lambda: False), never)
     fails = ScriptedBuilder(store, TimedWaiter(go), go)
     with pytest.raises(PeerLost, match="connection refused"):

@@ -7,8 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenkeel.trainer_sdk.replicas import samples
-from evenkeel.trainer_sdk.replicas.samples import batches_of, begin_noise, sample_indices
+from evenkeel.trainer_sdk.replicas.samples import batches_of, sample_indices
 
 
 @given(st.integers(1, 40), st.integers(1, 5), st.integers(1, 7), st.integers(1, 3))
@@ -56,17 +55,3 @@ def test_a_function_is_taken_as_it_is() -> None:
 def test_what_cannot_be_used_is_refused(source: object, error: type[Exception]) -> None:
     with pytest.raises(error):
         batches_of(source, per_step=2)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(("accelerator", "seeded"), [(None, []), (torch.device("cuda"), [5])])
-def test_noise_is_what_torch_draws_from_that_seed_on_the_devices_that_there_are(
-    accelerator: torch.device | None, seeded: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    of_accelerator: list[int] = []
-    monkeypatch.setattr(samples, "_accelerator", lambda: accelerator)
-    monkeypatch.setattr(torch.cuda, "manual_seed_all", of_accelerator.append)
-    begin_noise(5)
-    drawn = torch.rand(4)
-    assert of_accelerator == seeded
-    torch.manual_seed(5)
-    assert torch.equal(torch.rand(4), drawn)

@@ -159,12 +159,12 @@ class GroupBuilder:
         """Until a group is built, or will not be: the others wait for this rank until it has told them its part."""
         what, look_at_seconds = f"group {spec.name} of epoch {epoch}", time.monotonic() + _LOOK_SECONDS
 
-        def until(condition: Callable[[], bool]) -> None:
-            self._waiter.until(partial(holds, condition), CONNECT_TIMEOUT_SECONDS, what)
+        def has_told() -> bool:
+            return is_built() or self._rendezvous.has_said(f"{_place(epoch, spec)}/")
 
-        def holds(condition: Callable[[], bool]) -> bool:
+        def has_met() -> bool:
             nonlocal look_at_seconds
-            if condition():
+            if is_built():
                 return True
             if time.monotonic() > look_at_seconds:
                 look_at_seconds = time.monotonic() + _LOOK_SECONDS
@@ -172,8 +172,9 @@ class GroupBuilder:
                     raise PeerLost(f"groups of epoch {epoch}: another rank could not build its own")
             return False
 
-        until(lambda: is_built() or self._rendezvous.has_said(f"{_place(epoch, spec)}/"))
-        self.waits((), partial(until, is_built))
+        # What asks the store may wait for it: not before the others have this rank's part.
+        self._waiter.until(has_told, CONNECT_TIMEOUT_SECONDS, what)
+        self.waits((), partial(self._waiter.until, has_met, CONNECT_TIMEOUT_SECONDS, what))
 
     def _tell_broken(self, epoch: int) -> None:
         """Those that still wait for this rank's connections leave off too."""

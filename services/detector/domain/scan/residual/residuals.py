@@ -190,7 +190,8 @@ class Residuals:
         rows = self.has_begun & is_young & ~slow & ~self._is_placed
         if rows.any():
             self._place(rows, np.asarray(slow.any(axis=0)))
-        slowest = np.fmax.reduce(self._slowest(RENEWED_EVERY), initial=np.nan)
+        # A quarter of a young job's age: who is faster for a while does not stay so.
+        slowest = np.fmax.reduce(self._slowest(max(self.num_frames // 4, RENEWED_EVERY)), initial=np.nan)
         if self.num_frames <= KEPT:
             self._usual_centres = np.fmin(median(self._centres.newest()), slowest)
             return
