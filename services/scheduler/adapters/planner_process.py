@@ -89,7 +89,8 @@ class PlannerProcess:
 
         Args:
             situation: What is asked about.
-            is_urgent: Nobody waits longer than the deadline by the wall, whatever the planner is doing.
+            is_urgent: Nobody waits longer than the deadline by the wall, whatever the planner is doing, and not at all
+                for one that is still being started: where nothing is compiled yet that takes a minute.
 
         Raises:
             NoPlanError: Nothing can be made of the live ranks.
@@ -98,6 +99,8 @@ class PlannerProcess:
         question = await asyncio.to_thread(_written, situation)
         try:
             async with asyncio.timeout(self._deadline_seconds if is_urgent else None), self._turn:
+                if is_urgent and not self._is_ready:
+                    raise PlannerAwayError("the planner's process is being started")
                 answer = await self._ask(question)
         except TimeoutError:
             raise PlannerAwayError(f"the planner did not answer in {self._deadline_seconds:g} s") from None

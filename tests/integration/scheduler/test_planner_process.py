@@ -99,6 +99,22 @@ async def test_one_that_does_nothing_is_replaced(planner: PlannerProcess, num_re
     assert (await planner.solve(situation_of(DEMO))).layout == DEMO
 
 
+@pytest.mark.asyncio
+async def test_nobody_in_a_hurry_waits_for_one_that_is_still_compiling() -> None:
+    planner = PlannerProcess(deadline_seconds=60.0, command=(sys.executable, "-c", "import sys; sys.stdin.read()"))
+    running = asyncio.create_task(planner.run())
+    try:
+        await until(lambda: planner.pid is not None)
+        with pytest.raises(PlannerAwayError, match="is being started"):
+            await asyncio.wait_for(planner.solve(situation_of(DEMO, dead=(3,)), is_urgent=True), 5.0)
+        answer = asyncio.create_task(planner.solve(situation_of(DEMO)))
+        assert await asked(planner) == planner.pid
+        answer.cancel()
+    finally:
+        running.cancel()
+        await asyncio.gather(running, answer, return_exceptions=True)
+
+
 A_BUSY_MACHINE = """
 import base64, pickle, sys, time
 from evenkeel.planning.solution import NoPlanError
