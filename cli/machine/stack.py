@@ -1,6 +1,8 @@
 """``evenkeel stack``: the local Kafka, PostgreSQL and services."""
 
 import shlex
+import subprocess
+import sys
 from typing import Annotated, Any
 
 import typer
@@ -46,6 +48,10 @@ def up(
     Example: eval "$(evenkeel stack up)"
     """
     running = running_stack(name, with_services=not servers)
+    if running is None and not servers:
+        say("loading the planner (the first time it is compiled: a minute)")
+        # Beside a job on few cores it would take several, and nobody be taken back in meanwhile.
+        subprocess.run([sys.executable, "-m", "evenkeel.planning.warm_up"], stdout=subprocess.DEVNULL, check=False)
     state = running or start_in_background(name, num_instances=0 if servers else instances, say=say)
     settings = state.addresses.environment()
     if output_of(context, output) is OutputFormat.JSON:
