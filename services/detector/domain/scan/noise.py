@@ -1,4 +1,7 @@
-"""How much each row scatters from one frame to the next, usually and now."""
+"""How much each row scatters from one frame to the next, usually and now.
+
+What is learned waits as widths do, for a quarter of a young job's age: the first frames of an illness are no noise.
+"""
 
 from dataclasses import dataclass, field
 
@@ -17,6 +20,7 @@ _LARGEST_ALIKE = 0.95
 # Lone residuals far off would hide how much the others are alike.
 _REACH = 2.0
 _LONGEST_MEMORY = 512
+_LONGEST_WAIT = KEPT // 2
 _RATE_OF_NOW = 1 / 16
 # Noise counts as unusual from so many times the usual variance on.
 _UNUSUAL = 1.5
@@ -31,15 +35,19 @@ class RowNoise:
     Attributes:
         scales: Standard deviation of each row's residual in one frame, log units; NaN where nothing is known yet.
         alike: How much of a residual is left in the next one, by clock: the lag-one correlation of calm rows.
+        num_seen: Frames that this rests on.
     """
 
     scales: Floats = field(default_factory=no_floats)
     alike: Floats = field(default_factory=lambda: np.zeros(0))
+    num_seen: int = 0
     # Below which no row of a clock is.
     _smallest: Floats = field(default_factory=no_floats)
     _usual_steps: Floats = field(default_factory=no_floats)
     _steps: Floats = field(default_factory=no_floats)
     _before: Floats = field(default_factory=no_floats)
+    # Of neighbouring frames, by clock: products of their residuals, and squares.
+    _products: Floats = field(default_factory=lambda: np.zeros((2, 0)))
 
     @classmethod
     def of(cls, smallest: Floats, num_devices: int) -> "RowNoise":
@@ -51,7 +59,15 @@ class RowNoise:
         """
         shape = len(smallest), num_devices
         ones, zeros = np.ones(shape), np.zeros(shape)
-        return cls(np.full(shape, np.nan), np.zeros(len(smallest)), smallest[:, None], ones, ones, zeros)
+        return cls(
+            scales=np.full(shape, np.nan),
+            alike=np.zeros(len(smallest)),
+            _smallest=smallest[:, None],
+            _usual_steps=ones,
+            _steps=ones,
+            _before=zeros,
+            _products=np.zeros((2, len(smallest))),
+        )
 
     def arrange(self, columns: Ints) -> None:
         """Takes these columns of what is known; -1 is a new one, which is taken to scatter as the job does."""
@@ -87,7 +103,9 @@ class RowNoise:
         usual = np.minimum(self._steps, _LARGEST_STEP * self._usual_steps) - self._usual_steps
         rate = RENEWED_EVERY / min(max(frame, 2 * RENEWED_EVERY), 2 * _LONGEST_MEMORY)
         self._usual_steps = self._usual_steps + np.where(calm, usual * rate, 0.0)
-        count = min(frame, KEPT)
+        wait = min(max(frame // 4, RENEWED_EVERY), _LONGEST_WAIT)
+        residuals = residuals[: max(len(residuals) - wait, RENEWED_EVERY)]
+        count = len(residuals)
         found = np.maximum(_quantile(np.abs(residuals), _SHARE) / _QUANTILE, self._smallest)
         usable = known & np.isfinite(found)
         of_job = np.where(usable, found**2, 0.0).sum(axis=1, keepdims=True)
@@ -97,19 +115,27 @@ class RowNoise:
         rate = RENEWED_EVERY / min(max(frame, RENEWED_EVERY), _LONGEST_MEMORY)
         followed = np.sqrt(self.scales**2 * (1 - rate) + drawn * rate)
         self.scales = np.where(np.isnan(self.scales), np.sqrt(drawn), np.where(calm, followed, self.scales))
-        self._look_for_likeness(np.where(calm, residuals, np.nan), count)
+        if frame <= KEPT:
+            # What frames are measured around is known better now.
+            self.num_seen, self._products = 0, np.zeros_like(self._products)
+        fresh = RENEWED_EVERY if self.num_seen else count
+        self._look_for_likeness(np.where(calm, residuals, np.nan)[-fresh - 1 :], fresh)
 
     def _look_for_likeness(self, residuals: Floats, count: int) -> None:
-        """Finds :attr:`alike` again; first axis the newest ``count`` frames."""
+        """Finds :attr:`alike` by so many more frames, and the one before them."""
         reach = _REACH * self.scales
         clipped = np.clip(residuals, -reach, reach)
-        products, squares = clipped[1:] * clipped[:-1], (clipped[1:] ** 2 + clipped[:-1] ** 2) / 2
-        known = np.isfinite(products)
-        total = np.where(known, squares, 0.0).sum(axis=0).sum(axis=1)
-        found = np.where(known, products, 0.0).sum(axis=0).sum(axis=1) / np.where(total > 0, total, 1.0)
+        products = clipped[1:] * clipped[:-1], (clipped[1:] ** 2 + clipped[:-1] ** 2) / 2
+        known = np.isfinite(products[0])
+        more = np.array([np.where(known, each, 0.0).sum(axis=(0, 2)) for each in products])
+        self.num_seen += count if known.any() else 0
+        self._products = self._products + more
+        self._products *= min(_LONGEST_MEMORY / max(self.num_seen, 1), 1.0)
+        self.num_seen = min(self.num_seen, _LONGEST_MEMORY)
+        product, square = self._products
+        found = product / np.where(square > 0, square, 1.0)
         # A short series makes noise look less alike than it is (Marriott and Pope 1954).
-        found = np.clip(found + (1 + 4 * found) / max(count, 1), 0.0, _LARGEST_ALIKE)
-        self.alike = np.where(total > 0, found, self.alike)
+        self.alike = np.clip(found + (1 + 4 * found) / min(max(self.num_seen, 1), KEPT), 0.0, _LARGEST_ALIKE)
 
 
 def _quantile(values: Floats, share: float) -> Floats:

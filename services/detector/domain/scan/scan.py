@@ -15,7 +15,6 @@ from evenkeel.numeric.arrays import Bools, Floats, Ints
 from evenkeel.services.detector.domain.memory.state import GIVEN
 from evenkeel.services.detector.domain.scan.budget import Budget
 from evenkeel.services.detector.domain.scan.noise import RowNoise
-from evenkeel.services.detector.domain.scan.residual.recent import KEPT
 from evenkeel.services.detector.domain.scan.residual.tables import arranged, no_floats, no_ints
 from evenkeel.services.detector.domain.scan.widths import FRAMES_OF_A_BASKET, Widths
 from evenkeel.services.detector.domain.scan.windows import LENGTHS, Windows
@@ -177,7 +176,7 @@ class Scan:
         return Budget(iterations_per_false_alarm=self.iterations_per_false_alarm, num_rows=num_rows)
 
     def _renew_heights(self, num_learned: Ints) -> None:
-        self.widths.renew(self.noise.alike, min(max(self.num_frames, 1), KEPT))
+        self.widths.renew(self.noise.alike, self.noise.num_seen)
         self._verdicts, self._suspicions = self._budget.of_verdict(self.widths), self._budget.of_suspicion(self.widths)
         # An offset is only as sure as the frames that it rests on, and they wander like all others.
         ratio = self.width_of_memory(num_learned)[None] / self.widths.widths.T[:, :, None]
