@@ -9,7 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
+from torch import nn
+from torch.optim.swa_utils import AveragedModel
 
+from evenkeel.trainer_sdk.api import stop
+from evenkeel.trainer_sdk.watch.run import Run
 from tests.integration.replicas.torchruns import DEADLINE_SECONDS, LAST_PLACE, ROOT, STEPS, Output, children_of
 from tests.warm import WarmProgram
 
@@ -109,3 +114,44 @@ def test_replicas_of_which_one_dies_train_like_the_librarys_own_trainer(trained:
     assert steps[1][:15] == steps[0][:15]
     assert steps[1][-1] == STEPS, "".join(trained.output[-40:])
     assert len(steps[1]) < STEPS
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_averages_of_lightnings_callbacks_are_kept_and_a_newcomer_decides_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lightning = pytest.importorskip("lightning")
+    from evenkeel.lightning import EvenkeelStrategy  # noqa: PLC0415 - needs lightning
+
+    class Model(lightning.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 1)
+
+        def training_step(self, batch: torch.Tensor, batch_idx: int) -> torch.Tensor:
+            return self.layer(batch).square().mean()
+
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return torch.optim.SGD(self.parameters(), lr=0.1)
+
+    kept: list[object] = []
+    monkeypatch.setattr(Run, "keep", lambda _, *each: kept.extend(each))
+    strategy = EvenkeelStrategy("cpu")
+    trainer = lightning.Trainer(
+        strategy=strategy,
+        accelerator="cpu",
+        max_steps=1,
+        callbacks=[lightning.pytorch.callbacks.EMAWeightAveraging()],
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        logger=False,
+    )
+    try:
+        trainer.fit(Model(), torch.utils.data.DataLoader(torch.ones(2, 4)))
+    finally:
+        stop()
+    assert [type(each) for each in kept] == [AveragedModel]
+    assert strategy.reduce_boolean_decision(True)
+    monkeypatch.setattr(EvenkeelStrategy, "has_model", False)
+    assert not strategy.reduce_boolean_decision(True)
