@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -114,6 +115,25 @@ def test_replicas_of_which_one_dies_train_like_the_librarys_own_trainer(trained:
     assert steps[1][:15] == steps[0][:15]
     assert steps[1][-1] == STEPS, "".join(trained.output[-40:])
     assert len(steps[1]) < STEPS
+
+
+def test_accelerate_wraps_no_replica_that_is_alone_in_its_world_in_mixed_precision_either(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import functools, runpy, transformers\n"
+        "transformers.TrainingArguments = functools.partial(transformers.TrainingArguments, bf16=True)\n"
+        f"runpy.run_path({str(ROOT / 'examples' / 'trainers' / 'on_hf.py')!r}, run_name='__main__')\n"
+    )
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    world = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    environment = {**os.environ, **world, "STEPS": "1"}
+    run = WarmProgram([sys.executable, program], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    with run.stdout as output:
+        said = output.read()
+    assert run.wait() == 0, said
+    assert "replica 0: step 1, loss" in said
 
 
 @pytest.mark.filterwarnings("ignore")
