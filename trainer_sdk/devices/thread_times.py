@@ -17,6 +17,15 @@ _NO_ABSENCE_SECONDS = 5e-6
 _WORTH_READING_SECONDS = 20e-6
 _NEVER = float("-inf")
 _FILE_BYTES = 96
+_num_forks = 0  # between this process and the one that loaded this
+
+
+def _forked() -> None:
+    global _num_forks
+    _num_forks += 1
+
+
+os.register_at_fork(after_in_child=_forked)
 
 
 class Thread(Protocol):
@@ -97,9 +106,9 @@ class ThreadTimes:
         "_clock",
         "_cpu",
         "_filed_off_core",
-        "_is_open",
         "_off_core",
         "_open_thread",
+        "_opened_in",
         "_queued",
         "_queued_so_far",
         "_read_at",
@@ -114,7 +123,7 @@ class ThreadTimes:
         self._clock = clock
         self._open_thread = open_thread
         self._thread: Thread | None = None
-        self._is_open = False
+        self._opened_in = -1
         self._read_at = _NEVER
         self._off_core, self._filed_off_core, self._queued_so_far = 0.0, _NEVER, 0.0
         self._began: tuple[float, float, float] | None = None
@@ -122,7 +131,7 @@ class ThreadTimes:
 
     def begin(self) -> float:
         """A span begins; returns when."""
-        if not self._is_open:
+        if self._opened_in != _num_forks:
             self._reopen()
         thread = self._thread
         if thread is None:
@@ -134,8 +143,8 @@ class ThreadTimes:
     def end(self) -> float:
         """The span ends; returns when."""
         thread, began = self._thread, self._began
-        if thread is None or began is None:
-            return self._clock()
+        if thread is None or began is None or self._opened_in != _num_forks:
+            return self._clock()  # nobody may read the clocks of another process
         self._began = None
         now = self._read(thread)
         self._cpu += now - began[0] - (self._off_core - began[1])
@@ -155,7 +164,7 @@ class ThreadTimes:
         self._cpu, self._queued = 0.0, 0.0
         if thread.is_current():
             return taken
-        self._is_open = False
+        self._opened_in = -1
         return None
 
     def _read(self, thread: Thread) -> float:
@@ -176,7 +185,7 @@ class ThreadTimes:
         return now
 
     def _reopen(self) -> None:
-        self._is_open = True
+        self._opened_in = _num_forks
         self._began = None
         self._thread = self._open_thread()
         self._read_at = self._filed_off_core = _NEVER

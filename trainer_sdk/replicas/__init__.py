@@ -53,6 +53,9 @@ def join_replicas(
     if place.index == 0 and (line := advice(model, place.size)):
         _log.warning(line)
     num_micro_batches = num_micro_batches or place.num_replicas
+    if place.rank == 0 and num_micro_batches < place.num_replicas:
+        told = "%d replicas share %d micro-batches in a step, so some have none: give each one at least"
+        _log.warning(told, place.num_replicas, num_micro_batches)
     mates = Mates(place)
     director = Director(mates.rendezvous, place, mates.token)
     patience = Patience(mates.rendezvous, director, place)

@@ -104,7 +104,7 @@ class Buckets:
             if self._parameters[index].grad is not gradient or gradient._version != version:
                 raise RuntimeError(
                     "the gradients of the step's earlier micro-batches are gone or were changed: zero, clip and "
-                    "unscale them after the loop over run.micro_batches(...)"
+                    "unscale them after the loop over run.micro_batches(...), and let nobody else exchange them (DDP)"
                 )
 
     def enter(self, group: Group | None) -> None:

@@ -3,6 +3,7 @@
 import os
 import secrets
 import socket
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Self
@@ -77,9 +78,6 @@ class Place:
                 f"EVENKEEL_REPLICA is {replica}, EVENKEEL_NUM_REPLICAS is {num_replicas}: set how many begin the job, "
                 "and which of them this one is, counted from 0"
             )
-        hang_seconds = whole_number(settings, "EVENKEEL_HANG_SECONDS")
-        if hang_seconds == 0:
-            raise ValueError("EVENKEEL_HANG_SECONDS is 0: give a step that others wait for some seconds at least")
         return cls(
             job_id=settings.get("EVENKEEL_JOB_ID") or "job",
             store_address=settings["EVENKEEL_STORE"],
@@ -88,8 +86,20 @@ class Place:
             index=index,
             size=size,
             token=settings.get("EVENKEEL_TOKEN", ""),
-            hang_seconds=hang_seconds or _HANG_SECONDS,
+            hang_seconds=hang_seconds_of(settings),
         )
+
+
+def hang_seconds_of(settings: Mapping[str, str]) -> float:
+    """How long all others wait for a replica.
+
+    Raises:
+        ValueError: It is no number, or 0.
+    """
+    seconds = whole_number(settings, "EVENKEEL_HANG_SECONDS")
+    if seconds == 0:
+        raise ValueError("EVENKEEL_HANG_SECONDS is 0: give a step that others wait for some seconds at least")
+    return seconds or _HANG_SECONDS
 
 
 def replica_mesh(place: Place) -> "DeviceMesh":

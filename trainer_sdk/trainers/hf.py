@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 try:
     import transformers
+    from accelerate import PartialState
     from accelerate.utils import DistributedType
 except ImportError as error:
     raise ImportError("evenkeel.hf needs transformers and accelerate: pip install 'evenkeel[hf]'") from error
@@ -36,7 +37,7 @@ class Trainer(transformers.Trainer):
                 "start each under a torchrun of its own, with one device visible"
             )
         # Under torchrun accelerate wraps the model of a process that is alone in its world, too.
-        self.accelerator.state.distributed_type = DistributedType.NO
+        self.accelerator.state.distributed_type = PartialState().distributed_type = DistributedType.NO
         self._steps: TrainerSteps | None = None
         self._batches: list[Any] | None = None
         self.add_callback(_Newcomer(self))

@@ -3,7 +3,7 @@
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 try:
     from lightning.pytorch.strategies import SingleDeviceStrategy
@@ -44,6 +44,10 @@ class EvenkeelStrategy(SingleDeviceStrategy):
         """False in a newcomer that does not hold the whole state yet: its module says nothing."""
         return self._steps is None or self._steps.has_model
 
+    def reduce_boolean_decision(self, decision: bool, all: bool = True) -> bool:  # noqa: A002 - as there
+        """Whether to stop early, say; what a newcomer has measured before it has the model decides nothing."""
+        return decision and self.has_model
+
     def setup(self, trainer: Any) -> None:
         """As there, and before training the replica is made.
 
@@ -60,6 +64,9 @@ class EvenkeelStrategy(SingleDeviceStrategy):
             )
         kept = [each.scheduler for each in self.lr_scheduler_configs]
         kept.append(getattr(self.precision_plugin, "scaler", None))
+        # Averages of the weights, as WeightAveraging and StochasticWeightAveraging have them.
+        held = [each for callback in trainer.callbacks for each in vars(callback).values()]
+        kept += [each for each in held if isinstance(each, nn.Module) and each is not self.lightning_module]
         self._steps = TrainerSteps(self.lightning_module, trainer.accumulate_grad_batches, kept)
 
     def teardown(self) -> None:

@@ -103,6 +103,31 @@ def test_what_a_script_ends_with_is_said_to_people_and_to_the_fleet_api(tmp_path
     assert told == {("odd", rank, life, *rest) for rank, *rest in ends for life in (0, 1)}
 
 
+def test_who_has_more_to_do_than_the_others_may_for_as_long_as_in_a_step(tmp_path: Path) -> None:
+    script, program = tmp_path / "train.py", tmp_path / "program.py"
+    script.write_text(
+        "import os, time\n"
+        "if os.environ['EVENKEEL_REPLICA'] == '1':\n"
+        "    time.sleep(1.0)\n"
+        "    print('saved', flush=True)\n"
+        "    time.sleep(600.0)\n"
+    )
+    program.write_text(
+        "import os\n"
+        "from evenkeel.trainer_sdk.launcher.agent import __main__, agent\n"
+        "agent.BEGIN_ANEW_SECONDS = 0.0\n"
+        f"os._exit(__main__.main(['--nproc-per-node', '2', {str(script)!r}]))\n"
+    )
+    environment = {**os.environ, "EVENKEEL_HANG_SECONDS": "3"}
+    command = [sys.executable, str(program)]
+    agent = WarmProgram(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    with agent.stdout as output:
+        said = output.read()
+    assert agent.wait() == 1
+    assert said.startswith("saved\n"), said
+    assert "rank 1.0 ended: killed by SIGKILL, 3 s after another replica had finished\n" in said
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [

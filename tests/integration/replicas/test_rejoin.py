@@ -140,7 +140,7 @@ def test_a_newcomer_with_a_forgotten_schedule_ends_with_a_line(
 def test_a_newcomer_of_a_finished_job_ends_with_it(
     start_crew: Callable[..., Crew], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(director, "_BEGIN_ANEW_SECONDS", 0.5)
+    monkeypatch.setattr(director, "BEGIN_ANEW_SECONDS", 0.5)
     crew = start_crew(2, {1: Fate(moment="backward", step=1)})
     crew.until(lambda: crew.reports[0].status is not None, "the end of the one that lives")
     crew.until(lambda: crew.reports[1].status is not None, "the death")

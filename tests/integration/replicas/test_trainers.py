@@ -3,13 +3,19 @@
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
+from torch import nn
+from torch.optim.swa_utils import AveragedModel
 
+from evenkeel.trainer_sdk.api import stop
+from evenkeel.trainer_sdk.watch.run import Run
 from tests.integration.replicas.torchruns import DEADLINE_SECONDS, LAST_PLACE, ROOT, STEPS, Output, children_of
 from tests.warm import WarmProgram
 
@@ -109,3 +115,63 @@ def test_replicas_of_which_one_dies_train_like_the_librarys_own_trainer(trained:
     assert steps[1][:15] == steps[0][:15]
     assert steps[1][-1] == STEPS, "".join(trained.output[-40:])
     assert len(steps[1]) < STEPS
+
+
+def test_accelerate_wraps_no_replica_that_is_alone_in_its_world_in_mixed_precision_either(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import functools, runpy, transformers\n"
+        "transformers.TrainingArguments = functools.partial(transformers.TrainingArguments, bf16=True)\n"
+        f"runpy.run_path({str(ROOT / 'examples' / 'trainers' / 'on_hf.py')!r}, run_name='__main__')\n"
+    )
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    world = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    environment = {**os.environ, **world, "STEPS": "1"}
+    run = WarmProgram([sys.executable, program], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    with run.stdout as output:
+        said = output.read()
+    assert run.wait() == 0, said
+    assert "replica 0: step 1, loss" in said
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_averages_of_lightnings_callbacks_are_kept_and_a_newcomer_decides_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lightning = pytest.importorskip("lightning")
+    from evenkeel.lightning import EvenkeelStrategy  # noqa: PLC0415 - needs lightning
+
+    class Model(lightning.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 1)
+
+        def training_step(self, batch: torch.Tensor, batch_idx: int) -> torch.Tensor:
+            return self.layer(batch).square().mean()
+
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return torch.optim.SGD(self.parameters(), lr=0.1)
+
+    kept: list[object] = []
+    monkeypatch.setattr(Run, "keep", lambda _, *each: kept.extend(each))
+    strategy = EvenkeelStrategy("cpu")
+    trainer = lightning.Trainer(
+        strategy=strategy,
+        accelerator="cpu",
+        max_steps=1,
+        callbacks=[lightning.pytorch.callbacks.EMAWeightAveraging()],
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        logger=False,
+    )
+    try:
+        trainer.fit(Model(), torch.utils.data.DataLoader(torch.ones(2, 4)))
+    finally:
+        stop()
+    assert [type(each) for each in kept] == [AveragedModel]
+    assert strategy.reduce_boolean_decision(True)
+    monkeypatch.setattr(EvenkeelStrategy, "has_model", False)
+    assert not strategy.reduce_boolean_decision(True)

@@ -275,6 +275,16 @@ def test_ranks_that_would_compute_the_same_are_told() -> None:
     assert not advice(nn.Linear(2, 2), num_ranks=1)
 
 
+def test_fewer_micro_batches_than_replicas_are_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    for replica, num_micro_batches in ((0, 2), (0, 3), (1, 2)):
+        join_replicas(
+            Place(num_replicas=3, replica=replica), nn.Linear(2, 2), num_micro_batches=num_micro_batches
+        ).close()
+    assert [each.message for each in caplog.records if "some have none" in each.message] == [
+        "3 replicas share 2 micro-batches in a step, so some have none: give each one at least"
+    ]
+
+
 def test_statistics_that_are_frozen_are_no_reason() -> None:
     model = nn.Sequential(nn.Linear(16, 16), nn.BatchNorm1d(16).eval())
     before = model[0].weight.detach().clone()

@@ -1,5 +1,7 @@
 """How the kernel divides the training thread's time: on simulated clocks, and on the kernel's."""
 
+import contextlib
+import os
 import sys
 import threading
 import time
@@ -164,3 +166,23 @@ def test_the_kernel_tells_work_from_sleep_whichever_thread_asks() -> None:
     asking.join()
     assert answers[0][0] is False
     assert answers[0][1] - before < 0.02
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells waiting for a core")
+@pytest.mark.parametrize("is_in_span", [False, True])
+def test_a_forked_child_reads_no_clock_of_its_parent(is_in_span: bool) -> None:
+    times = ThreadTimes()
+    times.begin()
+    if not is_in_span:
+        times.end()
+    child = os.fork()
+    if child == 0:
+        with contextlib.suppress(BaseException):
+            times.end()
+            times.begin()
+            times.end()
+            os._exit(0)
+        os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
+    times.end()
+    assert times.take() is not None

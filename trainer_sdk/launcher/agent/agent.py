@@ -30,12 +30,12 @@ from evenkeel.trainer_sdk.launcher.fleet_side import FleetSide
 from evenkeel.trainer_sdk.launcher.processes.children import Child
 from evenkeel.trainer_sdk.launcher.processes.host import HELPER, STORE, Host
 from evenkeel.trainer_sdk.launcher.processes.unit import Unit
-from evenkeel.trainer_sdk.replicas.membership.director import LOG
+from evenkeel.trainer_sdk.replicas.membership.director import BEGIN_ANEW_SECONDS, LOG
 from evenkeel.trainer_sdk.replicas.membership.roster import Gone, entry_from_text
+from evenkeel.trainer_sdk.replicas.place import hang_seconds_of
 from evenkeel.trainer_sdk.watch.service_settings import ServiceSettings
 
 _OUTCAST_GRACE_SECONDS = 5.0
-_FINISH_GRACE_SECONDS = 30.0
 _logger = logging.getLogger("evenkeel.launch")
 
 
@@ -44,6 +44,9 @@ class Agent(Host):
 
     Args:
         job: The job.
+
+    Raises:
+        ValueError: EVENKEEL_HANG_SECONDS is no number above 0.
     """
 
     def __init__(self, job: ScriptJob) -> None:
@@ -54,7 +57,8 @@ class Agent(Host):
             units=[Unit(range(size * replica, size * (replica + 1))) for replica in job.replicas],
             folder=Path(tempfile.mkdtemp(prefix="evenkeel-launch-")),
             delay_seconds=0.0,
-            finish_grace_seconds=_FINISH_GRACE_SECONDS,
+            # One that comes too late waits for a while, one that saves the model may take as long as in a step.
+            finish_grace_seconds=BEGIN_ANEW_SECONDS + hang_seconds_of(os.environ),
             max_restarts=job.max_restarts,
             helper=self._help,
         )
@@ -123,6 +127,8 @@ class Agent(Host):
             self._to_helper.send_bytes(as_exit(words, replica, incarnation, code=code).SerializeToString())
         if code and not self._ended:
             said = exit_words(code, words.last_line)
+            if time.monotonic() > self._ends_at:
+                said += f", {self.finish_grace_seconds:.0f} s after another replica had finished"
             _logger.warning("replica %d: rank %d.%d ended: %s", replica, rank, incarnation, said)
         if unit.is_over and not unit.alive and not unit.has_finished and not ends:
             _logger.error("replica %d is given up: it was started %d times", replica, 1 + incarnation)

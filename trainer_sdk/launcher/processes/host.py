@@ -38,6 +38,7 @@ class Host(ABC):
 
     Attributes:
         stores: All of the job's, comma-separated.
+        finish_grace_seconds: As given.
     """
 
     def __init__(
@@ -66,7 +67,7 @@ class Host(ABC):
         self._unit_of = {rank: unit for unit in self._all for rank in unit.ranks}
         self._folder = folder
         self._delay_seconds = delay_seconds
-        self._finish_grace_seconds = finish_grace_seconds
+        self.finish_grace_seconds = finish_grace_seconds
         self._max_restarts = max_restarts
         self._ends_at = float("inf")
         self._ended = 0  # by which signal; -1: in order
@@ -144,7 +145,7 @@ class Host(ABC):
             unit.plan_restart(now, 0.0)
         elif unit.has_finished:
             unit.is_over = True
-            self._ends_at = min(self._ends_at, now + self._finish_grace_seconds)
+            self._ends_at = min(self._ends_at, now + self.finish_grace_seconds)
             if self._store is not None:
                 self._store.job_finished()
             for other in self._units:

@@ -40,8 +40,8 @@ _LEAVE_SECONDS = 5.0
 _CATCH_UP_SECONDS = 10.0
 _FAREWELL_SECONDS = 30.0
 """For the others to finish too; whose loops are longer go on without it."""
-# Who starts the job again on the same stores starts all of its replicas.
-_BEGIN_ANEW_SECONDS = 30.0
+BEGIN_ANEW_SECONDS = 30.0
+"""Who starts the job again on the same stores starts all of its replicas."""
 _FENCE_GRACE_SECONDS = 2.0
 _log = logging.getLogger("evenkeel.replicas")
 
@@ -152,7 +152,7 @@ class Director:
                 if self._evicted:
                     self._leave_now()
                 epoch, now = found(), time.monotonic()
-                if epoch is None and self._roster.finished and now - since > _BEGIN_ANEW_SECONDS:
+                if epoch is None and self._roster.finished and now - since > BEGIN_ANEW_SECONDS:
                     _log.warning("replica %d ends: the job has finished without it", self._replica)
                     raise JobFinished(0)
                 if epoch is not None or now - since > timeout_seconds:
