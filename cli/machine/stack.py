@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from evenkeel.cli.errors import CommandError, ExitStatus
-from evenkeel.cli.session import DEFAULT_STACK, OutputOption, output_of
+from evenkeel.cli.session import OutputOption, output_of, session_of
 from evenkeel.cli.terminal.output import OutputFormat, say, show_json, show_rows
 from evenkeel.stack.background import running_stack, start_in_background, stop_in_background
 from evenkeel.stack.paths import stack_names
@@ -19,7 +19,12 @@ from evenkeel.stack.state import Phase, StackState, read_state
 
 app = typer.Typer(help="The local Kafka, PostgreSQL and services.", no_args_is_help=True)
 
-NameOption = Annotated[str, typer.Option("--name", help="Name of the stack; several may run side by side.")]
+NameOption = Annotated[
+    str | None,
+    typer.Option(
+        "--name", help="Name of the stack; several may run side by side.", show_default="that of evenkeel --stack"
+    ),
+]
 COLUMNS = {
     "stack": "STACK",
     "part": "PART",
@@ -34,7 +39,7 @@ COLUMNS = {
 @app.command()
 def up(
     context: typer.Context,
-    name: NameOption = DEFAULT_STACK,
+    name: NameOption = None,
     servers: Annotated[bool, typer.Option("--servers", help="Only Kafka and PostgreSQL, no services.")] = False,
     instances: Annotated[
         int, typer.Option("--instances", min=1, max=9, help="Processes of each service; the others take over at once.")
@@ -47,6 +52,7 @@ def up(
 
     Example: eval "$(evenkeel stack up)"
     """
+    name = name or session_of(context).stack_name
     running = running_stack(name, with_services=not servers)
     if running is None and not servers:
         say("loading the planner (the first time it is compiled: a minute)")
@@ -63,11 +69,12 @@ def up(
 
 
 @app.command()
-def down(name: NameOption = DEFAULT_STACK) -> None:
+def down(context: typer.Context, name: NameOption = None) -> None:
     """Stop the stack; its data stays for the next start.
 
     Example: evenkeel stack down
     """
+    name = name or session_of(context).stack_name
     stopped = stop_in_background(name)
     say(f"The stack {name!r} is stopped." if stopped else f"The stack {name!r} does not run.")
 
