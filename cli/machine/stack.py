@@ -14,7 +14,7 @@ from evenkeel.stack.background import running_stack, start_in_background, stop_i
 from evenkeel.stack.paths import stack_names
 from evenkeel.stack.processes.pids import start_mark
 from evenkeel.stack.processes.ports import LOOPBACK
-from evenkeel.stack.services import fleet_address_of, is_healthy
+from evenkeel.stack.services import fleet_address_of, health_problem
 from evenkeel.stack.state import Phase, StackState, read_state
 
 app = typer.Typer(help="The local Kafka, PostgreSQL and services.", no_args_is_help=True)
@@ -101,6 +101,9 @@ def status(
     for state in states:
         if state.error:
             say(f"{state.name}: {state.error}")
+    for row in rows:
+        if row.get("problem"):
+            say(f"{row['stack']} {row['part']}: {row['problem']}")
     if any(row["state"] not in ("running", "healthy") for row in rows):
         raise typer.Exit(ExitStatus.UNHEALTHY)
 
@@ -116,11 +119,13 @@ def _rows(state: StackState) -> list[dict[str, Any]]:
         "postgres": state.addresses.database_url.rpartition("@")[2],
     }
     for part, process in state.processes.items():
+        problem = ""
         alive = state.phase is not Phase.FAILED and start_mark(process.process_id) == process.mark
         condition = "running" if alive else "dead"
         port, is_scheduler = state.addresses.metrics_ports.get(part), part.partition("-")[0] == "scheduler"
         if alive and port is not None:
-            condition = "healthy" if is_healthy(port) else "unhealthy"
+            problem = health_problem(port)
+            condition = "unhealthy" if problem else "healthy"
         rows.append(
             {
                 "stack": state.name,
@@ -130,6 +135,7 @@ def _rows(state: StackState) -> list[dict[str, Any]]:
                 "metrics": "" if port is None else f"{LOOPBACK}:{port}",
                 "pid": process.process_id,
                 "restarts": process.restarts,
+                "problem": problem,
             }
         )
     return rows
