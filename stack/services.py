@@ -4,6 +4,7 @@ Each may run several times: its first process has the service's name, the next `
 """
 
 import http.client
+import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -72,11 +73,23 @@ def fleet_address_of(name: str, addresses: Addresses) -> str:
 
 def is_healthy(metrics_port: int) -> bool:
     """Whether ``/healthz`` on this loopback port answers 200."""
+    return not health_problem(metrics_port)
+
+
+def health_problem(metrics_port: int) -> str:
+    """What keeps ``/healthz`` on this loopback port from answering 200, in one line; empty where it does."""
     connection = http.client.HTTPConnection(LOOPBACK, metrics_port, timeout=HEALTH_TIMEOUT_SECONDS)
     try:
         connection.request("GET", "/healthz")
-        return connection.getresponse().status == http.client.OK
-    except (OSError, http.client.HTTPException):
-        return False
+        response = connection.getresponse()
+        if response.status == http.client.OK:
+            return ""
+        parts = json.loads(response.read())["parts"].items()
+        missed = ", ".join(f"{name}: {part['detail']}" for name, part in parts if not part["ready"])
+        return missed or f"/healthz answers {response.status}"
+    except (OSError, http.client.HTTPException) as error:
+        return f"/healthz does not answer: {error}"
+    except (ValueError, LookupError, TypeError):
+        return f"/healthz answers {response.status}"
     finally:
         connection.close()

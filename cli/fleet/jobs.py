@@ -43,13 +43,19 @@ RANK_COLUMNS = {
 
 
 @app.command("list")
-def list_jobs(context: typer.Context, most: MostOption = USUALLY_SHOWN, output: OutputOption = None) -> None:
+def list_jobs(
+    context: typer.Context,
+    only_open: Annotated[bool, typer.Option("--open", help="Only those that have not finished.")] = False,
+    most: MostOption = USUALLY_SHOWN,
+    output: OutputOption = None,
+) -> None:
     """List the jobs, newest first.
 
-    Example: evenkeel jobs list
+    Example: evenkeel jobs list --open
     """
     with fleet_client(context) as client:
-        rows = newest((job_row(job) for job in client.jobs()), most)
+        jobs = (job for job in client.jobs() if not only_open or job.state != scheduler_pb2.JOB_STATE_FINISHED)
+        rows = newest(map(job_row, jobs), most)
     show_rows(rows, JOB_COLUMNS, output_of(context, output))
 
 

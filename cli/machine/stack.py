@@ -8,18 +8,23 @@ from typing import Annotated, Any
 import typer
 
 from evenkeel.cli.errors import CommandError, ExitStatus
-from evenkeel.cli.session import DEFAULT_STACK, OutputOption, output_of
+from evenkeel.cli.session import OutputOption, output_of, session_of
 from evenkeel.cli.terminal.output import OutputFormat, say, show_json, show_rows
 from evenkeel.stack.background import running_stack, start_in_background, stop_in_background
 from evenkeel.stack.paths import stack_names
 from evenkeel.stack.processes.pids import start_mark
 from evenkeel.stack.processes.ports import LOOPBACK
-from evenkeel.stack.services import fleet_address_of, is_healthy
+from evenkeel.stack.services import fleet_address_of, health_problem
 from evenkeel.stack.state import Phase, StackState, read_state
 
 app = typer.Typer(help="The local Kafka, PostgreSQL and services.", no_args_is_help=True)
 
-NameOption = Annotated[str, typer.Option("--name", help="Name of the stack; several may run side by side.")]
+NameOption = Annotated[
+    str | None,
+    typer.Option(
+        "--name", help="Name of the stack; several may run side by side.", show_default="that of evenkeel --stack"
+    ),
+]
 COLUMNS = {
     "stack": "STACK",
     "part": "PART",
@@ -34,7 +39,7 @@ COLUMNS = {
 @app.command()
 def up(
     context: typer.Context,
-    name: NameOption = DEFAULT_STACK,
+    name: NameOption = None,
     servers: Annotated[bool, typer.Option("--servers", help="Only Kafka and PostgreSQL, no services.")] = False,
     instances: Annotated[
         int, typer.Option("--instances", min=1, max=9, help="Processes of each service; the others take over at once.")
@@ -47,6 +52,7 @@ def up(
 
     Example: eval "$(evenkeel stack up)"
     """
+    name = name or session_of(context).stack_name
     running = running_stack(name, with_services=not servers)
     if running is None and not servers:
         say("loading the planner (the first time it is compiled: a minute)")
@@ -63,11 +69,12 @@ def up(
 
 
 @app.command()
-def down(name: NameOption = DEFAULT_STACK) -> None:
+def down(context: typer.Context, name: NameOption = None) -> None:
     """Stop the stack; its data stays for the next start.
 
     Example: evenkeel stack down
     """
+    name = name or session_of(context).stack_name
     stopped = stop_in_background(name)
     say(f"The stack {name!r} is stopped." if stopped else f"The stack {name!r} does not run.")
 
@@ -94,6 +101,9 @@ def status(
     for state in states:
         if state.error:
             say(f"{state.name}: {state.error}")
+    for row in rows:
+        if row.get("problem"):
+            say(f"{row['stack']} {row['part']}: {row['problem']}")
     if any(row["state"] not in ("running", "healthy") for row in rows):
         raise typer.Exit(ExitStatus.UNHEALTHY)
 
@@ -109,11 +119,13 @@ def _rows(state: StackState) -> list[dict[str, Any]]:
         "postgres": state.addresses.database_url.rpartition("@")[2],
     }
     for part, process in state.processes.items():
+        problem = ""
         alive = state.phase is not Phase.FAILED and start_mark(process.process_id) == process.mark
         condition = "running" if alive else "dead"
         port, is_scheduler = state.addresses.metrics_ports.get(part), part.partition("-")[0] == "scheduler"
         if alive and port is not None:
-            condition = "healthy" if is_healthy(port) else "unhealthy"
+            problem = health_problem(port)
+            condition = "unhealthy" if problem else "healthy"
         rows.append(
             {
                 "stack": state.name,
@@ -123,6 +135,7 @@ def _rows(state: StackState) -> list[dict[str, Any]]:
                 "metrics": "" if port is None else f"{LOOPBACK}:{port}",
                 "pid": process.process_id,
                 "restarts": process.restarts,
+                "problem": problem,
             }
         )
     return rows

@@ -32,7 +32,7 @@ are there too. No label is ever a rank, an iteration or a job.
 | when | what it is | look at |
 |---|---|---|
 | `/healthz` answers 503, or nothing does, for a minute | a dependency is away, or the service is down | [running.md](running.md#what-happens-when-) |
-| `evenkeel_scheduler_jobs_in_state{state="stuck"} > 0` | a job cannot go on, or nothing is heard of it | `evenkeel jobs list`, then `evenkeel jobs describe` says why |
+| `evenkeel_scheduler_jobs_in_state{state="stuck"} > 0` | a job cannot go on, or nothing is heard of it | `evenkeel jobs list --open`, then `evenkeel jobs describe` says why |
 | `evenkeel_scheduler_jobs_in_state{state="degraded"} > 0` | a job that nobody can reshape has lost ranks | `evenkeel verdicts explain`: the advice is its last line |
 | `evenkeel_kafka_unreachable == 1` | Kafka does not answer this service | the brokers |
 | `evenkeel_kafka_lag_records` that keeps growing | the service is slower than what comes in | its CPU; more partitions or fewer ranks an instance |

@@ -72,10 +72,8 @@ def _shape(context: typer.Context, job: str) -> "JobShape | None":
 
     try:
         with fleet_client(context) as client:
-            known = next((one for one in client.jobs() if one.job_id == job), None)
+            known = client.job(job)
     except CommandError:
-        return None
-    if known is None:
         return None
     return JobShape(epoch=known.epoch, layout=layout_from_proto(known.layout), model=model_from_proto(known.model))
 

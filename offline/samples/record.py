@@ -128,7 +128,7 @@ async def _more(
 
 
 def _away(bootstrap_servers: str, error: Exception) -> KafkaAwayError:
-    return KafkaAwayError(f"Kafka at {bootstrap_servers} cannot be read: {error or 'no answer in time'}")
+    return KafkaAwayError(f"Kafka at {bootstrap_servers} cannot be read: {str(error) or 'no answer in time'}")
 
 
 def _consumer(bootstrap_servers: str, topic: Topic, security: Mapping[str, Any]) -> AIOKafkaConsumer:

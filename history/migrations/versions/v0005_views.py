@@ -122,8 +122,8 @@ FROM (
     SELECT j.job_id, count(i.incident_id) AS incidents,
            count(i.incident_id) FILTER (WHERE i.state = 'open') AS open_incidents,
            coalesce(sum(i.lost_seconds), 0) AS lost_seconds,
-           extract(epoch FROM CASE j.state WHEN 'finished' THEN j.state_since ELSE now() END
-                   - j.registered_at)::double precision AS run_seconds
+           extract(epoch FROM greatest(CASE j.state WHEN 'finished' THEN j.state_since ELSE now() END
+                   - j.registered_at, interval '0'))::double precision AS run_seconds
     FROM current_jobs AS j LEFT JOIN current_incidents AS i USING (job_id)
     GROUP BY j.job_id, j.state, j.state_since, j.registered_at
 ) AS per_job

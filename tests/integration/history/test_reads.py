@@ -178,6 +178,15 @@ async def test_losses_of_incidents_nodes_and_jobs_add_up_to_the_same_whatever_cl
     assert totals == pytest.approx([1620.0 + 81.5 + 30.0 + 10.0 + 4.0 + 36.0] * 4)
 
 
+async def test_a_job_that_ended_before_it_began_by_the_clocks_ran_for_no_time(seeded: AsyncConnection) -> None:
+    await writes.register_job(seeded, job("hasty", "hasty-token-0123456789"))
+    await writes.set_job_state(seeded, "hasty", JobState.FINISHED, START - timedelta(seconds=2))
+
+    found = await seeded.execute(text("SELECT run_seconds, lost_part FROM lost_time_by_job WHERE job_id = 'hasty'"))
+
+    assert tuple(found.one()) == (0.0, None)
+
+
 async def test_what_does_not_exist_is_none(seeded: AsyncConnection) -> None:
     assert await reads.get_plan(seeded, "none") is None
     assert await reads.get_incident(seeded, "none") is None

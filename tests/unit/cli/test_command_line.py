@@ -13,12 +13,13 @@ import pytest
 from typer.testing import CliRunner
 
 from evenkeel.cli.errors import ExitStatus
+from evenkeel.cli.machine import stack
 from evenkeel.cli.main import COMMANDS as ROOT_COMMANDS
 from evenkeel.cli.main import app, load_command, main
 from evenkeel.stack import paths
 from evenkeel.stack.addresses import Addresses
 from evenkeel.stack.processes.locks import try_lock
-from evenkeel.stack.state import Phase, StackState, lock_path, write_state
+from evenkeel.stack.state import Phase, StackState, lock_path, read_state, write_state
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "gpt.json"
 
@@ -171,7 +172,10 @@ def test_a_kafka_that_does_not_answer_is_unhealthy_and_costs_no_recording(
     assert [(each.name, each.read_text()) for each in tmp_path.iterdir()] == [("kept", "an earlier recording")]
 
 
-@pytest.mark.parametrize("words", [("stack", "up"), ("stack", "up", "--servers")])
+@pytest.mark.parametrize(
+    "words",
+    [("stack", "up"), ("stack", "up", "--servers"), ("--stack", "other", "stack", "up", "--name", "dev")],
+)
 def test_bringing_up_a_stack_that_runs_says_so_and_prints_its_addresses(
     words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -221,6 +225,21 @@ def test_stopping_a_stack_that_does_not_run_is_no_failure(
 ) -> None:
     assert run_main(monkeypatch, "stack", "down") == ExitStatus.OK
     assert "does not run" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["up", "down"])
+def test_the_stack_named_before_the_noun_is_the_one_meant(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    addresses = Addresses(kafka_bootstrap_servers="k:1", fleet_address="f:2", fleet_token="a token")
+    for name in ("dev", "mine"):
+        write_state(StackState(name=name, phase=Phase.FAILED, owner_id=1, addresses=addresses, error=f"of {name}"))
+    monkeypatch.setattr(stack, "running_stack", lambda name, **_: read_state(name))
+    monkeypatch.setattr(stack, "stop_in_background", lambda name: False)
+    run_main(monkeypatch, "--stack", "mine", "stack", command)
+    said = capsys.readouterr().err
+    assert "mine" in said
+    assert "dev" not in said
 
 
 def test_a_bad_stack_name_is_wrong_usage_without_a_traceback(

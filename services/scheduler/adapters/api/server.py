@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 import grpc
 import structlog
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from grpc_health.v1._async import HealthServicer
 from grpc_reflection.v1alpha import reflection
 from prometheus_client import CollectorRegistry
 
@@ -15,6 +14,7 @@ from evenkeel.scheduler.v1 import scheduler_pb2_grpc as pb_grpc
 from evenkeel.services.common.settings import BindError
 from evenkeel.services.scheduler.adapters.api.admission import Admission
 from evenkeel.services.scheduler.adapters.api.fleet_api import FleetApi
+from evenkeel.services.scheduler.adapters.api.health_service import HealthService
 from evenkeel.services.scheduler.adapters.api.interceptor import SERVICE, FleetApiInterceptor, FleetApiMetrics
 from evenkeel.services.scheduler.adapters.ranks.tls import RankTls
 from evenkeel.services.scheduler.adapters.store.store import Store
@@ -39,7 +39,7 @@ class FleetServer:
         port: The bound port.
     """
 
-    def __init__(self, port: int, status: HealthServicer) -> None:
+    def __init__(self, port: int, status: HealthService) -> None:
         self.port = port
         self._status = status
 
@@ -78,7 +78,7 @@ async def fleet_server(
     interceptors = [FleetApiInterceptor(admission, FleetApiMetrics(registry))]
     server = grpc.aio.server(interceptors=interceptors, options=list(_OPTIONS))
     pb_grpc.add_FleetServiceServicer_to_server(FleetApi(fleet, history, rank_tls), server)
-    status = HealthServicer()
+    status = HealthService()
     health_pb2_grpc.add_HealthServicer_to_server(status, server)
     names = (pb.DESCRIPTOR.services_by_name["FleetService"].full_name, health.SERVICE_NAME, reflection.SERVICE_NAME)
     reflection.enable_server_reflection(names, server)

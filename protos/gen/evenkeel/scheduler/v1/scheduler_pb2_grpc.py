@@ -33,7 +33,7 @@ class FleetServiceStub(object):
     Any call may end with UNAUTHENTICATED (no bearer token), PERMISSION_DENIED (one that does not open it; a job's token
     where the job is not known), INVALID_ARGUMENT (the message names the field), NOT_FOUND (no such job or plan),
     UNAVAILABLE (no scheduler, or its database is away: try again), DEADLINE_EXCEEDED (the caller's, or after 10 s),
-    INTERNAL (the scheduler's log says more).
+    RESOURCE_EXHAUSTED (a request of more than 4 MiB: send it in parts), INTERNAL (the scheduler's log says more).
     """
 
     def __init__(self, channel):
@@ -107,7 +107,7 @@ class FleetServiceServicer(object):
     Any call may end with UNAUTHENTICATED (no bearer token), PERMISSION_DENIED (one that does not open it; a job's token
     where the job is not known), INVALID_ARGUMENT (the message names the field), NOT_FOUND (no such job or plan),
     UNAVAILABLE (no scheduler, or its database is away: try again), DEADLINE_EXCEEDED (the caller's, or after 10 s),
-    INTERNAL (the scheduler's log says more).
+    RESOURCE_EXHAUSTED (a request of more than 4 MiB: send it in parts), INTERNAL (the scheduler's log says more).
     """
 
     def RegisterJob(self, request, context):
@@ -268,7 +268,7 @@ class FleetService(object):
     Any call may end with UNAUTHENTICATED (no bearer token), PERMISSION_DENIED (one that does not open it; a job's token
     where the job is not known), INVALID_ARGUMENT (the message names the field), NOT_FOUND (no such job or plan),
     UNAVAILABLE (no scheduler, or its database is away: try again), DEADLINE_EXCEEDED (the caller's, or after 10 s),
-    INTERNAL (the scheduler's log says more).
+    RESOURCE_EXHAUSTED (a request of more than 4 MiB: send it in parts), INTERNAL (the scheduler's log says more).
     """
 
     @staticmethod

@@ -34,7 +34,7 @@ class FleetServiceStub:
     Any call may end with UNAUTHENTICATED (no bearer token), PERMISSION_DENIED (one that does not open it; a job's token
     where the job is not known), INVALID_ARGUMENT (the message names the field), NOT_FOUND (no such job or plan),
     UNAVAILABLE (no scheduler, or its database is away: try again), DEADLINE_EXCEEDED (the caller's, or after 10 s),
-    INTERNAL (the scheduler's log says more).
+    RESOURCE_EXHAUSTED (a request of more than 4 MiB: send it in parts), INTERNAL (the scheduler's log says more).
     """
 
     @_typing.overload
@@ -84,7 +84,7 @@ class FleetServiceAsyncStub(FleetServiceStub):
     Any call may end with UNAUTHENTICATED (no bearer token), PERMISSION_DENIED (one that does not open it; a job's token
     where the job is not known), INVALID_ARGUMENT (the message names the field), NOT_FOUND (no such job or plan),
     UNAVAILABLE (no scheduler, or its database is away: try again), DEADLINE_EXCEEDED (the caller's, or after 10 s),
-    INTERNAL (the scheduler's log says more).
+    RESOURCE_EXHAUSTED (a request of more than 4 MiB: send it in parts), INTERNAL (the scheduler's log says more).
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -130,7 +130,7 @@ class FleetServiceServicer(metaclass=_abc_1.ABCMeta):
     Any call may end with UNAUTHENTICATED (no bearer token), PERMISSION_DENIED (one that does not open it; a job's token
     where the job is not known), INVALID_ARGUMENT (the message names the field), NOT_FOUND (no such job or plan),
     UNAVAILABLE (no scheduler, or its database is away: try again), DEADLINE_EXCEEDED (the caller's, or after 10 s),
-    INTERNAL (the scheduler's log says more).
+    RESOURCE_EXHAUSTED (a request of more than 4 MiB: send it in parts), INTERNAL (the scheduler's log says more).
     """
 
     @_abc_1.abstractmethod
