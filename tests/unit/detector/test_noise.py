@@ -1,0 +1,37 @@
+import numpy as np
+
+from evenkeel.services.detector.domain.scan.noise import RowNoise
+from evenkeel.services.detector.domain.scan.residual.recent import KEPT
+from evenkeel.services.detector.domain.scan.residual.residuals import RENEWED_EVERY
+from evenkeel.services.detector.domain.scan.residual.tables import median
+
+EVERYBODY = np.ones((1, 4), dtype=np.bool_)
+BEGIN = 160
+
+
+def learned(residuals: np.ndarray) -> RowNoise:
+    noise = RowNoise.of(np.array([0.005]), residuals.shape[2])
+    for frame in range(RENEWED_EVERY, len(residuals) + 1, RENEWED_EVERY):
+        newest = residuals[max(frame - KEPT, 0) : frame]
+        noise.renew(frame, newest - median(newest), calm=EVERYBODY, known=EVERYBODY)
+    return noise
+
+
+def test_the_first_frames_of_an_illness_that_nobody_suspects_yet_are_no_noise() -> None:
+    residuals = 0.1 * np.random.default_rng(3).standard_normal((BEGIN + KEPT // 4, 1, 4))
+    healthy = learned(residuals)
+    residuals[BEGIN:, 0, 1] += 0.5
+    with_illness = learned(residuals)
+    # All are seen around the median of frames that some of the illness is among.
+    np.testing.assert_allclose(with_illness.scales, healthy.scales, rtol=0.02)
+    np.testing.assert_allclose(with_illness.alike, healthy.alike, atol=0.02)
+
+
+def test_what_noise_is_like_is_learned_all_the_same_where_it_stays_so() -> None:
+    rng = np.random.default_rng(4)
+    residuals = 0.1 * rng.standard_normal((1024, 1, 4))
+    for frame in range(257, 1024):
+        residuals[frame] = 0.8 * residuals[frame - 1] + 0.1 * rng.standard_normal((1, 4))
+    noise = learned(residuals)
+    assert 0.6 < noise.alike[0] < 0.9
+    assert noise.scales.mean() > 0.13
