@@ -25,7 +25,8 @@ INTRODUCTION = """\
 `EVENKEEL_METRICS_PORT`: `/metrics` for Prometheus, `/healthz` (200, or 503 with a body that says which part misses what),
 `/livez` (200 while it turns at all). Where the port is any free one, as on the local stack, `evenkeel stack status` shows
 it. Counters end in `_total`, histograms have `_bucket`, `_sum`, `_count`; the process's own memory, CPU and open files
-are there too. No label is ever a rank, an iteration or a job.
+are there too. No label is ever a rank, an iteration or a job. A counter with labels has no series before its first event, and
+`increase()` does not see that one: for "grows" ask `increase(x[10m]) > 0 or (x unless x offset 10m)`.
 
 ## What to be woken by
 
