@@ -52,7 +52,7 @@ def up(
 
     Example: eval "$(evenkeel stack up)"
     """
-    name = name or session_of(context).stack_name
+    name = session_of(context).stack_name if name is None else name
     running = running_stack(name, with_services=not servers)
     if running is None and not servers:
         say("loading the planner (the first time it is compiled: a minute)")
@@ -74,7 +74,7 @@ def down(context: typer.Context, name: NameOption = None) -> None:
 
     Example: evenkeel stack down
     """
-    name = name or session_of(context).stack_name
+    name = session_of(context).stack_name if name is None else name
     stopped = stop_in_background(name)
     say(f"The stack {name!r} is stopped." if stopped else f"The stack {name!r} does not run.")
 

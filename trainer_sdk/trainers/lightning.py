@@ -3,9 +3,11 @@
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+from torch.optim.swa_utils import AveragedModel
 
 try:
+    from lightning.pytorch import LightningModule
     from lightning.pytorch.strategies import SingleDeviceStrategy
     from lightning.pytorch.trainer.states import TrainerFn
 except ImportError as error:
@@ -66,7 +68,8 @@ class EvenkeelStrategy(SingleDeviceStrategy):
         kept.append(getattr(self.precision_plugin, "scaler", None))
         # Averages of the weights, as WeightAveraging and StochasticWeightAveraging have them.
         held = [each for callback in trainer.callbacks for each in vars(callback).values()]
-        kept += [each for each in held if isinstance(each, nn.Module) and each is not self.lightning_module]
+        averages = [each for each in held if isinstance(each, AveragedModel | LightningModule)]
+        kept += [each for each in averages if each is not self.lightning_module]
         self._steps = TrainerSteps(self.lightning_module, trainer.accumulate_grad_batches, kept)
 
     def teardown(self) -> None:

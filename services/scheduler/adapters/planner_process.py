@@ -97,10 +97,10 @@ class PlannerProcess:
             PlannerAwayError: There is no planner, it ended, took too long, or tripped over this question.
         """
         question = await asyncio.to_thread(_written, situation)
+        if is_urgent and not self._is_ready:
+            raise PlannerAwayError("the planner's process is being started")
         try:
             async with asyncio.timeout(self._deadline_seconds if is_urgent else None), self._turn:
-                if is_urgent and not self._is_ready:
-                    raise PlannerAwayError("the planner's process is being started")
                 answer = await self._ask(question)
         except TimeoutError:
             raise PlannerAwayError(f"the planner did not answer in {self._deadline_seconds:g} s") from None

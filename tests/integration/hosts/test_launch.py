@@ -106,11 +106,15 @@ def test_what_a_script_ends_with_is_said_to_people_and_to_the_fleet_api(tmp_path
 def test_who_has_more_to_do_than_the_others_may_for_as_long_as_in_a_step(tmp_path: Path) -> None:
     script, program = tmp_path / "train.py", tmp_path / "program.py"
     script.write_text(
-        "import os, time\n"
+        "import os, pathlib, time\n"
+        f"started = pathlib.Path({str(tmp_path / 'started')!r})\n"
         "if os.environ['EVENKEEL_REPLICA'] == '1':\n"
+        "    started.touch()\n"
         "    time.sleep(1.0)\n"
         "    print('saved', flush=True)\n"
         "    time.sleep(600.0)\n"
+        "while not started.exists():\n"
+        "    time.sleep(0.01)\n"
     )
     program.write_text(
         "import os\n"
@@ -118,14 +122,14 @@ def test_who_has_more_to_do_than_the_others_may_for_as_long_as_in_a_step(tmp_pat
         "agent.BEGIN_ANEW_SECONDS = 0.0\n"
         f"os._exit(__main__.main(['--nproc-per-node', '2', {str(script)!r}]))\n"
     )
-    environment = {**os.environ, "EVENKEEL_HANG_SECONDS": "3"}
+    environment = {**os.environ, "EVENKEEL_HANG_SECONDS": "8"}
     command = [sys.executable, str(program)]
     agent = WarmProgram(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     with agent.stdout as output:
         said = output.read()
     assert agent.wait() == 1
     assert said.startswith("saved\n"), said
-    assert "rank 1.0 ended: killed by SIGKILL, 3 s after another replica had finished\n" in said
+    assert "rank 1.0 ended: killed by SIGKILL, 8 s after another replica had finished\n" in said
 
 
 @pytest.mark.parametrize(

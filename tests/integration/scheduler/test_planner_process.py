@@ -100,18 +100,18 @@ async def test_one_that_does_nothing_is_replaced(planner: PlannerProcess, num_re
 
 
 @pytest.mark.asyncio
-async def test_nobody_in_a_hurry_waits_for_one_that_is_still_compiling() -> None:
+async def test_nobody_in_a_hurry_waits_for_one_that_is_still_compiling_and_is_asked_already() -> None:
     planner = PlannerProcess(deadline_seconds=60.0, command=(sys.executable, "-c", "import sys; sys.stdin.read()"))
     running = asyncio.create_task(planner.run())
+    await until(lambda: planner.pid is not None)
+    answer = asyncio.create_task(planner.solve(situation_of(DEMO)))
     try:
-        await until(lambda: planner.pid is not None)
+        assert await asked(planner) == planner.pid
         with pytest.raises(PlannerAwayError, match="is being started"):
             await asyncio.wait_for(planner.solve(situation_of(DEMO, dead=(3,)), is_urgent=True), 5.0)
-        answer = asyncio.create_task(planner.solve(situation_of(DEMO)))
-        assert await asked(planner) == planner.pid
-        answer.cancel()
     finally:
         running.cancel()
+        answer.cancel()
         await asyncio.gather(running, answer, return_exceptions=True)
 
 

@@ -35,3 +35,20 @@ def test_what_noise_is_like_is_learned_all_the_same_where_it_stays_so() -> None:
     noise = learned(residuals)
     assert 0.6 < noise.alike[0] < 0.9
     assert noise.scales.mean() > 0.13
+
+
+def test_where_nobody_is_calm_nothing_is_learned() -> None:
+    residuals = 0.1 * np.random.default_rng(5).standard_normal((40, 1, 4))
+    noise = learned(residuals[:24])
+    alike = noise.alike.copy()
+    for frame in (32, 40):
+        noise.renew(frame, residuals[:frame], calm=~EVERYBODY, known=EVERYBODY)
+    np.testing.assert_array_equal(noise.alike, alike)
+
+
+def test_one_that_was_stored_before_it_kept_what_likeness_rests_on_goes_on() -> None:
+    residuals = 0.1 * np.random.default_rng(6).standard_normal((168, 1, 4))
+    noise = learned(residuals[:160])
+    noise.num_seen, noise._products = 0, np.zeros((2, 0))
+    noise.renew(168, residuals[-KEPT:], calm=EVERYBODY, known=EVERYBODY)
+    assert 0 <= noise.alike[0] < 0.3

@@ -51,14 +51,15 @@ class Agent(Host):
 
     def __init__(self, job: ScriptJob) -> None:
         size = job.replica_size
+        # One that comes too late waits for a while, one that saves the model may take as long as in a step.
+        finish_grace_seconds = BEGIN_ANEW_SECONDS + hang_seconds_of(os.environ)
         super().__init__(
             job_id=job.job_id,
             stores=job.stores,
             units=[Unit(range(size * replica, size * (replica + 1))) for replica in job.replicas],
             folder=Path(tempfile.mkdtemp(prefix="evenkeel-launch-")),
             delay_seconds=0.0,
-            # One that comes too late waits for a while, one that saves the model may take as long as in a step.
-            finish_grace_seconds=BEGIN_ANEW_SECONDS + hang_seconds_of(os.environ),
+            finish_grace_seconds=finish_grace_seconds,
             max_restarts=job.max_restarts,
             helper=self._help,
         )
@@ -121,7 +122,7 @@ class Agent(Host):
         unit, replica = self._unit_of[rank], rank // self._job.replica_size
         words = take(self._folder, rank, incarnation)
         ends = self._ends_at < float("inf")
-        ended_by_us = self._ended or (ends and not words.last_line)
+        ended_by_us = self._ended or (time.monotonic() > self._ends_at and not words.last_line)
         is_cause = code and sum(map(bool, unit.statuses)) == 1  # the others of a replica end by its end
         if is_cause and not ended_by_us:
             self._to_helper.send_bytes(as_exit(words, replica, incarnation, code=code).SerializeToString())

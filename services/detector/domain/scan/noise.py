@@ -115,11 +115,12 @@ class RowNoise:
         rate = RENEWED_EVERY / min(max(frame, RENEWED_EVERY), _LONGEST_MEMORY)
         followed = np.sqrt(self.scales**2 * (1 - rate) + drawn * rate)
         self.scales = np.where(np.isnan(self.scales), np.sqrt(drawn), np.where(calm, followed, self.scales))
-        if frame <= KEPT:
+        residuals = np.where(calm, residuals, np.nan)
+        if not self.num_seen or (frame <= KEPT and np.isfinite(residuals).any()):
             # What frames are measured around is known better now.
-            self.num_seen, self._products = 0, np.zeros_like(self._products)
+            self.num_seen, self._products = 0, np.zeros((2, len(self._smallest)))
         fresh = RENEWED_EVERY if self.num_seen else count
-        self._look_for_likeness(np.where(calm, residuals, np.nan)[-fresh - 1 :], fresh)
+        self._look_for_likeness(residuals[-fresh - 1 :], fresh)
 
     def _look_for_likeness(self, residuals: Floats, count: int) -> None:
         """Finds :attr:`alike` by so many more frames, and the one before them."""
@@ -135,7 +136,8 @@ class RowNoise:
         product, square = self._products
         found = product / np.where(square > 0, square, 1.0)
         # A short series makes noise look less alike than it is (Marriott and Pope 1954).
-        self.alike = np.clip(found + (1 + 4 * found) / min(max(self.num_seen, 1), KEPT), 0.0, _LARGEST_ALIKE)
+        found = np.clip(found + (1 + 4 * found) / min(max(self.num_seen, 1), KEPT), 0.0, _LARGEST_ALIKE)
+        self.alike = np.where(square > 0, found, self.alike)
 
 
 def _quantile(values: Floats, share: float) -> Floats:
