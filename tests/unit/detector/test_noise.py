@@ -1,9 +1,11 @@
 import numpy as np
+import pytest
 
 from evenkeel.services.detector.domain.scan.noise import RowNoise
 from evenkeel.services.detector.domain.scan.residual.recent import KEPT
 from evenkeel.services.detector.domain.scan.residual.residuals import RENEWED_EVERY
 from evenkeel.services.detector.domain.scan.residual.tables import median
+from evenkeel.services.detector.domain.scan.rows import RowScan
 
 EVERYBODY = np.ones((1, 4), dtype=np.bool_)
 BEGIN = 160
@@ -52,3 +54,16 @@ def test_one_that_was_stored_before_it_kept_what_likeness_rests_on_goes_on() -> 
     noise.num_seen, noise._products = 0, np.zeros((2, 0))
     noise.renew(168, residuals[-KEPT:], calm=EVERYBODY, known=EVERYBODY)
     assert 0 <= noise.alike[0] < 0.3
+
+
+@pytest.mark.parametrize("num_devices", [1, 2])
+@pytest.mark.parametrize(("size", "begin"), [(0.2, 20), (0.1, 28)])
+def test_an_illness_of_a_young_job_that_leaves_nobody_calm_is_found(num_devices: int, size: float, begin: int) -> None:
+    for seed in range(6):
+        rows, rng = RowScan(1e5, smallest_level=0.03), np.random.default_rng(seed)
+        rows.allot(num_devices, np.array([0.002]))
+        for frame in range(begin + 20):
+            log_ratios = 0.01 * rng.standard_normal((1, num_devices))
+            log_ratios[0, 0] += size * (frame >= begin)
+            rows.observe(frame, log_ratios)
+        assert rows.ill[0], f"seed {seed}"
