@@ -11,6 +11,7 @@ from evenkeel.offline.iterations.file import RecordedIterations
 from evenkeel.services.detector.domain.scan.residual.clocks import Readings
 
 _FEWEST = 0.5
+_USUAL = 0.25
 _BETWEEN_READINGS_SECONDS = 1.0
 
 
@@ -80,6 +81,8 @@ def clocks_of(recording: RecordedIterations, choice: ClockChoice) -> RecordedClo
         note = f"no {', '.join(lacks)}: who is blocked is not known"
         return RecordedClocks(work=_above_0(cpu), blocked=None, waiting=queue, wall=wall, notes=(note,))
     blocked = span - cpu - queue - wait
+    # Ready for a core within a wait for others counts as both: what is far below what is usual is that, and no less.
+    blocked = np.maximum(blocked, min(np.nanquantile(blocked, _USUAL), 0.0))
     held = known("throttled_seconds")
     if held is not None:
         # As in a job that is watched: what a rank waits for a core is its host's doing, but as far as a quota holds it.

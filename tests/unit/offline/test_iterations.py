@@ -19,13 +19,13 @@ from tests.unit.offline.replaying import run
 HEADER = "iteration,rank,compute_seconds,wall_seconds,wait_seconds,cpu_seconds,queue_seconds,loop_wall_seconds"
 
 
-def recording(*, sleeps_from: int, count: int = 300) -> dict[str, np.ndarray]:
+def recording(*, sleeps_from: int, sleeps_seconds: float = 0.03, count: int = 300) -> dict[str, np.ndarray]:
     """Two ranks on a busy machine, of which rank 7 sleeps from some iteration on."""
     rng = np.random.default_rng(1)
     shape = count, 2
     cpu, queue = 0.02 * np.exp(0.02 * rng.standard_normal(shape)), 0.004 * rng.gamma(2.0, 1.0, shape)
     asleep = np.zeros(shape)
-    asleep[sleeps_from:, 1] = 0.03
+    asleep[sleeps_from:, 1] = sleeps_seconds
     compute = cpu + queue + asleep
     wait = compute.max(axis=1, keepdims=True) - compute
     iterations, ranks = np.meshgrid(np.arange(count), [3, 7], indexing="ij")
@@ -58,6 +58,18 @@ def test_a_rank_that_sleeps_is_told_with_the_clock_that_says_so(tmp_path: Path) 
     assert verdict["throughput"] == pytest.approx(0.4, abs=0.05)
     assert verdict["evidence"][0]["name"].startswith("blocked")
     assert (summary["num_iterations"], summary["num_rank_samples"], summary["still_slow"]) == (300, 600, ["job/7"])
+
+
+def test_what_a_recording_counts_twice_hides_no_sleep(tmp_path: Path) -> None:
+    columns, rng = recording(sleeps_from=200, sleeps_seconds=0.006), np.random.default_rng(2)
+    # Within a wait for the other, which is over, each was ready for a while and got no core.
+    late = 0.03 * rng.random(600) * (rng.random(600) < 0.12)
+    for name in ("queue_seconds", "wait_seconds", "loop_wall_seconds"):
+        columns[name] = columns[name] + late
+    (verdict,), _ = replayed(write_csv(tmp_path / "job.csv", columns))
+    assert [culprit["rank"] for culprit in verdict["culprits"]] == [7]
+    assert 200 <= verdict["decided_iteration"] < 220
+    assert verdict["evidence"][0]["name"].startswith("blocked")
 
 
 @pytest.mark.parametrize("at", [60, 85])
