@@ -64,6 +64,8 @@ def train_with_trainer(case: Case, run: Run, slowdown: Slowdown) -> None:
     """A tiny Llama under the Trainer of transformers, watched by a callback."""
     from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainerCallback, TrainingArguments  # noqa: PLC0415
 
+    from evenkeel.hf import Watch  # noqa: PLC0415
+
     class Rows(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
         def __len__(self) -> int:
             return 4096
@@ -72,17 +74,9 @@ def train_with_trainer(case: Case, run: Run, slowdown: Slowdown) -> None:
             tokens = (index + torch.arange(48)) % 61
             return {"input_ids": tokens, "labels": tokens}
 
-    class Watch(TrainerCallback):  # type: ignore[misc]
-        def on_train_begin(self, *_: Any, **given: Any) -> None:
-            run.watch(trainer.model_wrapped, given["optimizer"])
-
+    class Strike(TrainerCallback):  # type: ignore[misc]
         def on_step_begin(self, *_: Any, **__: Any) -> None:
             slowdown.begin_iteration()
-            self.iteration = run.iteration(tokens=8 * 48)
-            self.iteration.__enter__()
-
-        def on_step_end(self, *_: Any, **__: Any) -> None:
-            self.iteration.__exit__(None, None, None)
 
     torch.manual_seed(0)
     sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4}
@@ -98,7 +92,8 @@ def train_with_trainer(case: Case, run: Run, slowdown: Slowdown) -> None:
             disable_tqdm=True,
             use_cpu=True,
         )
-        trainer = Trainer(model=model, args=arguments, train_dataset=Rows(), callbacks=[Watch()])
+        trainer = Trainer(model=model, args=arguments, train_dataset=Rows(), callbacks=[Strike()])
+        trainer.add_callback(Watch(trainer, run))
         trainer.train()
 
 
