@@ -32,7 +32,7 @@ class SchedulerMetrics:
         )
         self.planner_failures = Counter(
             "evenkeel_scheduler_planner_failures",
-            "Questions that the planner's process did not answer: it ended, took too long or tripped over them",
+            "Questions that the planner's process did not answer: it was being started, ended, took too long or failed",
             registry=registry,
         )
         self.solve_seconds = Histogram(

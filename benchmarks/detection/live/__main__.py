@@ -8,6 +8,7 @@ is replayed with all clocks. What is in the folder already is replayed, not run 
 """
 
 import argparse
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from evenkeel.offline.iterations.clocks import ClockChoice
 
 OUT = Path("out/benchmarks/detection/live")
 OUT_OF_QUICK = OUT.with_name("live_quick")
-OUTCOMES = "outcomes.json"
+OUTCOMES, TRUTH_FILE = "outcomes.json", "truth.csv"
 
 
 def main() -> None:
@@ -40,6 +41,8 @@ def main() -> None:
         print("\n".join(case.name for case in chosen))
         return
     _record(chosen, folder, again=options.again)
+    if not (folder / TRUTH_FILE).exists():
+        sys.exit(f"nothing was recorded in {folder}")
     names = {case.name for case in chosen}
     outcomes = [
         judge(folder / f"{truth.name}.csv.gz", truth, ClockChoice.ALL)
@@ -57,7 +60,10 @@ def _record(cases: Sequence[Case], folder: Path, *, again: bool) -> None:
     for case in cases:
         if again or not (folder / f"{case.name}.csv.gz").exists():
             print(case.name, flush=True)
-            record(case, folder)
+            try:
+                record(case, folder)
+            except RuntimeError as error:
+                print(f"left out: {error}", flush=True)
 
 
 if __name__ == "__main__":

@@ -114,9 +114,14 @@ def _run(case: Case, folder: Path) -> None:
     log = folder / "log"
     with log.open("w") as file:
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
-        ended = subprocess.run(command, stdout=file, stderr=file, env=environment, check=False, timeout=TIMEOUT_SECONDS)
-    if ended.returncode:
-        raise RuntimeError(f"{case.name} ended with status {ended.returncode}:\n{log.read_text()[-3000:]}")
+        with subprocess.Popen(command, stdout=file, stderr=file, env=environment) as job:
+            try:
+                ended = f"ended with status {status}" if (status := job.wait(TIMEOUT_SECONDS)) else ""
+            except subprocess.TimeoutExpired:
+                job.terminate()  # torchrun ends its ranks
+                ended = f"is not done after {TIMEOUT_SECONDS:g} s"
+    if ended:
+        raise RuntimeError(f"{case.name} {ended}:\n{log.read_text()[-3000:]}")
 
 
 @contextmanager

@@ -8,6 +8,7 @@ import structlog
 from evenkeel.planning.costs.price import TransitionCosts
 from evenkeel.planning.search.solver import solve_at_once
 from evenkeel.planning.solution import NoPlanError, Solution
+from evenkeel.services.scheduler.adapters.planner_process import PlannerAwayError
 from evenkeel.services.scheduler.domain.job_state import JobKnowledge, PlanNeed
 from evenkeel.services.scheduler.jobs.events import Solved
 from evenkeel.services.scheduler.jobs.job import Question
@@ -26,7 +27,9 @@ async def solved(question: Question, parts: Parts) -> Solved:
     except NoPlanError as error:
         answer = error
     except Exception as error:  # the boundary: whatever becomes of the planner, a death has a plan
-        _log.exception("the planner failed: the plan is made without it", job_id=known.job_id)
+        # One that says itself why it gave no answer needs no stack trace.
+        trace = None if isinstance(error, PlannerAwayError) else error
+        _log.warning("the plan is made without the planner", job_id=known.job_id, reason=str(error), exc_info=trace)
         parts.metrics.planner_failures.inc()
         answer, is_makeshift = await asyncio.to_thread(_solved_at_once, known, parts.transition, error), True
     return Solved(question, answer, time.perf_counter() - started, is_makeshift)
