@@ -1,7 +1,6 @@
 """``python -m evenkeel.services.detector``."""
 
-import sys
-
+from evenkeel.services.common.lifecycle import leave
 from evenkeel.services.detector.main import main
 
-sys.exit(main())
+leave(main())

@@ -1,7 +1,6 @@
 """``python -m evenkeel.services.scheduler``: the scheduler as a process."""
 
-import sys
-
+from evenkeel.services.common.lifecycle import leave
 from evenkeel.services.scheduler.main import main
 
-sys.exit(main())
+leave(main())

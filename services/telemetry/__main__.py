@@ -1,7 +1,6 @@
 """``python -m evenkeel.services.telemetry``."""
 
-import sys
-
+from evenkeel.services.common.lifecycle import leave
 from evenkeel.services.telemetry.main import main
 
-sys.exit(main())
+leave(main())
