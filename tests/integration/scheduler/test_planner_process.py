@@ -18,8 +18,8 @@ from evenkeel.planning.solution import NoPlanError
 from evenkeel.services.scheduler.adapters import planner_process
 from evenkeel.services.scheduler.adapters.planner_process import PlannerAwayError, PlannerProcess
 from tests.integration.scheduler.conftest import World
-from tests.unit.scheduler.planning_cases import situation_of
-from tests.unit.scheduler.test_solver import DEMO
+from tests.unit.planning.planning_cases import situation_of
+from tests.unit.planning.search.test_solver import DEMO
 
 pytestmark = pytest.mark.integration
 

@@ -17,7 +17,7 @@ from evenkeel.simulator.fleet.operation.operation import Operation, operation_of
 from evenkeel.simulator.fleet.scenario.scenario import ScenarioError, scenario_of
 from evenkeel.simulator.fleet.simulation import FleetSimulation
 from evenkeel.simulator.fleet.strategy import Costs
-from tests.unit.scheduler.planning_cases import one_f_one_b_makespan
+from tests.unit.planning.planning_cases import one_f_one_b_makespan
 
 SCENARIO = {
     "hours": 2,

@@ -3,7 +3,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evenkeel.simulator.fleet.operation.network import Discipline, Network, migrated_routes, period_seconds
-from tests.unit.scheduler.planning_cases import one_f_one_b_makespan
+from tests.unit.planning.planning_cases import one_f_one_b_makespan
 
 SECONDS = st.integers(1, 9).map(float)
 
