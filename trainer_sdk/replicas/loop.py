@@ -16,13 +16,7 @@ from evenkeel.trainer_sdk.groups.errors import WaitBroken
 from evenkeel.trainer_sdk.replicas.buckets import Buckets, local
 from evenkeel.trainer_sdk.replicas.epochs import Epochs
 from evenkeel.trainer_sdk.replicas.samples import noise_seed
-from evenkeel.trainer_sdk.replicas.shares import (
-    Settlement,
-    Standing,
-    settle,
-    standing_from_text,
-    standing_to_text,
-)
+from evenkeel.trainer_sdk.replicas.shares import Settlement, Standing, settle, standing_from_text, standing_to_text
 from evenkeel.trainer_sdk.replicas.state.catch_up import CatchUp
 from evenkeel.trainer_sdk.replicas.state.training_state import TrainingState
 from evenkeel.trainer_sdk.replicas.vote import Outcome, Said, ballot, is_compared
