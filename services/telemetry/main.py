@@ -40,7 +40,7 @@ async def serve(settings: TelemetrySettings) -> None:
     registry = create_registry()
     kafka_metrics, metrics = KafkaMetrics(registry), TelemetryMetrics(registry)
     clock = SteadyClock()
-    health = Health("kafka", "consumer")
+    health = Health("kafka", "consumer", "postgres")
     config = KafkaClientConfig.from_settings(settings, service=SERVICE)
     async with AsyncExitStack() as stack:
         port = await stack.enter_async_context(
@@ -64,15 +64,13 @@ async def serve(settings: TelemetrySettings) -> None:
             engine,
             metrics,
             max_rows=settings.rollup_buffer_rows,
-            on_change=lambda up, problem: health.report(
-                "database", ready=True, detail="" if up else f"away: {problem}"
-            ),
+            on_change=health.witness("postgres", "rollups"),
         )
         job_keys = JobKeys(
             asking(engine, job_tokens),
             asking(engine, registered_processes),
             allow_unsigned=settings.allow_unsigned,
-            on_change=lambda up, problem: health.report("keys", ready=True, detail="" if up else f"away: {problem}"),
+            on_change=health.witness("postgres", "keys"),
         )
         worker = Worker()
         handler = TelemetryHandler(

@@ -98,11 +98,10 @@ class JobKeys:
                 self._note(due, tokens)
 
     async def run(self) -> None:
-        """Notices, until cancelled, that the database is back."""
+        """Notices, until cancelled, that the database is away or back, also while nobody has a question for it."""
         while True:
             await asyncio.sleep(_RECHECK_SECONDS)
-            if not self._reachability.reachable:
-                await self._asked(self._read_tokens([]))
+            await self._asked(self._read_tokens([]))
 
     def believed(self, record_key: bytes, value: bytes) -> bytes:
         """The bytes of a batch without its signature, if its job has signed it, or has no key and is believed so.

@@ -139,7 +139,10 @@ def test_who_has_more_to_do_than_the_others_may_for_as_long_as_in_a_step(tmp_pat
         ({"num_hosts": 2, "stores": ("nonsense",)}, "--rdzv-endpoint 'nonsense': expected host:port"),
         ({"num_hosts": 2, "host": 2, "stores": ("a:1",)}, "--node-rank 2: 0 to --nnodes - 1, which is 1"),
         ({"num_ranks": 3, "replica_size": 2}, "is no multiple of"),
-        ({"num_ranks": 0}, "each is at least 1"),
+        ({"num_hosts": 2, "stores": ("a:99999",)}, "--rdzv-endpoint 'a:99999': a port is at most 65535"),
+        ({"num_hosts": 0}, "--nnodes 0: at least 1"),
+        ({"num_ranks": 0}, "--nproc-per-node 0: at least 1"),
+        ({"max_restarts": -1}, "--max-restarts -1: at least 0"),
         ({"script": "nothing.py"}, "there is no such file"),
     ],
 )

@@ -151,6 +151,20 @@ async def test_while_the_database_is_away_known_jobs_go_on_and_no_other_is_belie
     assert word(keys, b"new", VALUE) == ""
 
 
+async def test_that_the_database_is_away_is_noticed_while_nothing_new_is_heard() -> None:
+    tokens = Tokens(TOKENS)
+    noticed = asyncio.Event()
+    keys = JobKeys(tokens, nobody, allow_unsigned=True, on_change=lambda up, _: None if up else noticed.set())
+    await keys.load()
+    tokens.away = True
+    running = asyncio.create_task(keys.run())
+    async with asyncio.timeout(60):
+        await noticed.wait()
+    running.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await running
+
+
 async def test_nothing_is_read_before_the_keys_were_there_once() -> None:
     tokens = Tokens(TOKENS)
     tokens.away = True

@@ -38,12 +38,16 @@ class ScriptJob:
     max_restarts: int = 10
 
     def __post_init__(self) -> None:
+        for option, value, least in (
+            ("--nnodes", self.num_hosts, 1),
+            ("--nproc-per-node", self.num_ranks, 1),
+            ("--replica-size", self.replica_size, 1),
+            ("--max-restarts", self.max_restarts, 0),
+        ):
+            if value < least:
+                raise ValueError(f"{option} {value}: at least {least}")
         if not 0 <= self.host < self.num_hosts:
             raise ValueError(f"--node-rank {self.host}: 0 to --nnodes - 1, which is {self.num_hosts - 1}")
-        if self.num_ranks < 1 or self.replica_size < 1:
-            raise ValueError(
-                f"--nproc-per-node {self.num_ranks}, --replica-size {self.replica_size}: each is at least 1"
-            )
         if self.num_ranks % self.replica_size:
             raise ValueError(
                 f"--nproc-per-node {self.num_ranks} is no multiple of --replica-size {self.replica_size}: a replica is "
