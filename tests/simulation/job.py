@@ -153,6 +153,8 @@ class SimulatedJob:
     def stepped(self, rank: SimulatedRank) -> None:
         """A step is one of the epoch in which it was applied last: nobody who counts applies it in an earlier one."""
         epoch, step = rank.cycle.epoch, rank.cycle.steps_applied
+        if rank.is_given_up and step > self.num_steps:
+            return  # the job has begun anew meanwhile
         catches_up = rank.acceptor.switching is not None and not self.home.whole
         newest = self._epoch_of_step.setdefault(step, epoch)
         if not catches_up and not rank.is_given_up and epoch < newest:

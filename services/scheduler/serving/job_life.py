@@ -149,7 +149,9 @@ class JobLife:
             case steps.Ask():
                 spawn(self._ask(effect))
             case steps.Evict(info):
-                self.processes.evict(info, known.top_epoch, lambda: info.process in hanging(self.job.known))
+                self.processes.evict(
+                    info, lambda: self.job.known.top_epoch, lambda: info.process in hanging(self.job.known)
+                )
             case Suspicion():
                 spawn(self._probe(effect))
             case VerdictRecord() | PlanStatus():

@@ -75,13 +75,18 @@ class Processes:
         answers = await asyncio.gather(*(_state_of(client, seconds) for client in clients.values()))
         return dict(zip(clients, answers, strict=True))
 
-    def evict(self, info: RankInfo, epoch: int, hangs: Callable[[], bool]) -> None:
+    def evict(self, info: RankInfo, top_epoch: Callable[[], int], hangs: Callable[[], bool]) -> None:
         """Tell a process to leave, in the background: for a while, and as long as it hangs and holds its rank's place.
 
         Whoever goes on after minutes would else be a process that nobody follows and no other replaces.
+
+        Args:
+            info: The process.
+            top_epoch: The newest of the job: one that goes on may have moved with the others before it is reached.
+            hangs: Whether it still hangs, as far as is known.
         """
         if info.address:
-            self._spawn(self._evict(info, epoch, hangs))
+            self._spawn(self._evict(info, top_epoch, hangs))
 
     def close(self) -> None:
         """Follow nobody any more."""
@@ -94,14 +99,14 @@ class Processes:
         self._watches.pop(key).cancel()
         self._spawn(self._clients.pop(key).close())
 
-    async def _evict(self, info: RankInfo, epoch: int, hangs: Callable[[], bool]) -> None:
+    async def _evict(self, info: RankInfo, top_epoch: Callable[[], int], hangs: Callable[[], bool]) -> None:
         client, backoff = self._client(info), Backoff(longest_seconds=2.0)
         try:
             for attempt in count():
                 if attempt >= _EVICTION_ATTEMPTS and not hangs():
                     return
                 try:
-                    await client.interrupt(epoch, leave=True, timeout_seconds=_CALL_SECONDS)
+                    await client.interrupt(top_epoch(), leave=True, timeout_seconds=_CALL_SECONDS)
                 except RankAwayError:
                     await asyncio.sleep(backoff.next_seconds())
                 except RankRefusedError as error:
