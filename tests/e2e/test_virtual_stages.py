@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 
 SLOW, SPEED, DEAD = 2, 0.6, 1
 TOLERANCE = 0.15
-HEALTHY_ITERATIONS = 12
+HEALTHY_ITERATIONS = 24
 
 
 @dataclass

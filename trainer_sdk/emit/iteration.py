@@ -63,6 +63,7 @@ class Iteration:
         gradient_norm: Likewise, if measured.
         tokens: Of this rank's batch, a number or a tensor; they count as they are on leaving, and so does what follows.
         num_micro_batches: That they are in.
+        mark: Of the pause that falls into it, which may be known only later.
         place: Where in a layout it ran.
     """
 
@@ -83,13 +84,13 @@ class Iteration:
         self.num_micro_batches: Any = 1
         self.place = NOWHERE
         self._sum_of_squares: Any = sum_of_squares
-        self._mark = mark and known_mark(mark)
+        self.mark = mark and known_mark(mark)
         self._phases = phases
         self._finished = finished
         self._phased: Phased | None = None
 
     def __enter__(self) -> Self:
-        self._phases.begin_iteration(self.index, mark=self._mark)
+        self._phases.begin_iteration(self.index, mark=self.mark)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -139,7 +140,7 @@ class Iteration:
             sum_of_squares=_amount("sum_of_squares", self._sum_of_squares),
             loss=self.loss,
             gradient_norm=self.gradient_norm,
-            mark=_MARKS[self._mark],
+            mark=_MARKS[known_mark(self.mark)],
         )
         measured.add(phased.computed, phased.usage)
         return measured

@@ -44,6 +44,7 @@ class Watch(transformers.TrainerCallback):
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         """The model is as it will be called."""
+        self._steps.start()
         if self._trainer.model_wrapped is not self._wrapped:
             self._wrapped = self._trainer.model_wrapped
             self._steps.run.watch(self._wrapped, given.get("optimizer"))
@@ -52,7 +53,7 @@ class Watch(transformers.TrainerCallback):
         """A step is over."""
         self._steps.end()
         if control.should_evaluate or control.should_save:
-            self._steps.pause()
+            self._steps.pause("evaluation" if control.should_evaluate else "checkpoint")
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """So is a pass."""

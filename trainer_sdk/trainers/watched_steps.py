@@ -1,7 +1,7 @@
 """A trainer's steps as iterations of a watched job, where nobody repairs them."""
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from torch import Tensor
@@ -32,6 +32,11 @@ class WatchedSteps:
         """This process's part of the job."""
         return self._given or start()
 
+    def start(self) -> None:
+        """Training begins, after an error maybe once more: no step is under way."""
+        self._iteration = None
+        self._pause.close()
+
     def begin(self, step: int) -> None:
         """A step begins, unless one is under way.
 
@@ -60,6 +65,15 @@ class WatchedSteps:
         with waiting:
             return gather(batches())
 
+    def wait(self) -> None:
+        """Until something else begins, this rank waits for others."""
+        if self._iteration is not None:
+            self._iteration.waiting().__enter__()
+
+    def reading(self) -> AbstractContextManager[None]:
+        """A context around the reading of a micro-batch."""
+        return nullcontext() if self._iteration is None else self._iteration.compute("data")
+
     def take(self, batch: Any) -> None:
         """Its next micro-batch; what it holds is the number of elements of its first tensor."""
         if self._iteration is not None:
@@ -79,9 +93,16 @@ class WatchedSteps:
         if iteration is not None:
             iteration.__exit__(None, None, None)
 
-    def pause(self) -> None:
-        """Evaluation or saving begins; it is over when a step begins."""
-        self._pause.enter_context(self.run.pause("evaluation"))
+    def pause(self, mark: str) -> None:
+        """Something beside training begins; it is over when a step begins, and a step that is under way is marked.
+
+        Args:
+            mark: ``evaluation`` or ``checkpoint``.
+        """
+        if self._iteration is not None:
+            self._iteration.mark = mark
+        else:
+            self._pause.enter_context(self.run.pause(mark))
 
 
 def _first_tensor(batch: Any) -> Tensor | None:

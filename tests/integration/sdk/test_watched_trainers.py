@@ -12,13 +12,14 @@ import pytest
 import torch.distributed as dist
 from torch import nn
 
+from evenkeel.telemetry.v2 import batch_pb2 as pb
 from tests.warm import WarmProgram
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 PROGRAM = Path(__file__).parent / "entry_points" / "watched_trainers.py"
 PATIENCE_SECONDS = 120.0
-SLOW_RANK, SLOW_SECONDS, NUM_STEPS, PER_STEP = 1, 0.05, 3, 2
+SLOW_RANK, SLOW_SECONDS, NUM_STEPS, PER_STEP = 1, 0.15, 3, 2
 
 
 @pytest.fixture(scope="module", params=["transformers", "lightning"])
@@ -60,10 +61,18 @@ def test_an_iteration_is_a_step_with_all_its_micro_batches(said: list[dict[str, 
         assert all(0 < each["loss"] < 10 for each in iterations)
 
 
+def test_a_step_into_which_an_evaluation_falls_is_marked_and_no_other(said: list[dict[str, Any]]) -> None:
+    for rank in said:
+        marks = [each["mark"] for each in rank["iterations"]]
+        in_second = pb.MARK_EVALUATION if rank["library"] == "lightning" else pb.MARK_UNSPECIFIED
+        assert marks == [pb.MARK_UNSPECIFIED, in_second, pb.MARK_UNSPECIFIED]
+
+
 def test_only_the_slow_rank_computes_longer_and_the_other_one_waits(said: list[dict[str, Any]]) -> None:
     slow, other = (said[rank]["iterations"] for rank in (SLOW_RANK, 1 - SLOW_RANK))
     assert min(each["forward"] for each in slow) >= PER_STEP * SLOW_SECONDS
-    assert max(each["waiting"] / each["wall"] for each in other) > 0.5
+    assert min(each["input"] for each in slow) >= PER_STEP * SLOW_SECONDS
+    assert max(each["waiting"] / each["wall"] for each in other) > 0.7
     assert min((each["forward"] + each["backward"] + each["input"]) / each["wall"] for each in other) < 0.5
     for each in (*slow, *other):
         assert each["backward"] > 0

@@ -21,7 +21,7 @@ class Job:
         self.cost = CostModel(spec, workload)
         self.topology = Topology(num_devices=len(self.home.ranks))
 
-    def run(self, strategy, faults, hours=4.0, costs=None, **detector):
+    def run(self, strategy, faults, hours=4.0, costs=None, seed=0, **detector):
         return FleetSimulation(
             home=self.home,
             cost=self.cost,
@@ -31,6 +31,7 @@ class Job:
             costs=costs or Costs(),
             strategy=strategy,
             duration_seconds=3600.0 * hours,
+            seed=seed,
         ).run()
 
 

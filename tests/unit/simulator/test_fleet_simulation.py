@@ -3,6 +3,7 @@ from itertools import pairwise
 
 import pytest
 
+from evenkeel.planning.solution import TIE
 from evenkeel.simulator.baselines import STRATEGIES
 from evenkeel.simulator.fleet.faults.faults import Fault, FaultProcess, drawn_faults
 
@@ -58,9 +59,13 @@ def test_a_slowdown_that_is_never_noticed_is_suffered_to_the_end(small):
 
 def test_a_plan_from_wrong_estimates_is_judged_by_the_truth(medium):
     fault = Fault(at_seconds=0.0, devices=(0,), throughput=0.6)
-    exact = medium.run(STRATEGIES["Evenkeel"], [fault])
-    guessed = medium.run(STRATEGIES["Evenkeel"], [fault], estimate_error=0.4)
-    assert guessed.throughput < exact.throughput
+    exact = medium.run(STRATEGIES["Evenkeel"], [fault]).throughput
+    guessed = [
+        medium.run(STRATEGIES["Evenkeel"], [fault], estimate_error=0.4, seed=seed).throughput for seed in range(12)
+    ]
+    # Of plans within a tie the one that moves least is made: a wrong estimate may lead to a faster one of these.
+    assert max(guessed) <= exact * (1.0 + TIE)
+    assert sum(guessed) / len(guessed) < 0.97 * exact
 
 
 def test_segments_cover_the_run_without_gap(small):

@@ -94,7 +94,7 @@ class World:
             dead_letters=DeadLetters(producer, metrics, group="detector"),
             metrics=metrics,
             worker=worker,
-            config=LoopConfig(tick_seconds=0.005, max_records=7, checkpoint_seconds=0.0),
+            config=LoopConfig(tick_seconds=0.02, max_records=7, checkpoint_seconds=0.0),
         )
         patch = pytest.MonkeyPatch()
         patch.setattr(handler_module, "FORGET_FINISHED_SECONDS", forget_finished_seconds)
@@ -111,14 +111,14 @@ class World:
             await self.broker.append(to_record(message))
 
     async def until_committed(self, offset: int) -> None:
-        async with asyncio.timeout(100):
+        async with asyncio.timeout(250):
             while self.broker.committed.get(("detector", self.partition), 0) < offset:  # noqa: ASYNC110
-                await asyncio.sleep(0.005)
+                await asyncio.sleep(0.02)
 
     async def until_verdicts(self, count: int) -> None:
-        async with asyncio.timeout(100):
+        async with asyncio.timeout(250):
             while len(self.broker.records(VERDICTS.name)) < count:  # noqa: ASYNC110
-                await asyncio.sleep(0.005)
+                await asyncio.sleep(0.02)
 
     def verdicts(self) -> list[detector_pb2.Verdict]:
         return [detector_pb2.Verdict.FromString(record.value or b"") for record in self.broker.records(VERDICTS.name)]
@@ -203,7 +203,7 @@ async def test_more_jobs_than_can_be_saved_at_once_are_saved_one_part_after_the_
             async with asyncio.timeout(20):
                 while world.store.kept:
                     await world.tell(picture(28))
-                    await asyncio.sleep(0.005)
+                    await asyncio.sleep(0.02)
     assert world.store.num_failed == 0
 
 
@@ -332,7 +332,7 @@ async def test_a_job_that_ended_before_a_restart_is_forgotten_after_it() -> None
         async with asyncio.timeout(20):
             while (world.partition, "job") in world.store.kept:
                 await world.tell(picture(28, job_id="other"))
-                await asyncio.sleep(0.005)
+                await asyncio.sleep(0.02)
     assert (world.partition, "other") in world.store.kept
 
 
@@ -403,7 +403,7 @@ async def test_a_job_that_ended_is_forgotten_whatever_pictures_still_come() -> N
             while world.store.kept or not world.store.num_saved:
                 await world.tell(picture(sequence))
                 sequence += 1
-                await asyncio.sleep(0.005)
+                await asyncio.sleep(0.02)
         await world.until_committed(sequence)
     assert world.verdicts() == []
     assert world.store.kept == {}
