@@ -93,7 +93,7 @@ def status(
     if not states:
         raise CommandError(
             f"the stack {name!r} does not run" if name else "no stack runs",
-            next_step="evenkeel stack up",
+            next_step=f"evenkeel stack up --name {name}" if name else "evenkeel stack up",
             status=ExitStatus.UNHEALTHY,
         )
     rows = [row for state in states for row in _rows(state)]
