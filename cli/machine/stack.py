@@ -12,7 +12,7 @@ from evenkeel.cli.errors import CommandError, ExitStatus
 from evenkeel.cli.session import OutputOption, output_of, session_of
 from evenkeel.cli.terminal.output import OutputFormat, say, show_json, show_rows
 from evenkeel.stack.background import running_stack, start_in_background, stop_in_background
-from evenkeel.stack.paths import stack_names
+from evenkeel.stack.paths import stack_folder, stack_names
 from evenkeel.stack.processes.pids import start_mark
 from evenkeel.stack.processes.ports import LOOPBACK
 from evenkeel.stack.services import fleet_address_of, health_problem
@@ -134,6 +134,9 @@ def _rows(state: StackState) -> list[dict[str, Any]]:
             condition = "unhealthy" if problem else "healthy"
         elif alive and servers.get(part) and not _answers(part, servers[part]):
             problem, condition = "does not answer, or lets nobody in", "unhealthy"
+        if condition in ("dead", "unhealthy") and part in servers:
+            # Why it ended, as on a full disk, is said there only.
+            problem = f"{problem or 'has ended'}; its log is {stack_folder(state.name) / part / part}.log"
         rows.append(
             {
                 "stack": state.name,

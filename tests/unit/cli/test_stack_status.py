@@ -94,5 +94,6 @@ def test_a_postgresql_that_takes_connections_and_answers_none_is_not_well(
     shown = capsys.readouterr()
     assert ended.value.code == ExitStatus.UNHEALTHY
     assert [row["state"] for row in json.loads(shown.out) if row["part"] == "postgres"] == ["unhealthy"]
-    assert "dev postgres: does not answer" in shown.err
+    log = tmp_path / ".stack" / "dev" / "postgres" / "postgres.log"
+    assert f"dev postgres: does not answer, or lets nobody in; its log is {log}" in shown.err
     assert "secret" not in shown.out + shown.err
