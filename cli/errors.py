@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import IntEnum
 
+from evenkeel.contracts.kafka_security import ADVICE
+
 
 class ExitStatus(IntEnum):
     """Exit statuses of ``evenkeel``; they do not change between versions.
@@ -50,6 +52,6 @@ def kafka_away(error: Exception) -> CommandError:
     """Kafka does not answer; ``error`` says where it should be."""
     return CommandError(
         str(error),
-        next_step="evenkeel stack status, or check EVENKEEL_KAFKA_BOOTSTRAP_SERVERS",
+        next_step=f"evenkeel stack status, or {ADVICE}",
         status=ExitStatus.UNHEALTHY,
     )

@@ -1,21 +1,24 @@
 """Entry point of ``evenkeel``."""
 
-import errno
-import importlib
-import logging
-import os
-import sys
-from importlib.metadata import version
-from typing import Annotated, Any, NoReturn
+from evenkeel.contracts.interrupts import ending_on_interrupt
 
-import typer
-import typer.core
-import typer.main
+with ending_on_interrupt():
+    import errno
+    import importlib
+    import logging
+    import os
+    import sys
+    from importlib.metadata import version
+    from typing import Annotated, Any, NoReturn
 
-from evenkeel.cli.errors import CommandError, ExitStatus
-from evenkeel.cli.session import DEFAULT_STACK, Session
-from evenkeel.cli.terminal.output import OutputFormat, say
-from evenkeel.stack.errors import ServerAwayError, StackError, StackNameError
+    import typer
+    import typer.core
+    import typer.main
+
+    from evenkeel.cli.errors import CommandError, ExitStatus
+    from evenkeel.cli.session import DEFAULT_STACK, Session
+    from evenkeel.cli.terminal.output import OutputFormat, say
+    from evenkeel.stack.errors import ServerAwayError, StackError, StackNameError
 
 # Where each command is, and its line in the list: nothing of it is loaded before it is called.
 COMMANDS = {
@@ -62,7 +65,8 @@ class LazyCommands(typer.core.TyperGroup):
     def resolve_command(self, context: Any, arguments: list[str]) -> Any:
         """The command that the arguments begin with, its name, and the rest of them."""
         name, heading, rest = super().resolve_command(context, arguments)
-        return name, load_command(name) if name in COMMANDS else heading, rest
+        with ending_on_interrupt():
+            return name, load_command(name) if name in COMMANDS else heading, rest
 
 
 def load_command(name: str) -> Any:
@@ -142,7 +146,9 @@ def main() -> NoReturn:
     # What went wrong is told in one line of ours; the client would say it before that in its own words.
     logging.getLogger("aiokafka").addHandler(logging.NullHandler())
     try:
-        app()
+        with ending_on_interrupt():
+            command = typer.main.get_command(app)
+        command()
     except CommandError as error:
         say(f"evenkeel: {error}")
         if error.next_step:

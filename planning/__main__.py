@@ -7,7 +7,6 @@ line has the number 0 and the seconds after which it is ready. It ends with its 
 """
 
 import pickle
-import signal
 import sys
 import traceback
 from base64 import b64decode, b64encode
@@ -23,8 +22,6 @@ _OTHER_CODE = "the planner's code on disk is not the scheduler's any more: resta
 
 def main() -> None:
     """Answer until the input ends."""
-    # Whoever asks ends this: an interrupt from a terminal is meant for them.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     # What a library prints must not end up among the answers.
     answers, sys.stdout = sys.stdout.buffer, sys.stderr
     own = code_digest().encode()

@@ -6,8 +6,11 @@ import sys
 import threading
 from types import FrameType
 
-from evenkeel.stack.errors import StackError
-from evenkeel.stack.stack import Stack
+from evenkeel.contracts.interrupts import ending_on_interrupt
+
+with ending_on_interrupt():
+    from evenkeel.stack.errors import StackError
+    from evenkeel.stack.stack import Stack
 
 _TELL_SECONDS = 5.0
 

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from evenkeel.contracts.interrupts import ending_on_interrupt
+
 
 def demo(
     seed: Annotated[int, typer.Option(help="Seed of the model and the data.")] = 0,
@@ -18,5 +20,6 @@ def demo(
     Example: evenkeel demo --out out/demo
     """
     # Late: the demo loads the plotting library, which no other command needs.
-    main = importlib.import_module("evenkeel.demo.main").main
+    with ending_on_interrupt():
+        main = importlib.import_module("evenkeel.demo.main").main
     raise typer.Exit(int(main(["--seed", str(seed), "--out", str(out)])))

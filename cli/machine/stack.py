@@ -1,5 +1,6 @@
 """``evenkeel stack``: the local Kafka, PostgreSQL and services."""
 
+import importlib
 import shlex
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from evenkeel.cli.errors import CommandError, ExitStatus
 from evenkeel.cli.session import OutputOption, output_of, session_of
 from evenkeel.cli.terminal.output import OutputFormat, say, show_json, show_rows
 from evenkeel.stack.background import running_stack, start_in_background, stop_in_background
-from evenkeel.stack.paths import stack_names
+from evenkeel.stack.paths import stack_folder, stack_names
 from evenkeel.stack.processes.pids import start_mark
 from evenkeel.stack.processes.ports import LOOPBACK
 from evenkeel.stack.services import fleet_address_of, health_problem
@@ -93,7 +94,7 @@ def status(
     if not states:
         raise CommandError(
             f"the stack {name!r} does not run" if name else "no stack runs",
-            next_step="evenkeel stack up",
+            next_step=f"evenkeel stack up --name {name}" if name else "evenkeel stack up",
             status=ExitStatus.UNHEALTHY,
         )
     rows = [row for state in states for row in _rows(state)]
@@ -108,16 +109,21 @@ def status(
         raise typer.Exit(ExitStatus.UNHEALTHY)
 
 
+def _answers(server: str, address: str) -> bool:
+    """Whether that server answers its clients: one that is frozen has a process that runs, and takes connections."""
+    # Late: other commands on the stack do not wait for the clients to be loaded.
+    module = importlib.import_module(
+        {"kafka": "evenkeel.stack.kafka.node", "postgres": "evenkeel.stack.postgres.server"}[server]
+    )
+    return bool(module.answers(address))
+
+
 def _rows(state: StackState) -> list[dict[str, Any]]:
     """One row for the stack and one for each of its processes."""
     rows: list[dict[str, Any]] = [
         {"stack": state.name, "part": "owner", "state": state.phase.value, "pid": state.owner_id}
     ]
-    addresses = {
-        "kafka": state.addresses.kafka_bootstrap_servers,
-        # Without user and password: this is for the eye.
-        "postgres": state.addresses.database_url.rpartition("@")[2],
-    }
+    servers = {"kafka": state.addresses.kafka_bootstrap_servers, "postgres": state.addresses.database_url}
     for part, process in state.processes.items():
         problem = ""
         alive = state.phase is not Phase.FAILED and start_mark(process.process_id) == process.mark
@@ -126,12 +132,20 @@ def _rows(state: StackState) -> list[dict[str, Any]]:
         if alive and port is not None:
             problem = health_problem(port)
             condition = "unhealthy" if problem else "healthy"
+        elif alive and servers.get(part) and not _answers(part, servers[part]):
+            problem, condition = "does not answer, or lets nobody in", "unhealthy"
+        if condition in ("dead", "unhealthy") and part in servers:
+            # Why it ended, as on a full disk, is said there only.
+            problem = f"{problem or 'has ended'}; its log is {stack_folder(state.name) / part / part}.log"
         rows.append(
             {
                 "stack": state.name,
                 "part": part,
                 "state": condition,
-                "address": fleet_address_of(part, state.addresses) if is_scheduler else addresses.get(part, ""),
+                "address": fleet_address_of(part, state.addresses)
+                if is_scheduler
+                # Without user and password: this is for the eye.
+                else servers.get(part, "").rpartition("@")[2],
                 "metrics": "" if port is None else f"{LOOPBACK}:{port}",
                 "pid": process.process_id,
                 "restarts": process.restarts,

@@ -11,6 +11,12 @@ _log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 
+# By the first word of a dependency's name: what leads there. A wrong password looks like an outage to who only waits.
+_SETTINGS = {
+    "kafka": "EVENKEEL_KAFKA_BOOTSTRAP_SERVERS and the other EVENKEEL_KAFKA_ settings",
+    "postgres": "EVENKEEL_DATABASE_URL",
+}
+
 
 class Backoff:
     """Pauses that double from ``first_seconds`` to ``longest_seconds``, each shortened by up to a half at random."""
@@ -73,7 +79,8 @@ class Reachability:
         """Report that the dependency did not answer; we go on trying."""
         if self._reachable is False:
             return
-        problem = _in_words(error)
+        settings = _SETTINGS.get(self._name.partition(" ")[0], "")
+        problem = _in_words(error) + (f"; see {settings}" if settings else "")
         if not self._said_down:
             _log.warning("unreachable, waiting for it", dependency=self._name, error=problem)
         self._reachable, self._said_down = False, True
@@ -98,8 +105,11 @@ class Reachability:
 
 def _in_words(error: BaseException) -> str:
     """One line: libraries' errors go over several, and a time limit of our own says nothing."""
-    text = " ".join(str(error).split()) or ("no answer in time" if isinstance(error, TimeoutError) else "")
-    return f"{type(error).__name__}: {text}".removesuffix(": ")[:300]
+    # What SQLAlchemy adds to the driver's error is a statement, and a link to a page about both.
+    told = getattr(error, "orig", None) or error
+    name, text = type(told).__name__, " ".join(str(told).split())
+    text = text or ("no answer in time" if isinstance(error, TimeoutError) else "")
+    return f"{name}: {text.removeprefix(f'{name}: ')}".removesuffix(": ")[:300]
 
 
 async def persist(

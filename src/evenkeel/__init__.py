@@ -7,7 +7,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from evenkeel.trainer_sdk import Run, start, stop
+    from evenkeel.trainer_sdk.api import start, stop
+    from evenkeel.trainer_sdk.watch.run import Run
 
 __all__ = ["Run", "start", "stop"]
 
@@ -15,5 +16,6 @@ __all__ = ["Run", "start", "stop"]
 def __getattr__(name: str) -> Any:
     """The SDK's names, loaded when the first of them is asked for."""
     if name in __all__:
-        return getattr(importlib.import_module("evenkeel.trainer_sdk"), name)
+        place = "watch.run" if name == "Run" else "api"
+        return getattr(importlib.import_module(f"evenkeel.trainer_sdk.{place}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -22,7 +22,7 @@ def upgrade_database(database_url: str) -> None:
             pass
     except psycopg.OperationalError as error:
         problem = " ".join(str(error).split())
-        raise ServerAwayError(f"PostgreSQL does not answer: {problem}; check EVENKEEL_DATABASE_URL") from error
+        raise ServerAwayError(f"PostgreSQL does not let us in: {problem}; check EVENKEEL_DATABASE_URL") from error
     try:
         migrate.upgrade(database_url)
     except MigrationError as error:

@@ -10,11 +10,14 @@ from dataclasses import replace
 from pathlib import Path
 from threading import TIMEOUT_MAX
 
-from evenkeel.trainer_sdk.launcher.description.job_file import load_job
-from evenkeel.trainer_sdk.launcher.description.resume import resumed
-from evenkeel.trainer_sdk.launcher.description.run_folder import held
-from evenkeel.trainer_sdk.launcher.foreground import Parser, run_in_foreground, tell
-from evenkeel.trainer_sdk.launcher.launcher import Launcher
+from evenkeel.contracts.interrupts import ending_on_interrupt
+
+with ending_on_interrupt():
+    from evenkeel.trainer_sdk.launcher.description.job_file import load_job
+    from evenkeel.trainer_sdk.launcher.description.resume import resumed
+    from evenkeel.trainer_sdk.launcher.description.run_folder import held
+    from evenkeel.trainer_sdk.launcher.foreground import Parser, run_in_foreground, tell
+    from evenkeel.trainer_sdk.launcher.launcher import Launcher
 
 EXIT_USAGE = 2
 

@@ -63,8 +63,9 @@ class PlannerProcess:
         """Have a planner until cancelled; it is gone on return."""
         backoff = Backoff(longest_seconds=10.0)
         while True:
+            # An interrupt from a terminal is meant for us, who end it.
             child = await asyncio.create_subprocess_exec(
-                *self._command, stdin=PIPE, stdout=PIPE, limit=_LONGEST_LINE_BYTES
+                *self._command, stdin=PIPE, stdout=PIPE, limit=_LONGEST_LINE_BYTES, start_new_session=True
             )
             self._child = child
             try:

@@ -1,10 +1,12 @@
-"""``evenkeel stack status`` of a service that is not well says what it misses."""
+"""``evenkeel stack status`` of a part that is not well says what it misses."""
 
 import json
 import os
+import socket
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
@@ -74,3 +76,24 @@ def test_a_service_that_is_not_well_says_what_it_misses(
     assert [row["state"] for row in json.loads(shown.out) if row["part"] == "detector"] == ["unhealthy"]
     why = "postgres: history: TimeoutError: no answer in time" if body.startswith("{") else "/healthz answers 503"
     assert f"dev detector: {why}" in shown.err
+
+
+def test_a_postgresql_that_takes_connections_and_answers_none_is_not_well(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(paths, "checkout_root", lambda: tmp_path)
+    here = ProcessState(process_id=os.getpid(), mark=start_mark(os.getpid()))
+    with socket.create_server(("127.0.0.1", 0)) as frozen:
+        url = f"postgresql://user:secret@127.0.0.1:{frozen.getsockname()[1]}/history"
+        addresses = Addresses(database_url=url)
+        state = StackState(name="dev", phase=Phase.RUNNING, owner_id=os.getpid(), addresses=addresses)
+        write_state(replace(state, processes={"postgres": here}))
+        monkeypatch.setattr(sys, "argv", ["evenkeel", "-o", "json", "stack", "status"])
+        with pytest.raises(SystemExit) as ended:
+            main()
+    shown = capsys.readouterr()
+    assert ended.value.code == ExitStatus.UNHEALTHY
+    assert [row["state"] for row in json.loads(shown.out) if row["part"] == "postgres"] == ["unhealthy"]
+    log = tmp_path / ".stack" / "dev" / "postgres" / "postgres.log"
+    assert f"dev postgres: does not answer, or lets nobody in; its log is {log}" in shown.err
+    assert "secret" not in shown.out + shown.err

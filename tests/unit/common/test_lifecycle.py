@@ -6,8 +6,11 @@ import signal
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
+import psycopg
 import pytest
 import structlog
+from aiokafka.errors import KafkaConnectionError
+from sqlalchemy.exc import OperationalError
 
 from evenkeel.services.common.backoff import Backoff, Reachability, persist
 from evenkeel.services.common.health import Health, health_server
@@ -141,6 +144,24 @@ def test_who_gives_up_waiting_takes_the_problem_back_and_the_log_says_it_once() 
     assert [up for up, _ in changes] == [False, True, False, True, True]
     assert [line["event"] for line in lines] == ["unreachable, waiting for it", "reachable again"]
     assert lines[0]["error"] == "TimeoutError: no answer in time"
+
+
+def test_a_database_that_refuses_is_quoted_in_the_drivers_words_with_the_setting_that_leads_there() -> None:
+    refused = psycopg.OperationalError('FATAL:  password authentication failed for user "evenkeel"')
+    problems: list[str] = []
+    reachability = Reachability("postgres", lambda _up, problem: problems.append(problem))
+    reachability.down(OperationalError("SELECT 1", {}, refused))
+    assert problems == [
+        'OperationalError: FATAL: password authentication failed for user "evenkeel"; see EVENKEEL_DATABASE_URL'
+    ]
+
+
+def test_a_kafka_that_does_not_answer_is_named_once_with_the_settings_that_lead_there() -> None:
+    problems: list[str] = []
+    reachability = Reachability("kafka (producer)", lambda _up, problem: problems.append(problem))
+    reachability.down(KafkaConnectionError("nobody there"))
+    settings = "EVENKEEL_KAFKA_BOOTSTRAP_SERVERS and the other EVENKEEL_KAFKA_ settings"
+    assert problems == [f"KafkaConnectionError: nobody there; see {settings}"]
 
 
 @pytest.mark.asyncio

@@ -6,13 +6,16 @@ import os
 import signal
 import sys
 
-from evenkeel.trainer_sdk.launcher.agent.agent import Agent
-from evenkeel.trainer_sdk.launcher.agent.engine_job import is_job_file, load_engine_job
-from evenkeel.trainer_sdk.launcher.agent.script_job import ScriptJob
-from evenkeel.trainer_sdk.launcher.agent.script_rank import preload
-from evenkeel.trainer_sdk.launcher.description.run_folder import held
-from evenkeel.trainer_sdk.launcher.foreground import Parser, run_in_foreground
-from evenkeel.trainer_sdk.launcher.launcher import Launcher
+from evenkeel.contracts.interrupts import ending_on_interrupt
+
+with ending_on_interrupt():
+    from evenkeel.trainer_sdk.launcher.agent.agent import Agent
+    from evenkeel.trainer_sdk.launcher.agent.engine_job import is_job_file, load_engine_job
+    from evenkeel.trainer_sdk.launcher.agent.script_job import ScriptJob
+    from evenkeel.trainer_sdk.launcher.agent.script_rank import preload
+    from evenkeel.trainer_sdk.launcher.description.run_folder import held
+    from evenkeel.trainer_sdk.launcher.foreground import Parser, run_in_foreground
+    from evenkeel.trainer_sdk.launcher.launcher import Launcher
 
 EXIT_USAGE = 2
 
