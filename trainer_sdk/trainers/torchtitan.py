@@ -33,9 +33,7 @@ class Trainer(torchtitan.trainer.Trainer):
     def __init__(self, config: Any) -> None:
         super().__init__(replace(config, training=replace(config.training, disable_cuda_graphs=True)))
         self._batches: list[_Batch] = []
-        self._steps = steps = TrainerSteps(
-            self.model_parts[0], self.gradient_accumulation_steps, (self.lr_schedulers,)
-        )
+        self._steps = steps = TrainerSteps(self.model_parts[0], self.gradient_accumulation_steps, (self.lr_schedulers,))
         save = self.checkpointer.save
         self.checkpointer.save = lambda *args, **kwargs: steps.is_first and save(*args, **kwargs)
         if self.config.validator.enable:
@@ -74,9 +72,11 @@ class Trainer(torchtitan.trainer.Trainer):
 
         def backward(batch: _Batch) -> Tensor:
             inputs, targets = batch
-            on_device = {key: each.to(self.device) if isinstance(each, Tensor) else each for key, each in inputs.items()}
+            on_device = {
+                key: each.to(self.device) if isinstance(each, Tensor) else each for key, each in inputs.items()
+            }
             loss: Tensor = share(
-                input_dict=on_device, labels=targets.to(self.device), global_valid_tokens=global_valid_tokens
+                input_dict=inputs | tensors, labels=targets.to(self.device), global_valid_tokens=global_valid_tokens
             )
             return loss.detach()
 

@@ -27,7 +27,6 @@ STOCK = {
         "import evenkeel.lightning; from lightning.pytorch.strategies import SingleDeviceStrategy; "
         "evenkeel.lightning.EvenkeelStrategy = type('Stock', (SingleDeviceStrategy,), {'has_model': True})"
     ),
-    "torchtitan": "import torchtitan.trainer, evenkeel.torchtitan as ours; ours.Trainer = torchtitan.trainer.Trainer",
 }
 """What makes the library's own of an example's import."""
 ALONE_IS_DONE = "alone: done\n"
@@ -86,7 +85,8 @@ class Trained(Output):
 
 @pytest.fixture(params=list(STOCK))
 def trained(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Trained]:
-    pytest.importorskip({"hf": "transformers"}.get(request.param, request.param))
+    package = {"hf": "transformers", "lightning": "lightning"}[request.param]
+    pytest.importorskip(package)
     trained = Trained(request.param, tmp_path / "program.py")
     yield trained
     trained.close()
