@@ -72,9 +72,7 @@ class Trainer(torchtitan.trainer.Trainer):
 
         def backward(batch: _Batch) -> Tensor:
             inputs, targets = batch
-            on_device = {
-                key: each.to(self.device) if isinstance(each, Tensor) else each for key, each in inputs.items()
-            }
+            tensors = {key: each.to(self.device) for key, each in inputs.items() if isinstance(each, Tensor)}
             loss: Tensor = share(
                 input_dict=inputs | tensors, labels=targets.to(self.device), global_valid_tokens=global_valid_tokens
             )
