@@ -18,7 +18,7 @@ from evenkeel.trainer_sdk.trainers.steps import TrainerSteps
 _Batch = tuple[dict[str, Any], Tensor]
 
 
-class Trainer(torchtitan.trainer.Trainer):
+class Trainer(torchtitan.trainer.Trainer):  # type: ignore[misc]  # installed by hand
     """``torchtitan.trainer.Trainer(config)``; any replica may die, and comes back, while the others train.
 
     ``training.global_batch_size`` is that of a step over all replicas.
@@ -29,6 +29,8 @@ class Trainer(torchtitan.trainer.Trainer):
     Raises:
         ValueError: The model or the environment cannot be used; the message says why.
     """
+
+    ntokens_seen: int
 
     def __init__(self, config: Any) -> None:
         super().__init__(replace(config, training=replace(config.training, disable_cuda_graphs=True)))
