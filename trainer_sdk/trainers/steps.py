@@ -59,8 +59,20 @@ class TrainerSteps:
 
     def end(self) -> None:
         """Training is over."""
-        if self._number >= 0 and not self.has_model:
+        if self._replicas.has_begun and not self.has_model:
             _log.warning("this replica came too late to receive the whole model: what it evaluates now says nothing")
+
+    def is_passed(self, number: int) -> bool:
+        """Whether the others had finished a step before this process began; the first question meets them.
+
+        Args:
+            number: Steps that the trainer has finished.
+        """
+        if not self._replicas.has_begun:
+            self._replicas.step = number
+            self._replicas.begin()
+        self.is_behind = number < self._replicas.step
+        return self.is_behind
 
     def run(self, number: int, batches: Sequence[Any], backward: Callable[[Any], Tensor]) -> Tensor:
         """A step: when it returns, every parameter's ``grad`` is the sum over all batches.
@@ -77,9 +89,7 @@ class TrainerSteps:
             RuntimeError: The trainer's steps are not those of the job.
         """
         replicas = self._replicas
-        if self._number < 0:
-            replicas.step = number
-            replicas.begin()
+        is_passed = self.is_passed(number)
         if number <= self._number or number > replicas.step or len(batches) > replicas.num_micro_batches:
             raise RuntimeError(
                 f"the trainer is at step {number} with {len(batches)} micro-batches, after its step {self._number}; "
@@ -87,8 +97,7 @@ class TrainerSteps:
                 "with the same arguments everywhere"
             )
         self._number = number
-        self.is_behind = number < replicas.step
-        if self.is_behind:
+        if is_passed:
             return torch.zeros((), device=self._device)
         part = 1.0 / len(batches)
         with torch.random.fork_rng():  # afterwards random numbers are the same everywhere, whoever ran what
