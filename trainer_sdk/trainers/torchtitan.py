@@ -18,7 +18,7 @@ from evenkeel.trainer_sdk.trainers.steps import TrainerSteps
 _Batch = tuple[dict[str, Any], Tensor]
 
 
-class Trainer(torchtitan.trainer.Trainer):  # type: ignore[misc]  # installed by hand
+class Trainer(torchtitan.trainer.Trainer):
     """``torchtitan.trainer.Trainer(config)``; any replica may die, and comes back, while the others train.
 
     ``training.global_batch_size`` is that of a step over all replicas.
