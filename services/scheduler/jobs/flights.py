@@ -15,6 +15,7 @@ from evenkeel.services.scheduler.dispatch.agreement import (
 )
 from evenkeel.services.scheduler.dispatch.protocol import Decision, StaleBallotError
 from evenkeel.services.scheduler.domain.parts import PlanInFlight
+from evenkeel.services.scheduler.domain.replacements import promoted
 from evenkeel.services.scheduler.domain.stuck import Stuck, StuckReason
 from evenkeel.services.scheduler.domain.transitions import on_applied
 from evenkeel.services.scheduler.jobs.events import Silence
@@ -46,7 +47,8 @@ def ground(step: Step, why: str) -> None:
     if flight is not None:
         # Ranks may have parked for a recovery, or be in a decided plan's epoch, though nobody is gone any more.
         waits = step.job.must_recover or flight.record.mode is PlanMode.RECOVER or flight.decision is not None
-        step.job = replace(step.job, known=replace(step.known, flight=None), must_recover=waits)
+        # Nobody counts any more on the earlier processes of ranks that only this plan would have used.
+        step.job = replace(step.job, known=promoted(replace(step.known, flight=None)), must_recover=waits)
         step.enter(flight.record, PlanState.ABORTED, detail=why)
 
 

@@ -369,6 +369,22 @@ def test_a_job_that_is_stuck_for_the_same_reason_has_been_so_since_the_first_tim
     assert (play.known.stuck, play.said) == (None, JobState.RESHAPING)
 
 
+def test_a_replacement_that_dies_under_its_plan_is_itself_replaced() -> None:
+    play = Play()
+    play.say(VerdictKind.FAIL_STOP, 3)
+    play.solved()
+    play.agreed()
+    play.applied()
+    back(play, 3, 1)
+    play.solved()
+    assert 3 in play.plan.record.layout.ranks
+    back(play, 3, 2)
+    (question,) = play.step.meanwhile
+    assert play.known.flight is None
+    assert not play.known.newcomers
+    assert question.known.ranks[3].process == (3, 2)
+
+
 def test_a_layout_that_is_kept_is_weighed_again_and_ever_later() -> None:
     play, pauses = Play(), []
     play.say(VerdictKind.COMPUTE_SLOW, 1, throughput=0.96)
