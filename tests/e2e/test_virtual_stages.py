@@ -13,9 +13,9 @@ from tests.e2e.live_run import LiveRun, MadePlan, evenkeel, example_job
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 
-SLOW, SPEED, DEAD = 2, 0.6, 1
+SLOW, SPEED, DEAD = 2, 0.4, 1
 TOLERANCE = 0.15
-HEALTHY_ITERATIONS = 24
+HEALTHY_ITERATIONS = 16
 
 
 @dataclass
@@ -54,7 +54,7 @@ def is_without_the_dead(plan: MadePlan) -> bool:
 
 @pytest.fixture(scope="module")
 def run(stack: Stack) -> ExplainedRun:
-    job = interleavable_job(1.2)
+    job = interleavable_job(2.4)  # its devices are slower than what other work on this machine adds
     alike = {"median_document_length": 32.0, "length_spread": 0.05}
     spec = replace(
         example_job(stack, "virtual-stages"),

@@ -56,7 +56,7 @@ LATENCY_SECONDS = 0.006
 ONSET = 40
 FACTOR = 6.0
 # Far beyond what a busy machine adds to the time of any of the links that are told apart.
-FACTOR_OF_THREE = 25.0
+PROBED_FACTOR = 25.0
 
 
 class Joined:
@@ -181,31 +181,50 @@ async def answered(suspicion: Suspicion, fleet: Fleet) -> process_pb2.ProcessEve
     return Batch.FromString(told.value or b"").events[0]
 
 
+def probed_until_told(
+    fleet: Fleet, make_slow: Callable[[], None], culprits: set[int]
+) -> tuple[Evidence, list[tuple[int, int, int, int]]]:
+    """What a verdict about a link says of its probe, and which links were compared; it gets slow once none is held up.
+
+    Args:
+        fleet: A job that trains meanwhile.
+        make_slow: Makes the link slow.
+        culprits: Whom the verdict names.
+    """
+    detector, joined, is_slow = JobDetector(CONFIG.job_id), Joined(), False
+    probed: list[tuple[int, int, int, int]] = []
+    held_up: set[frozenset[int]] = set()  # by other work on this machine, where there is some
+    for iteration in range(fleet.config.num_iterations):
+        fleet.pump_until(
+            lambda i=iteration: len(fleet.samples.get(i, ())) == len(fleet.ranks), f"everybody's iteration {iteration}"
+        )
+        found = watched(fleet, iteration, detector, joined)
+        for one in found if is_slow else ():
+            if isinstance(one, Suspicion) and one.link is not None:
+                probed.append((one.rank, one.link.partner_rank, one.peer_rank, one.link.peer_partner_rank))
+            for evidence in probe_evidence(one, culprits):
+                return evidence, probed
+        for verdict in (one for one in found if isinstance(one, Verdict)):
+            ranks = frozenset(culprit.rank for culprit in verdict.culprits)
+            (held_up.add if verdict.kind is VerdictKind.COMMUNICATION_SLOW else held_up.discard)(ranks)
+        if iteration >= ONSET and not held_up and not is_slow:
+            make_slow()
+            is_slow = True
+    pytest.fail(f"no verdict about {culprits} in {fleet.config.num_iterations} iterations; probed: {probed}")
+
+
+@pytest.mark.timeout(1200)
 def test_a_suspected_link_is_probed_while_the_job_trains_and_its_verdict_says_what_was_found(
     start_fleet: Callable[..., Fleet], tmp_path: Path
 ) -> None:
     table = LinkTable.create(tmp_path / "links", 4)
     links = EmulatedLinks(bytes_per_second=1e9, latency_seconds=LATENCY_SECONDS, factor=table.factor)
-    fleet = start_fleet(CONFIG, LAYOUT, make_links=lambda: links, ahead=CONFIG.num_iterations)
-    detector, joined = JobDetector(CONFIG.job_id), Joined()
-    probed: list[tuple[int, int, int, int]] = []
-    told: list[float] = []
-    for iteration in range(CONFIG.num_iterations):
-        fleet.pump_until(lambda i=iteration: len(fleet.samples.get(i, ())) == 4, f"everybody's iteration {iteration}")
-        if iteration == ONSET:
-            table.set_factor(0, 1, FACTOR)
-        found = watched(fleet, iteration, detector, joined)
-        probed += [
-            (one.rank, one.link.partner_rank, one.peer_rank, one.link.peer_partner_rank)
-            for one in found
-            if isinstance(one, Suspicion) and one.link is not None
-        ]
-        told += [one.value for verdict in found for one in probe_evidence(verdict, {0, 1})]
-        if told:
-            break
+    config = replace(CONFIG, num_iterations=600)
+    fleet = start_fleet(config, LAYOUT, make_links=lambda: links, ahead=config.num_iterations)
+    told, probed = probed_until_told(fleet, lambda: table.set_factor(0, 1, PROBED_FACTOR), {0, 1})
     assert (0, 1, 2, 3) in probed
     # What a busy machine adds, it adds to both; what holds up one of them for a moment, to one.
-    assert 1.3 < told[0] < 2 * FACTOR
+    assert 1.3 < told.value < 2 * PROBED_FACTOR
     goes_on = max(fleet.samples) + 3
     fleet.pump_until(lambda: len(fleet.samples.get(goes_on, ())) == 4, "more iterations after the probe")
 
@@ -218,26 +237,10 @@ def test_the_slow_link_inside_a_group_of_three_is_found_by_probes_while_the_job_
     links = EmulatedLinks(bytes_per_second=1e9, latency_seconds=LATENCY_SECONDS / 2, factor=table.factor)
     config = replace(CONFIG, num_iterations=600, workload=replace(CONFIG.workload, num_micro_batches=3))
     fleet = start_fleet(config, THREE_REPLICAS, make_links=lambda: links, ahead=config.num_iterations)
-    detector, joined = JobDetector(CONFIG.job_id), Joined()
-    told: list[Evidence] = []
-    held_up: set[frozenset[int]] = set()  # by other work on this machine, where there is some
-    is_slow = False
-    for iteration in range(config.num_iterations):
-        fleet.pump_until(lambda i=iteration: len(fleet.samples.get(i, ())) == 6, f"everybody's iteration {iteration}")
-        found = watched(fleet, iteration, detector, joined)
-        if is_slow:
-            told += [one for finding in found for one in probe_evidence(finding, {0, 2, 4})]
-        if told:
-            break
-        for verdict in (one for one in found if isinstance(one, Verdict)):
-            ranks = frozenset(culprit.rank for culprit in verdict.culprits)
-            (held_up.add if verdict.kind is VerdictKind.COMMUNICATION_SLOW else held_up.discard)(ranks)
-        if iteration >= ONSET and not held_up and not is_slow:
-            table.set_factor(2, 4, FACTOR_OF_THREE)
-            is_slow = True
+    told, _ = probed_until_told(fleet, lambda: table.set_factor(2, 4, PROBED_FACTOR), {0, 2, 4})
     # Transfers name the group only; of the links in it, this one takes longer than one of the other stage's group.
-    assert "between ranks 2 and 4 took" in told[0].text
-    assert 1.3 < told[0].value < 2 * FACTOR_OF_THREE
+    assert "between ranks 2 and 4 took" in told.text
+    assert 1.3 < told.value < 2 * PROBED_FACTOR
 
 
 def probe_evidence(finding: Finding, culprits: set[int]) -> list[Evidence]:
