@@ -56,7 +56,7 @@ LATENCY_SECONDS = 0.006
 ONSET = 40
 FACTOR = 6.0
 # Far beyond what a busy machine adds to the time of any of the links that are told apart.
-PROBED_FACTOR = 25.0
+PROBED_FACTOR = 40.0
 
 
 class Joined:
@@ -234,7 +234,7 @@ def test_the_slow_link_inside_a_group_of_three_is_found_by_probes_while_the_job_
     start_fleet: Callable[..., Fleet], tmp_path: Path
 ) -> None:
     table = LinkTable.create(tmp_path / "links", 6)
-    links = EmulatedLinks(bytes_per_second=1e9, latency_seconds=LATENCY_SECONDS / 2, factor=table.factor)
+    links = EmulatedLinks(bytes_per_second=1e9, latency_seconds=LATENCY_SECONDS, factor=table.factor)
     config = replace(CONFIG, num_iterations=600, workload=replace(CONFIG.workload, num_micro_batches=3))
     fleet = start_fleet(config, THREE_REPLICAS, make_links=lambda: links, ahead=config.num_iterations)
     told, _ = probed_until_told(fleet, lambda: table.set_factor(2, 4, PROBED_FACTOR), {0, 2, 4})
