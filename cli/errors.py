@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import IntEnum
 
-from evenkeel.contracts.kafka_security import ADVICE
+from evenkeel.contracts.kafka_security import SETTINGS
 
 
 class ExitStatus(IntEnum):
@@ -52,6 +52,6 @@ def kafka_away(error: Exception) -> CommandError:
     """Kafka does not answer; ``error`` says where it should be."""
     return CommandError(
         str(error),
-        next_step=f"evenkeel stack status, or {ADVICE}",
+        next_step=f"evenkeel stack status, or check {SETTINGS}",
         status=ExitStatus.UNHEALTHY,
     )

@@ -14,7 +14,7 @@ PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 _PREFIX = "EVENKEEL_KAFKA_"
 # A password or a protocol that a broker does not want looks like a broker that is not there.
-ADVICE = f"check {_PREFIX}BOOTSTRAP_SERVERS and the other {_PREFIX} settings"
+SETTINGS = f"{_PREFIX}BOOTSTRAP_SERVERS and the other {_PREFIX} settings"
 
 
 def check_login(protocol: str, username: str | None, password: str | None) -> None:

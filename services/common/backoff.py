@@ -7,13 +7,15 @@ from typing import TypeVar
 
 import structlog
 
+from evenkeel.contracts import kafka_security
+
 _log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 
 # By the first word of a dependency's name: what leads there. A wrong password looks like an outage to who only waits.
 _SETTINGS = {
-    "kafka": "EVENKEEL_KAFKA_BOOTSTRAP_SERVERS and the other EVENKEEL_KAFKA_ settings",
+    "kafka": kafka_security.SETTINGS,
     "postgres": "EVENKEEL_DATABASE_URL",
 }
 

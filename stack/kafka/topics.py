@@ -9,7 +9,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaConnectionError, KafkaError, TopicAlreadyExistsError, for_code
 
-from evenkeel.contracts.kafka_security import ADVICE
+from evenkeel.contracts.kafka_security import SETTINGS
 from evenkeel.contracts.topics import DEFAULT_MAX_MESSAGE_BYTES, DEFAULT_NUM_PARTITIONS, TOPICS, Topic
 from evenkeel.stack.errors import ServerAwayError, StackError
 from evenkeel.stack.processes.loops import Result, run_on_own_loop
@@ -221,6 +221,8 @@ def _asked(
         return run_on_own_loop(ask(), timeout_seconds=TIMEOUT_SECONDS)
     except KafkaConnectionError as error:
         protocol = (security or {}).get("security_protocol", "PLAINTEXT")
-        raise ServerAwayError(f"Kafka at {bootstrap_servers} does not answer to {protocol}; {ADVICE}") from error
+        raise ServerAwayError(
+            f"Kafka at {bootstrap_servers} does not answer to {protocol}; check {SETTINGS}"
+        ) from error
     except (KafkaError, OSError) as error:
-        raise ServerAwayError(f"Kafka says no: {error!r}; {ADVICE}") from error
+        raise ServerAwayError(f"Kafka says no: {error!r}; check {SETTINGS}") from error

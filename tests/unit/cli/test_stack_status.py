@@ -5,8 +5,7 @@ import os
 import socket
 import sys
 import threading
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
@@ -57,43 +56,45 @@ def port(body: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
         thread.join()
 
 
-def test_a_service_that_is_not_well_says_what_it_misses(
-    port: int, body: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(paths, "checkout_root", lambda: tmp_path)
-    here = ProcessState(process_id=os.getpid(), mark=start_mark(os.getpid()))
-    addresses = Addresses(kafka_bootstrap_servers="k:1", metrics_ports={"detector": port})
-    write_state(
-        StackState(
-            name="dev", phase=Phase.RUNNING, owner_id=os.getpid(), addresses=addresses, processes={"detector": here}
-        )
-    )
-    monkeypatch.setattr(sys, "argv", ["evenkeel", "-o", "json", "stack", "status"])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    shown = capsys.readouterr()
-    assert ended.value.code == ExitStatus.UNHEALTHY
-    assert [row["state"] for row in json.loads(shown.out) if row["part"] == "detector"] == ["unhealthy"]
-    why = "postgres: history: TimeoutError: no answer in time" if body.startswith("{") else "/healthz answers 503"
-    assert f"dev detector: {why}" in shown.err
-
-
-def test_a_postgresql_that_takes_connections_and_answers_none_is_not_well(
+@pytest.fixture
+def said_of(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(paths, "checkout_root", lambda: tmp_path)
-    here = ProcessState(process_id=os.getpid(), mark=start_mark(os.getpid()))
-    with socket.create_server(("127.0.0.1", 0)) as frozen:
-        url = f"postgresql://user:secret@127.0.0.1:{frozen.getsockname()[1]}/history"
-        addresses = Addresses(database_url=url)
-        state = StackState(name="dev", phase=Phase.RUNNING, owner_id=os.getpid(), addresses=addresses)
-        write_state(replace(state, processes={"postgres": here}))
+) -> Callable[[str, Addresses], str]:
+    """Everything that is said of a stack at these addresses, a part of which has a process that lives and is unwell."""
+
+    def said(part: str, addresses: Addresses) -> str:
+        monkeypatch.setattr(paths, "checkout_root", lambda: tmp_path)
+        here = ProcessState(process_id=os.getpid(), mark=start_mark(os.getpid()))
+        write_state(
+            StackState(
+                name="dev", phase=Phase.RUNNING, owner_id=os.getpid(), addresses=addresses, processes={part: here}
+            )
+        )
         monkeypatch.setattr(sys, "argv", ["evenkeel", "-o", "json", "stack", "status"])
         with pytest.raises(SystemExit) as ended:
             main()
-    shown = capsys.readouterr()
-    assert ended.value.code == ExitStatus.UNHEALTHY
-    assert [row["state"] for row in json.loads(shown.out) if row["part"] == "postgres"] == ["unhealthy"]
+        shown = capsys.readouterr()
+        assert ended.value.code == ExitStatus.UNHEALTHY
+        assert [row["state"] for row in json.loads(shown.out) if row["part"] == part] == ["unhealthy"]
+        return shown.out + shown.err
+
+    return said
+
+
+def test_a_service_that_is_not_well_says_what_it_misses(
+    port: int, body: str, said_of: Callable[[str, Addresses], str]
+) -> None:
+    said = said_of("detector", Addresses(kafka_bootstrap_servers="k:1", metrics_ports={"detector": port}))
+    why = "postgres: history: TimeoutError: no answer in time" if body.startswith("{") else "/healthz answers 503"
+    assert f"dev detector: {why}" in said
+
+
+def test_a_postgresql_that_takes_connections_and_answers_none_is_not_well(
+    tmp_path: Path, said_of: Callable[[str, Addresses], str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as frozen:
+        url = f"postgresql://user:secret@127.0.0.1:{frozen.getsockname()[1]}/history"
+        said = said_of("postgres", Addresses(database_url=url))
     log = tmp_path / ".stack" / "dev" / "postgres" / "postgres.log"
-    assert f"dev postgres: does not answer, or lets nobody in; its log is {log}" in shown.err
-    assert "secret" not in shown.out + shown.err
+    assert f"dev postgres: does not answer, or lets nobody in; its log is {log}" in said
+    assert "secret" not in said
