@@ -111,6 +111,12 @@ class Play:
     def applied(self) -> steps.Step:
         return self.on(events.Applied(self.plan.record.plan_id, 7))
 
+    def carried_out(self) -> steps.Step:
+        """What the planner answers becomes the layout in force."""
+        self.solved()
+        self.agreed()
+        return self.applied()
+
     def failed(self, error: Exception) -> steps.Step:
         return self.on(events.Failed(self.plan.record.plan_id, error))  # type: ignore[arg-type]
 

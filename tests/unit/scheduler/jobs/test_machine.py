@@ -109,9 +109,7 @@ def test_a_job_that_is_profiled_again_is_not_at_its_end() -> None:
 def test_a_plan_is_measured_by_profiles_and_the_job_learns_what_it_fell_short_by() -> None:
     play = Play()
     play.say(VerdictKind.COMPUTE_SLOW, 1, throughput=0.4)
-    play.solved()
-    play.agreed()
-    play.applied()
+    play.carried_out()
     plan = play.known.unmeasured.record if play.known.unmeasured else None
     assert plan is not None
     assert profile(play, 8).save == [], "the first iterations contain the switch"

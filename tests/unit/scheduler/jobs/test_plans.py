@@ -213,9 +213,7 @@ def test_a_plan_that_counts_on_one_who_died_is_aborted_and_is_told_once(is_decid
 def test_ranks_that_took_up_a_plan_are_recovered_also_when_nobody_is_gone_any_more(is_decided: bool) -> None:
     play = Play()
     play.say(VerdictKind.FAIL_STOP, 3)
-    play.solved()
-    play.agreed()
-    play.applied()
+    play.carried_out()
     back(play, 3, 1)
     play.solved()
     if is_decided:
@@ -317,9 +315,7 @@ def test_pauses_between_plans_that_fail_grow_until_one_is_applied(
         assert play.on(PROFILE).meanwhile == [], "what else is heard does not end the pause"
         play.fire(Timer.AGAIN)
     assert pauses == [min(0.1 * 2.0**number, longest_seconds) for number in range(15)]
-    play.solved()
-    play.agreed()
-    play.applied()
+    play.carried_out()
     play.say(VerdictKind.COMPUTE_SLOW, 3, throughput=0.4)
     play.solved()
     assert steps.SetTimer(Timer.AGAIN, 0.1) in play.failed(RankAwayError("away")).then
@@ -372,9 +368,7 @@ def test_a_job_that_is_stuck_for_the_same_reason_has_been_so_since_the_first_tim
 def test_a_replacement_that_dies_under_its_plan_is_itself_replaced() -> None:
     play = Play()
     play.say(VerdictKind.FAIL_STOP, 3)
-    play.solved()
-    play.agreed()
-    play.applied()
+    play.carried_out()
     back(play, 3, 1)
     play.solved()
     assert 3 in play.plan.record.layout.ranks
@@ -394,9 +388,7 @@ def test_a_layout_that_is_kept_is_weighed_again_and_ever_later() -> None:
         play.fire(Timer.SECOND_LOOK)
     assert pauses == [30.0, 60.0, 120.0]
     play.say(VerdictKind.COMPUTE_SLOW, 3, throughput=0.4)
-    play.solved()
-    play.agreed()
-    play.applied()
+    play.carried_out()
     play.say(VerdictKind.COMPUTE_SLOW, 2, throughput=0.96)
     play.solved()
     assert [one for one in play.step.then if isinstance(one, steps.SetTimer)] == [
