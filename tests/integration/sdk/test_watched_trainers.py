@@ -9,10 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import torch.distributed as dist
 from torch import nn
 
 from evenkeel.telemetry.v2 import batch_pb2 as pb
+from evenkeel.trainer_sdk.emit.emitter import Emitter
+from evenkeel.trainer_sdk.emit.iteration import Iteration
+from evenkeel.trainer_sdk.trainers.watched_steps import WatchedSteps
+from evenkeel.trainer_sdk.watch.run import Run
 from tests.warm import WarmProgram
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
@@ -85,3 +90,26 @@ def test_evenkeels_own_trainer_is_not_watched_twice(tmp_path: Path) -> None:
     arguments = transformers.TrainingArguments(output_dir=str(tmp_path), use_cpu=True, report_to="none")
     with pytest.raises(ValueError, match="leave Watch out"):
         Watch(Trainer(model=nn.Linear(1, 1), args=arguments))
+
+
+def test_training_that_begins_anew_after_an_error_begins_with_a_new_step() -> None:
+    finished: list[Iteration] = []
+    run = Run(emitter=Emitter())
+    run._finished = finished.append  # type: ignore[method-assign]
+    steps = WatchedSteps(run)
+    steps.begin(7)
+    steps.take(torch.zeros(5))
+    steps.start()
+    steps.begin(0)
+    steps.take(torch.zeros(3))
+    steps.end()
+    assert [(each.index, each.tokens, each.num_micro_batches) for each in finished] == [(0, 3, 1)]
+
+
+def test_a_pause_between_two_steps_lasts_until_the_next_one_begins() -> None:
+    emitter = Emitter()
+    steps = WatchedSteps(Run(emitter=emitter))
+    steps.pause("checkpoint")
+    assert emitter.progress.read().operation == "checkpoint"
+    steps.begin(0)
+    assert emitter.progress.read().operation == "iteration"
