@@ -5,21 +5,19 @@ from typing import Any
 
 import numpy as np
 
-from evenkeel.contracts.columns import ITERATION, PROCESS, READING
+from evenkeel.contracts.columns import ITERATION, PROCESS, READING, ProcessColumns
 from evenkeel.contracts.measured_arrays import (
     COLUMNS,
-    Floats,
     Ints,
     MeasuredArrays,
-    Texts,
     check_lengths,
     check_lists,
     read_column,
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Batches(MeasuredArrays):
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Batches(MeasuredArrays, ProcessColumns):
     """B batches with N iterations together, in the order in which they were joined.
 
     Attributes:
@@ -27,24 +25,6 @@ class Batches(MeasuredArrays):
         reading_process_of: The same of each host reading.
     """
 
-    job_id: Texts
-    node: Texts
-    device: Texts
-    rank: Ints
-    incarnation: Ints
-    epoch: Ints
-    replica: Ints
-    stage: Ints
-    shard: Ints
-    sequence: Ints
-    num_dropped: Ints
-    forward_flops_per_token: Floats
-    forward_flops_per_squared_length: Floats
-    backward_multiple: Floats
-    num_iterations: Ints
-    num_readings: Ints
-    num_progress: Ints
-    num_events: Ints
     process_of: Ints
     reading_process_of: Ints
 

@@ -4,7 +4,17 @@ A new column is a line here, a field of the messages, and its writer. The table 
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Ints = npt.NDArray[np.int64]
+    Floats = npt.NDArray[np.float64]
+    Texts = tuple[str, ...]
+else:
+    Ints = Floats = Texts = object
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,115 +39,136 @@ class Column:
         return "float64" if self.wire in ("float", "double") else "int64"
 
 
-PROCESS = (
-    Column("job_id", "", "string"),
-    Column("node", "", "string"),
-    Column("device", "", "string"),
-    Column("rank", "", "sint32"),
-    Column("incarnation", "", "int32"),
-    Column("epoch", "", "int32"),
-    Column("replica", "", "int32"),
-    Column("stage", "", "int32"),
-    Column("shard", "", "int32"),
-    Column("sequence", "batches", "uint64"),
-    Column("num_dropped", "iterations", "uint64"),
-    Column("forward_flops_per_token", "FLOP", "double"),
-    Column("forward_flops_per_squared_length", "FLOP", "double"),
-    Column("backward_multiple", "1", "double"),
-    Column("num_iterations", "iterations", "uint32"),
-    Column("num_readings", "readings", "uint32"),
-    Column("num_progress", "messages", "uint32"),
-    Column("num_events", "messages", "uint32"),
-)
-"""One value a batch: who made it, and how much of the rest is of it."""
+def columns_of(kind: type) -> tuple[Column, ...]:
+    """The columns that a class declares itself, each ``Annotated`` with unit and wire."""
+    declared = kind.__annotations__.items()
+    return tuple(Column(name, *one.__metadata__) for name, one in declared if hasattr(one, "__metadata__"))
 
-ITERATION = (
-    Column("iteration", "", "int64"),
-    Column("started_at_unix_seconds", "s", "double"),
-    Column("wall_seconds", "s", "float"),
-    Column("forward_seconds", "s", "float"),
-    Column("backward_seconds", "s", "float"),
-    Column("optimizer_seconds", "s", "float"),
-    Column("input_seconds", "s", "float"),
-    Column("wait_tensor_seconds", "s", "float"),
-    Column("wait_pipeline_seconds", "s", "float"),
-    Column("wait_gradient_seconds", "s", "float"),
-    Column("wait_vote_seconds", "s", "float"),
-    Column("wait_other_seconds", "s", "float"),
-    Column("tokens", "tokens", "int64"),
-    Column("sum_of_squares", "tokens^2", "double"),
-    Column("num_micro_batches", "micro-batches", "uint32"),
-    Column("loss", "", "double"),
-    Column("gradient_norm", "", "double"),
-    Column("peak_memory_bytes", "B", "int64"),
-    Column("cpu_seconds", "s", "float"),
-    Column("queued_seconds", "s", "float"),
-    Column("device_seconds", "s", "float"),
-    Column("process_cpu_seconds", "s", "float"),
-    Column("involuntary_switches", "switches", "uint32"),
-    Column("major_faults", "faults", "uint32"),
-    Column("mark", "", "enum"),
-    Column("flags", "", "uint32"),
-    Column("num_listed", "micro-batches", "uint32"),
-    Column("num_operations", "operations", "uint32"),
-    Column("num_channels", "channels", "uint32"),
-)
-"""One value an iteration of a rank. Frames tell ``iteration`` once for all ranks."""
 
-LISTED = (
-    Column("listed_index", "", "uint32"),
-    Column("listed_tokens", "tokens", "uint32"),
-    Column("listed_squares", "tokens^2", "double"),
-    Column("listed_kept", "", "bool"),
-)
-"""One value a micro-batch, ``num_listed`` of each iteration."""
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ProcessColumns:
+    """One value a batch: who made it, and how much of the rest is of it."""
 
-OPERATION = (
-    Column("operation_kind", "", "enum"),
-    Column("operation_stage", "", "uint32"),
-    Column("operation_micro_batch", "", "uint32"),
-    Column("operation_began_microseconds", "us", "uint32"),
-    Column("operation_took_microseconds", "us", "uint32"),
-    Column("operation_waited_microseconds", "us", "uint32"),
-)
-"""One value an operation of a pipeline's rank, ``num_operations`` of each iteration."""
+    job_id: Annotated[Texts, "", "string"]
+    node: Annotated[Texts, "", "string"]
+    device: Annotated[Texts, "", "string"]
+    rank: Annotated[Ints, "", "sint32"]
+    incarnation: Annotated[Ints, "", "int32"]
+    epoch: Annotated[Ints, "", "int32"]
+    replica: Annotated[Ints, "", "int32"]
+    stage: Annotated[Ints, "", "int32"]
+    shard: Annotated[Ints, "", "int32"]
+    sequence: Annotated[Ints, "batches", "uint64"]
+    num_dropped: Annotated[Ints, "iterations", "uint64"]
+    forward_flops_per_token: Annotated[Floats, "FLOP", "double"]
+    forward_flops_per_squared_length: Annotated[Floats, "FLOP", "double"]
+    backward_multiple: Annotated[Floats, "1", "double"]
+    num_iterations: Annotated[Ints, "iterations", "uint32"]
+    num_readings: Annotated[Ints, "readings", "uint32"]
+    num_progress: Annotated[Ints, "messages", "uint32"]
+    num_events: Annotated[Ints, "messages", "uint32"]
 
-CHANNEL = (
-    Column("channel_kind", "", "enum"),
-    Column("channel_party", "", "uint32"),
-    Column("channel_num_members", "ranks", "uint32"),
-    Column("channel_num_operations", "operations", "uint32"),
-    Column("channel_bytes", "B", "uint64"),
-    Column("channel_wait_microseconds", "us", "uint32"),
-    Column("channel_num_stamped", "operations", "uint32"),
-)
-"""One value a neighbour in one direction and one use, or a group; ``num_channels`` of each iteration."""
 
-STAMP = (
-    Column("stamp_entered_microseconds", "us", "uint32"),
-    Column("stamp_took_microseconds", "us", "uint32"),
-    Column("stamp_bytes", "B", "uint64"),
-)
-"""One value a stamped operation, ``channel_num_stamped`` of each channel."""
+@dataclass(frozen=True, kw_only=True, eq=False)
+class IterationColumns:
+    """One value an iteration of a rank. Frames tell ``iteration`` once for all ranks."""
 
-READING = (
-    Column("reading_at_unix_seconds", "s", "double"),
-    Column("throttled_seconds", "s", "double"),
-    Column("cpu_pressure_seconds", "s", "double"),
-    Column("memory_pressure_seconds", "s", "double"),
-    Column("io_pressure_seconds", "s", "double"),
-    Column("gpu_clock_mhz", "MHz", "uint32"),
-    Column("gpu_max_clock_mhz", "MHz", "uint32"),
-    Column("gpu_throttle_reasons", "", "uint32"),
-)
-"""One value a reading of a process's host, about one a second, ``num_readings`` of each batch."""
+    iteration: Annotated[Ints, "", "int64"]
+    started_at_unix_seconds: Annotated[Floats, "s", "double"]
+    wall_seconds: Annotated[Floats, "s", "float"]
+    forward_seconds: Annotated[Floats, "s", "float"]
+    backward_seconds: Annotated[Floats, "s", "float"]
+    optimizer_seconds: Annotated[Floats, "s", "float"]
+    input_seconds: Annotated[Floats, "s", "float"]
+    wait_tensor_seconds: Annotated[Floats, "s", "float"]
+    wait_pipeline_seconds: Annotated[Floats, "s", "float"]
+    wait_gradient_seconds: Annotated[Floats, "s", "float"]
+    wait_vote_seconds: Annotated[Floats, "s", "float"]
+    wait_other_seconds: Annotated[Floats, "s", "float"]
+    tokens: Annotated[Ints, "tokens", "int64"]
+    sum_of_squares: Annotated[Floats, "tokens^2", "double"]
+    num_micro_batches: Annotated[Ints, "micro-batches", "uint32"]
+    loss: Annotated[Floats, "", "double"]
+    gradient_norm: Annotated[Floats, "", "double"]
+    peak_memory_bytes: Annotated[Ints, "B", "int64"]
+    cpu_seconds: Annotated[Floats, "s", "float"]
+    queued_seconds: Annotated[Floats, "s", "float"]
+    device_seconds: Annotated[Floats, "s", "float"]
+    process_cpu_seconds: Annotated[Floats, "s", "float"]
+    involuntary_switches: Annotated[Ints, "switches", "uint32"]
+    major_faults: Annotated[Ints, "faults", "uint32"]
+    mark: Annotated[Ints, "", "enum"]
+    flags: Annotated[Ints, "", "uint32"]
+    num_listed: Annotated[Ints, "micro-batches", "uint32"]
+    num_operations: Annotated[Ints, "operations", "uint32"]
+    num_channels: Annotated[Ints, "channels", "uint32"]
 
-MEMBER = (
-    Column("rank", "", "sint32"),
-    *(Column(name, "", "int32") for name in ("incarnation", "replica", "stage", "shard", "node_of", "device_of")),
-    *(each for each in PROCESS if "flops" in each.name or each.name == "backward_multiple"),
-)
-"""One value a member of frames; ``node_of`` and ``device_of`` are places in their list of names."""
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ListedColumns:
+    """One value a micro-batch, ``num_listed`` of each iteration."""
+
+    listed_index: Annotated[Ints, "", "uint32"]
+    listed_tokens: Annotated[Ints, "tokens", "uint32"]
+    listed_squares: Annotated[Floats, "tokens^2", "double"]
+    listed_kept: Annotated[Ints, "", "bool"]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class OperationColumns:
+    """One value an operation of a pipeline's rank, ``num_operations`` of each iteration."""
+
+    operation_kind: Annotated[Ints, "", "enum"]
+    operation_stage: Annotated[Ints, "", "uint32"]
+    operation_micro_batch: Annotated[Ints, "", "uint32"]
+    operation_began_microseconds: Annotated[Ints, "us", "uint32"]
+    operation_took_microseconds: Annotated[Ints, "us", "uint32"]
+    operation_waited_microseconds: Annotated[Ints, "us", "uint32"]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ChannelColumns:
+    """One value a neighbour in one direction and one use, or a group; ``num_channels`` of each iteration."""
+
+    channel_kind: Annotated[Ints, "", "enum"]
+    channel_party: Annotated[Ints, "", "uint32"]
+    channel_num_members: Annotated[Ints, "ranks", "uint32"]
+    channel_num_operations: Annotated[Ints, "operations", "uint32"]
+    channel_bytes: Annotated[Ints, "B", "uint64"]
+    channel_wait_microseconds: Annotated[Ints, "us", "uint32"]
+    channel_num_stamped: Annotated[Ints, "operations", "uint32"]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class StampColumns:
+    """One value a stamped operation, ``channel_num_stamped`` of each channel."""
+
+    stamp_entered_microseconds: Annotated[Ints, "us", "uint32"]
+    stamp_took_microseconds: Annotated[Ints, "us", "uint32"]
+    stamp_bytes: Annotated[Ints, "B", "uint64"]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ReadingColumns:
+    """One value a reading of a process's host, about one a second, ``num_readings`` of each batch."""
+
+    reading_at_unix_seconds: Annotated[Floats, "s", "double"]
+    throttled_seconds: Annotated[Floats, "s", "double"]
+    cpu_pressure_seconds: Annotated[Floats, "s", "double"]
+    memory_pressure_seconds: Annotated[Floats, "s", "double"]
+    io_pressure_seconds: Annotated[Floats, "s", "double"]
+    gpu_clock_mhz: Annotated[Ints, "MHz", "uint32"]
+    gpu_max_clock_mhz: Annotated[Ints, "MHz", "uint32"]
+    gpu_throttle_reasons: Annotated[Ints, "", "uint32"]
+
+
+PROCESS = columns_of(ProcessColumns)
+ITERATION = columns_of(IterationColumns)
+LISTED = columns_of(ListedColumns)
+OPERATION = columns_of(OperationColumns)
+CHANNEL = columns_of(ChannelColumns)
+STAMP = columns_of(StampColumns)
+READING = columns_of(ReadingColumns)
 
 PRESENT = 1
 """Flag: the rank reported the iteration. Where it is not set, all else of a frame's entry is zero."""

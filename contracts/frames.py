@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
-from evenkeel.contracts.columns import ITERATION, MEMBER, PRESENT, READING
+from evenkeel.contracts.columns import ITERATION, PRESENT, READING, columns_of
 from evenkeel.contracts.measured_arrays import (
     COLUMNS,
     Bools,
@@ -28,7 +28,7 @@ _OF_RANKS = frozenset(column.name for column in ITERATION)
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Members:
-    """R ranks of frames, ascending by rank; columns as in :mod:`evenkeel.contracts.columns`.
+    """R ranks of frames, ascending by rank; columns with unit and wire as in :mod:`evenkeel.contracts.columns`.
 
     Attributes:
         node_of: Place of its node in ``names``.
@@ -36,16 +36,16 @@ class Members:
         names: Nodes and devices, each once.
     """
 
-    rank: Ints
-    incarnation: Ints
-    replica: Ints
-    stage: Ints
-    shard: Ints
-    node_of: Ints
-    device_of: Ints
-    forward_flops_per_token: Floats
-    forward_flops_per_squared_length: Floats
-    backward_multiple: Floats
+    rank: Annotated[Ints, "", "sint32"]
+    incarnation: Annotated[Ints, "", "int32"]
+    replica: Annotated[Ints, "", "int32"]
+    stage: Annotated[Ints, "", "int32"]
+    shard: Annotated[Ints, "", "int32"]
+    node_of: Annotated[Ints, "", "int32"]
+    device_of: Annotated[Ints, "", "int32"]
+    forward_flops_per_token: Annotated[Floats, "FLOP", "double"]
+    forward_flops_per_squared_length: Annotated[Floats, "FLOP", "double"]
+    backward_multiple: Annotated[Floats, "1", "double"]
     names: Texts
 
     def __len__(self) -> int:
@@ -62,7 +62,10 @@ class Members:
         return tuple(self.names[place] for place in self.device_of.tolist())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+MEMBER = columns_of(Members)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Frames(MeasuredArrays):
     """T >= 1 iterations of one epoch and the same R members: columns [T, R], C-contiguous, read only.
 

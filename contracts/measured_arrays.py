@@ -8,7 +8,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from evenkeel.contracts.columns import CHANNEL, ITERATION, LISTED, OPERATION, STAMP, Column
+from evenkeel.contracts.columns import (
+    CHANNEL,
+    ITERATION,
+    LISTED,
+    OPERATION,
+    STAMP,
+    ChannelColumns,
+    Column,
+    IterationColumns,
+    ListedColumns,
+    OperationColumns,
+    ReadingColumns,
+    StampColumns,
+)
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -23,71 +36,13 @@ COLUMNS = (*ITERATION, *chain.from_iterable(group for _, group in LISTS), *STAMP
 """All columns of :class:`MeasuredArrays` but for readings of hosts."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class MeasuredArrays:
+@dataclass(frozen=True, kw_only=True, eq=False)
+class MeasuredArrays(IterationColumns, ListedColumns, OperationColumns, ChannelColumns, StampColumns, ReadingColumns):
     """The columns of :mod:`evenkeel.contracts.columns` by their names and in their units, 64 bits a number; read only.
 
     Those of iterations have one shape: [N] in batches, one behind the other; [T, R] in frames, but for ``iteration``,
     which is [T] there. Those of lists and of readings of hosts are flat, of one iteration and rank after the other.
     """
-
-    iteration: Ints
-    started_at_unix_seconds: Floats
-    wall_seconds: Floats
-    forward_seconds: Floats
-    backward_seconds: Floats
-    optimizer_seconds: Floats
-    input_seconds: Floats
-    wait_tensor_seconds: Floats
-    wait_pipeline_seconds: Floats
-    wait_gradient_seconds: Floats
-    wait_vote_seconds: Floats
-    wait_other_seconds: Floats
-    tokens: Ints
-    sum_of_squares: Floats
-    num_micro_batches: Ints
-    loss: Floats
-    gradient_norm: Floats
-    peak_memory_bytes: Ints
-    cpu_seconds: Floats
-    queued_seconds: Floats
-    device_seconds: Floats
-    process_cpu_seconds: Floats
-    involuntary_switches: Ints
-    major_faults: Ints
-    mark: Ints
-    flags: Ints
-    num_listed: Ints
-    num_operations: Ints
-    num_channels: Ints
-    listed_index: Ints
-    listed_tokens: Ints
-    listed_squares: Floats
-    listed_kept: Ints
-    operation_kind: Ints
-    operation_stage: Ints
-    operation_micro_batch: Ints
-    operation_began_microseconds: Ints
-    operation_took_microseconds: Ints
-    operation_waited_microseconds: Ints
-    channel_kind: Ints
-    channel_party: Ints
-    channel_num_members: Ints
-    channel_num_operations: Ints
-    channel_bytes: Ints
-    channel_wait_microseconds: Ints
-    channel_num_stamped: Ints
-    stamp_entered_microseconds: Ints
-    stamp_took_microseconds: Ints
-    stamp_bytes: Ints
-    reading_at_unix_seconds: Floats
-    throttled_seconds: Floats
-    cpu_pressure_seconds: Floats
-    memory_pressure_seconds: Floats
-    io_pressure_seconds: Floats
-    gpu_clock_mhz: Ints
-    gpu_max_clock_mhz: Ints
-    gpu_throttle_reasons: Ints
 
     def arrays(self) -> Arrays:
         """All columns of iterations and their lists by name."""

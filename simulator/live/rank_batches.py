@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from evenkeel.contracts.columns import ITERATION, LISTED, MEMBER, PROCESS, tell_process
-from evenkeel.contracts.frames import Frames
+from evenkeel.contracts.columns import ITERATION, LISTED, PROCESS, tell_process
+from evenkeel.contracts.frames import MEMBER, Frames
 from evenkeel.telemetry.v2 import batch_pb2 as pb
 from evenkeel.telemetry.v2 import process_pb2
 

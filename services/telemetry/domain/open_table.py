@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from evenkeel.contracts.columns import MEMBER
+from evenkeel.contracts.frames import MEMBER
 from evenkeel.contracts.measured_arrays import Bools, Ints
 
 MAX_MISSED = 3

@@ -1,15 +1,10 @@
-"""One table of columns: messages and arrays are what it says."""
-
-import dataclasses
-import typing
+"""One table of columns: messages are what it says."""
 
 import pytest
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
-from evenkeel.contracts.batches import Batches
-from evenkeel.contracts.columns import CHANNEL, ITERATION, LISTED, MEMBER, OPERATION, PROCESS, READING, STAMP, Column
-from evenkeel.contracts.frames import Frames, Members
-from evenkeel.contracts.measured_arrays import Floats, Ints, Texts
+from evenkeel.contracts.columns import CHANNEL, ITERATION, LISTED, OPERATION, PROCESS, READING, STAMP, Column
+from evenkeel.contracts.frames import MEMBER
 from evenkeel.telemetry.v2 import batch_pb2, frames_pb2
 
 _MEASURED = (*ITERATION, *LISTED, *OPERATION, *CHANNEL, *STAMP)
@@ -42,28 +37,6 @@ def test_messages_have_the_columns_of_the_table(
         name: wire for name, wire in fields.items() if name not in others
     }
     assert others <= fields.keys()
-
-
-@pytest.mark.parametrize(
-    ("arrays", "columns", "others"),
-    [
-        (Batches, (*PROCESS, *_MEASURED, *READING), {"process_of", "reading_process_of"}),
-        (
-            Frames,
-            (*_MEASURED, *READING),
-            {"epoch", "members", "closed_at_unix_seconds", "last_heard_at_unix_seconds", "reading_of"},
-        ),
-        (Members, MEMBER, {"names"}),
-    ],
-)
-def test_arrays_have_the_columns_of_the_table(arrays: type, columns: tuple[Column, ...], others: set[str]) -> None:
-    types = typing.get_type_hints(arrays)
-    names = {field.name for field in dataclasses.fields(arrays)}
-    assert names - others == {column.name for column in columns}
-    by_dtype = {"float64": Floats, "int64": Ints, "str": Texts}
-    assert {column.name: types[column.name] for column in columns} == {
-        column.name: by_dtype[column.dtype] for column in columns
-    }
 
 
 def test_the_signature_is_a_field_of_its_own_number() -> None:

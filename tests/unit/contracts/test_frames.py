@@ -12,14 +12,13 @@ from evenkeel.contracts.columns import (
     HAS_LOSS,
     ITERATION,
     LISTED,
-    MEMBER,
     OPERATION,
     PRESENT,
     READING,
     STAMP,
     Column,
 )
-from evenkeel.contracts.frames import Frames, read_frames, write_frames
+from evenkeel.contracts.frames import MEMBER, Frames, read_frames, write_frames
 from evenkeel.contracts.measured_arrays import COLUMNS
 from evenkeel.telemetry.v2 import frames_pb2 as pb
 from tests.unit.contracts.measured import values_of

@@ -26,7 +26,6 @@ from evenkeel.services.detector.domain.job.told.names import Culprits
 from evenkeel.services.detector.domain.job.told.probe_words import told_again, with_probe
 from evenkeel.services.detector.domain.kinds.board import KindBoard, kind_verdict
 from evenkeel.services.detector.domain.kinds.kind import Look
-from evenkeel.services.detector.domain.kinds.loss import LossWatch
 from evenkeel.services.detector.domain.links.watch import LinkWatch
 from evenkeel.services.detector.domain.memory.state import DERIVED, GIVEN
 from evenkeel.services.detector.domain.probes.desk import ProbeDesk
@@ -51,7 +50,6 @@ class JobDetector:
     _processes: ProcessWatch = field(init=False, default_factory=ProcessWatch)
     _probes: ProbeDesk = field(init=False)
     _links: LinkWatch = field(init=False)
-    _losses: LossWatch = field(init=False, default_factory=LossWatch)
     _kinds: KindBoard = field(init=False)
     _profile: JobProfile = field(init=False, default_factory=JobProfile)
     _hangs: HangWatch = field(init=False, default_factory=HangWatch)
@@ -136,8 +134,6 @@ class JobDetector:
             self._layout = FrameLayout(frame)
         for rank, incarnation, iteration in self._hangs.moving_again(frame):
             found.append(report.moving_again_verdict(frame, self._culprits.of(rank, incarnation), iteration))
-        of_losses = self._losses.observe(frame)
-        found += [report.loss_verdict(frame, loss, self._culprits.of_all(loss.ranks)) for loss in of_losses]
         if not frame.is_planned:
             for link in self._links.observe(frame):
                 verdict = link_verdict(frame, link, self._culprits.of_all(link.ranks))

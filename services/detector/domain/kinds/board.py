@@ -71,10 +71,10 @@ class KindBoard:
 
 def kind_verdict(frame: FrameObservation, finding: KindFinding, culprits: tuple[Culprit, ...]) -> Verdict:
     """A kind's finding in the words of a verdict; the advice is its last piece of evidence."""
-    who = "-".join(str(rank) for rank in finding.ranks) or "job"
+    who, what = "-".join(str(rank) for rank in finding.ranks) or "job", finding.evidence[0].name
     advice = Evidence(name="advice", value=0.0, unit="", text=finding.advice)
     return Verdict(
-        verdict_id=verdict_id(frame.job_id, finding.kind, who, frame.epoch, frame.iteration),
+        verdict_id=verdict_id(frame.job_id, finding.kind, who, what, frame.epoch, frame.iteration),
         job_id=frame.job_id,
         kind=finding.kind,
         culprits=culprits,

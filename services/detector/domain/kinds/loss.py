@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from evenkeel.numeric.arrays import Floats, Ints
-from evenkeel.services.detector.domain.frames.observation import FrameObservation
+from evenkeel.services.detector.domain.findings.verdict import Evidence, VerdictKind
+from evenkeel.services.detector.domain.kinds.kind import KindFinding, KindWatch, Look
 from evenkeel.services.detector.domain.memory.middle import median, median_distance
 from evenkeel.services.detector.domain.memory.newest import with_newest
 from evenkeel.services.detector.domain.memory.state import GIVEN
@@ -26,25 +27,6 @@ _CALM_TO_REARM = 8
 _LONE_SPREADS = 50.0
 _SPREAD_OF_MIDDLE = 1.4826
 _TINY = 1e-300
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LossFinding:
-    """A loss or gradient norm that is not finite or jumped.
-
-    Attributes:
-        finite: It is a number that jumped; otherwise it is NaN or infinite.
-        ranks: Ranks that reported it while others did not; empty when all did.
-        name: ``loss`` or ``gradient norm``.
-        value: What was reported.
-        usual: Recent median.
-    """
-
-    finite: bool
-    ranks: tuple[int, ...]
-    name: str
-    value: float
-    usual: float
 
 
 @dataclass(slots=True, eq=False)
@@ -69,16 +51,15 @@ class ReportedSeries:
         recent = np.log(np.maximum(self.values, _TINY))
         return math.log(value) - median(recent) > _LONE_SPREADS * _SPREAD_OF_MIDDLE * median_distance(recent)
 
-    def complains(self, value: float) -> float | None:
-        """Takes the next finite value; the usual one where it begins to be news."""
-        usual = self.usual
-        jumped = len(self.values) >= _FEWEST and self.jumped(value, usual)
+    def complains(self, value: float) -> bool:
+        """Takes the next finite value; True where it begins to be news."""
+        jumped = len(self.values) >= _FEWEST and self.jumped(value, self.usual)
         certain = jumped and self.is_certain(value)
         self.num_high = self.num_high + 1 if jumped else 0
         self.values = with_newest(self.values, value, _WINDOW)  # A level that stays becomes the usual one.
         if not jumped:
             self.num_calm += 1
-        return usual if certain and self.rearm() else None
+        return certain and self.rearm()
 
     def rearm(self) -> bool:
         """A bad value came: True where none was complained about shortly before."""
@@ -91,40 +72,52 @@ class ReportedSeries:
         return median(self.values) if len(self.values) else math.nan
 
 
-@dataclass(slots=True, eq=False)
-class LossWatch:
-    """Follows loss and gradient norm of one job.
+@dataclass(eq=False)
+class Loss(KindWatch):
+    """Follows loss and gradient norm of one job; each bad stretch is told once.
 
     Attributes:
         loss: Values of the loss.
         gradient_norm: Those of the gradient norm.
     """
 
+    name = "loss"
+
     loss: ReportedSeries = field(default_factory=lambda: ReportedSeries(_SPIKE_RATIO, heavy_tailed=False))
     gradient_norm: ReportedSeries = field(default_factory=lambda: ReportedSeries(_GRADIENT_RATIO, heavy_tailed=True))
 
-    def observe(self, frame: FrameObservation) -> list[LossFinding]:
-        """Takes one frame; each bad stretch is reported once."""
+    def observe(self, look: Look) -> list[KindFinding]:
+        """Takes one frame; planned pauses too, as numbers do not depend on time."""
+        frame = look.frame
         found = (
-            self._observe("loss", self.loss, frame.ranks[frame.has_loss], frame.losses[frame.has_loss]),
-            self._observe(
+            _judged("loss", self.loss, frame.iteration, frame.ranks[frame.has_loss], frame.losses[frame.has_loss]),
+            _judged(
                 "gradient norm",
                 self.gradient_norm,
+                frame.iteration,
                 frame.ranks[frame.has_gradient_norm],
                 frame.gradient_norms[frame.has_gradient_norm],
             ),
         )
         return [each for each in found if each is not None]
 
-    def _observe(self, name: str, series: ReportedSeries, ranks: Ints, values: Floats) -> LossFinding | None:
-        if not len(values):
-            return None
-        bad = ~np.isfinite(values)
-        if not bad.any():
-            value = median(values)
-            usual = series.complains(value)
-            return None if usual is None else LossFinding(finite=True, ranks=(), name=name, value=value, usual=usual)
-        if not series.rearm():
-            return None
-        blamed = () if bad.all() else tuple(ranks[bad].tolist())
-        return LossFinding(finite=False, ranks=blamed, name=name, value=float(values[bad][0]), usual=series.usual)
+
+def _judged(name: str, series: ReportedSeries, iteration: int, ranks: Ints, values: Floats) -> KindFinding | None:
+    """What is news in one iteration's values; names ranks only where others reported a good value."""
+    if not len(values):
+        return None
+    bad, usual = ~np.isfinite(values), series.usual
+    is_finite = not bad.any()
+    value = median(values) if is_finite else float(values[bad][0])
+    if not (series.complains(value) if is_finite else series.rearm()):
+        return None
+    text = f"{name} is {value:g}; its recent median is {usual:g}"
+    return KindFinding(
+        kind=VerdictKind.SPIKE if is_finite else VerdictKind.NOT_FINITE,
+        ranks=() if is_finite or bad.all() else tuple(ranks[bad].tolist()),
+        throughput=1.0,
+        confidence=0.9 if is_finite else 0.999,
+        first_iteration=iteration,
+        evidence=(Evidence(name=name, value=value if math.isfinite(value) else 0.0, unit="", text=text),),
+        advice="the training, not hardware: look at this iteration's data, the learning rate and the precision",
+    )

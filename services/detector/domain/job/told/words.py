@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from evenkeel.contracts.verdict_ids import AGAIN
 from evenkeel.services.detector.domain.findings.verdict import Culprit, Evidence, Verdict, VerdictKind, verdict_id
 from evenkeel.services.detector.domain.frames.observation import FrameObservation
-from evenkeel.services.detector.domain.kinds.loss import LossFinding
 from evenkeel.services.detector.domain.processes.hang import Hang
 from evenkeel.services.detector.domain.processes.life import ProcessFinding
 from evenkeel.services.detector.domain.scan.residual.clocks import WHAT, Clock
@@ -163,23 +162,4 @@ def moving_again_verdict(frame: FrameObservation, culprit: Culprit, stuck_iterat
         decided_iteration=frame.iteration,
         decided_at_unix_seconds=frame.closed_at_unix_seconds,
         evidence=(Evidence(name="progress", value=float(frame.iteration), unit="iteration", text=text),),
-    )
-
-
-def loss_verdict(frame: FrameObservation, finding: LossFinding, culprits: tuple[Culprit, ...]) -> Verdict:
-    """Loss or gradient norm is not a number, or jumped. Names ranks only where others reported a good value."""
-    kind = VerdictKind.SPIKE if finding.finite else VerdictKind.NOT_FINITE
-    text = f"{finding.name} is {finding.value:g}; its recent median is {finding.usual:g}"
-    value = finding.value if math.isfinite(finding.value) else 0.0
-    return Verdict(
-        verdict_id=verdict_id(frame.job_id, kind, finding.name, frame.epoch, frame.iteration),
-        job_id=frame.job_id,
-        kind=kind,
-        culprits=culprits,
-        throughput=1.0,
-        confidence=0.999 if not finding.finite else 0.9,
-        first_iteration=frame.iteration,
-        decided_iteration=frame.iteration,
-        decided_at_unix_seconds=frame.closed_at_unix_seconds,
-        evidence=(Evidence(name=finding.name, value=value, unit="", text=text),),
     )
