@@ -27,6 +27,8 @@ _CALM_TO_REARM = 8
 _LONE_SPREADS = 50.0
 _SPREAD_OF_MIDDLE = 1.4826
 _TINY = 1e-300
+_OF_ALL = "the training, not hardware: look at this iteration's data, the learning rate and the precision"
+_OF_SOME = "look at the data of these ranks first; if it comes again on other data, diagnose their devices"
 
 
 @dataclass(slots=True, eq=False)
@@ -112,12 +114,13 @@ def _judged(name: str, series: ReportedSeries, iteration: int, ranks: Ints, valu
     if not (series.complains(value) if is_finite else series.rearm()):
         return None
     text = f"{name} is {value:g}; its recent median is {usual:g}"
+    blamed = () if is_finite or bad.all() else tuple(ranks[bad].tolist())
     return KindFinding(
         kind=VerdictKind.SPIKE if is_finite else VerdictKind.NOT_FINITE,
-        ranks=() if is_finite or bad.all() else tuple(ranks[bad].tolist()),
+        ranks=blamed,
         throughput=1.0,
         confidence=0.9 if is_finite else 0.999,
         first_iteration=iteration,
         evidence=(Evidence(name=name, value=value if math.isfinite(value) else 0.0, unit="", text=text),),
-        advice="the training, not hardware: look at this iteration's data, the learning rate and the precision",
+        advice=_OF_SOME if blamed else _OF_ALL,
     )

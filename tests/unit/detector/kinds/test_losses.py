@@ -35,6 +35,16 @@ def test_only_ranks_with_a_bad_value_are_named_when_others_have_a_good_one() -> 
     frames[50].losses[2] = math.nan
     found = verdicts_of(JobDetector("job"), iter(frames), everything=True)
     assert [[culprit.rank for culprit in v.culprits] for v in found] == [[2]]
+    assert "devices" in found[0].evidence[-1].text
+
+
+def test_loss_and_gradient_norm_of_one_iteration_are_two_findings() -> None:
+    frames = frames_with({50: math.nan})
+    frames[50].gradient_norms[:] = math.nan
+    frames[50].has_gradient_norm[:] = True
+    found = verdicts_of(JobDetector("job"), iter(frames), everything=True)
+    assert [v.evidence[0].name for v in found] == ["loss", "gradient norm"]
+    assert len({v.verdict_id for v in found}) == 2
 
 
 def test_a_jump_is_reported_and_a_level_that_stays_is_not_repeated() -> None:
