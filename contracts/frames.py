@@ -21,8 +21,6 @@ from evenkeel.contracts.measured_arrays import (
     write_columns,
 )
 
-_DENSE = tuple(column for column in COLUMNS if column.name != "iteration")
-_DENSE_OF_RANKS = tuple(column for column in ITERATION if column.name != "iteration")
 _OF_RANKS = frozenset(column.name for column in ITERATION)
 
 
@@ -80,8 +78,8 @@ class Frames(MeasuredArrays):
 
     epoch: int
     members: Members
-    closed_at_unix_seconds: Floats
-    last_heard_at_unix_seconds: Floats
+    closed_at_unix_seconds: Annotated[Floats, "s", "double"]
+    last_heard_at_unix_seconds: Annotated[Floats, "s", "double"]
     reading_of: Ints
 
     def __len__(self) -> int:
@@ -125,6 +123,9 @@ class Frames(MeasuredArrays):
         return (self.part(place, place + 1) for place in range(len(self)))
 
 
+_TIMES = columns_of(Frames)
+
+
 def members_of(rank: Sequence[int], *, nodes: Sequence[str], devices: Sequence[str], **columns: Any) -> Members:
     """Members by their nodes and devices; columns that are not given are zero."""
     names = {name: place for place, name in enumerate(dict.fromkeys((*nodes, *devices)))}
@@ -154,7 +155,7 @@ def frames_of(
     shape = (len(iteration), len(members))
     columns["flags"] = np.asarray(columns.get("flags", 0)) | PRESENT
     arrays: dict[str, Any] = {}
-    for column in (*_DENSE, *READING):
+    for column in (*COLUMNS[1:], *READING):
         of_rank = column.name in _OF_RANKS
         values = np.asarray(columns.pop(column.name, 0 if of_rank else []), dtype=column.dtype)
         arrays[column.name] = np.broadcast_to(values, shape).copy() if of_rank else values
@@ -183,23 +184,18 @@ def read_frames(message: Any) -> Frames:
     num_frames, num_members = len(message.iteration), len(members)
     if not num_frames or not num_members:
         raise ValueError(f"frames of {num_frames} iterations and {num_members} members")
-    arrays: dict[str, Any] = {column.name: read_column(message, column) for column in (*COLUMNS, *READING)}
-    times: dict[str, Any] = {
-        name: np.asarray(getattr(message, name), dtype=np.float64)
-        for name in ("closed_at_unix_seconds", "last_heard_at_unix_seconds")
-    }
-    for name, values in times.items():
-        if len(values) != num_frames:
-            raise ValueError(f"{name} has {len(values)} values for {num_frames} frames")
-    check_lengths(arrays, _DENSE_OF_RANKS, num_frames * num_members, "entries")
-    for column in _DENSE_OF_RANKS:
+    columns = (*_TIMES, *COLUMNS, *READING)
+    arrays: dict[str, Any] = {column.name: read_column(message, column) for column in columns}
+    check_lengths(arrays, _TIMES, num_frames, "frames")
+    check_lengths(arrays, ITERATION[1:], num_frames * num_members, "entries")
+    for column in ITERATION[1:]:
         arrays[column.name] = arrays[column.name].reshape(num_frames, num_members)
     check_lists(arrays)
     reading_of = np.asarray(message.reading_of, dtype=np.int64)
     check_lengths(arrays, READING, len(reading_of), "host readings")
     if len(reading_of) and reading_of.max() >= num_members:
         raise ValueError(f"a host reading of member {reading_of.max()} of {num_members}")
-    return Frames(epoch=message.epoch, members=members, reading_of=reading_of, **times, **arrays)
+    return Frames(epoch=message.epoch, members=members, reading_of=reading_of, **arrays)
 
 
 def write_frames(message: Any, frames: Frames) -> None:
@@ -207,10 +203,7 @@ def write_frames(message: Any, frames: Frames) -> None:
     message.epoch = frames.epoch
     message.members.names.extend(frames.members.names)
     write_columns(message.members, frames.members, MEMBER)
-    message.iteration.extend(frames.iteration.tolist())
-    message.closed_at_unix_seconds.extend(frames.closed_at_unix_seconds.tolist())
-    message.last_heard_at_unix_seconds.extend(frames.last_heard_at_unix_seconds.tolist())
-    write_columns(message, frames, (*_DENSE, *READING))
+    write_columns(message, frames, (*_TIMES, *COLUMNS, *READING))
     message.reading_of.extend(frames.reading_of.tolist())
 
 

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from evenkeel.numeric.arrays import Floats, Ints
+from evenkeel.numeric.arrays import Bools, Floats
 from evenkeel.services.detector.domain.findings.verdict import Evidence, VerdictKind
+from evenkeel.services.detector.domain.frames.observation import FrameObservation
 from evenkeel.services.detector.domain.kinds.kind import KindFinding, KindWatch, Look
 from evenkeel.services.detector.domain.memory.middle import median, median_distance
 from evenkeel.services.detector.domain.memory.newest import with_newest
@@ -91,21 +92,19 @@ class Loss(KindWatch):
     def observe(self, look: Look) -> list[KindFinding]:
         """Takes one frame; planned pauses too, as numbers do not depend on time."""
         frame = look.frame
-        found = (
-            _judged("loss", self.loss, frame.iteration, frame.ranks[frame.has_loss], frame.losses[frame.has_loss]),
-            _judged(
-                "gradient norm",
-                self.gradient_norm,
-                frame.iteration,
-                frame.ranks[frame.has_gradient_norm],
-                frame.gradient_norms[frame.has_gradient_norm],
-            ),
+        told = (
+            ("loss", self.loss, frame.losses, frame.has_loss),
+            ("gradient norm", self.gradient_norm, frame.gradient_norms, frame.has_gradient_norm),
         )
+        found = [_judged(name, series, frame, values, reported) for name, series, values, reported in told]
         return [each for each in found if each is not None]
 
 
-def _judged(name: str, series: ReportedSeries, iteration: int, ranks: Ints, values: Floats) -> KindFinding | None:
+def _judged(
+    name: str, series: ReportedSeries, frame: FrameObservation, values: Floats, reported: Bools
+) -> KindFinding | None:
     """What is news in one iteration's values; names ranks only where others reported a good value."""
+    ranks, values = frame.ranks[reported], values[reported]
     if not len(values):
         return None
     bad, usual = ~np.isfinite(values), series.usual
@@ -120,7 +119,7 @@ def _judged(name: str, series: ReportedSeries, iteration: int, ranks: Ints, valu
         ranks=blamed,
         throughput=1.0,
         confidence=0.9 if is_finite else 0.999,
-        first_iteration=iteration,
+        first_iteration=frame.iteration,
         evidence=(Evidence(name=name, value=value if math.isfinite(value) else 0.0, unit="", text=text),),
         advice=_OF_SOME if blamed else _OF_ALL,
     )
