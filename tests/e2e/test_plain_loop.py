@@ -23,7 +23,7 @@ from tests.warm import WarmProgram
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 
-LOOP = Path(__file__).with_name("plain_loop.py")
+LOOP = Path(__file__).parent / "loops" / "plain_loop.py"
 NUM_RANKS = 3
 VICTIM, STUCK = 2, 1
 LOSSES = ("fail_stop", "hang")

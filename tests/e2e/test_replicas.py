@@ -23,7 +23,7 @@ from tests.warm import WarmProgram
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 
-LOOP = Path(__file__).with_name("replica_loop.py")
+LOOP = Path(__file__).parent / "loops" / "replica_loop.py"
 NUM_REPLICAS, NUM_MICRO_BATCHES = 3, 12
 SLOW, DEAD = 1, 2
 SHARE_OF_A_CORE = 0.03

@@ -13,7 +13,7 @@ from evenkeel.trainer_sdk.groups.waiting import Waiter
 from evenkeel.trainer_sdk.launcher.processes.context import JOB_FINISHED
 from tests.integration.elastic.kept_store import KeptStore, StoreFate
 from tests.integration.elastic.rank_process import build, ended, fork, run_together
-from tests.integration.elastic.test_reshape import UNIFORM, assert_as_if_nothing_happened, config, without
+from tests.integration.elastic.reshapes.test_reshape import UNIFORM, assert_as_if_nothing_happened, config, without
 
 pytestmark = pytest.mark.integration
 

@@ -11,7 +11,7 @@ from evenkeel.layouts.rank_state import LinkProbe
 from evenkeel.trainer_sdk.devices.links import EmulatedLinks, LinkTable
 from tests.integration.elastic.fleet import Fleet
 from tests.integration.elastic.rank_process import ANY
-from tests.integration.elastic.test_reshape import (
+from tests.integration.elastic.reshapes.test_reshape import (
     UNIFORM,
     assert_as_if_nothing_happened,
     config,

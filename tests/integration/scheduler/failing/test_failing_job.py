@@ -39,7 +39,7 @@ from tests.integration.scheduler.conftest import (
 )
 from tests.integration.scheduler.failing.restarts import start_again
 from tests.integration.scheduler.failing.tripping_store import TrippingStore
-from tests.integration.scheduler.test_crashes import goes_on
+from tests.integration.scheduler.kept.test_crashes import goes_on
 from tests.integration.scheduler.test_service import (
     DEADLINE_SECONDS,
     death,

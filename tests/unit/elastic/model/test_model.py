@@ -28,7 +28,7 @@ from evenkeel.trainer_sdk.elastic.state.ownership import OwnershipMap, Slice
 from evenkeel.trainer_sdk.elastic.state.shard_state import initial_slice, initial_state
 from evenkeel.trainer_sdk.launcher.description.job_file import load_job
 
-REPOSITORY = Path(__file__).parents[3]
+REPOSITORY = Path(__file__).parents[4]
 
 
 def _plain_loss(config: TrainingConfig, weights: dict[str, Tensor], batch: MicroBatch) -> Tensor:

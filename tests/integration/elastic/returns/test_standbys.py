@@ -14,8 +14,8 @@ from evenkeel.trainer_sdk.groups.building.builder import GroupBuilder, GroupSpec
 from evenkeel.trainer_sdk.groups.group import Group
 from evenkeel.trainer_sdk.groups.store.rendezvous import Rendezvous
 from evenkeel.trainer_sdk.groups.store.store_links import StoreLinks
-from tests.integration.elastic.test_copies import recover
-from tests.integration.elastic.test_reshape import UNIFORM, assert_as_if_nothing_happened, config, without
+from tests.integration.elastic.reshapes.test_reshape import UNIFORM, assert_as_if_nothing_happened, config, without
+from tests.integration.elastic.returns.test_copies import recover
 
 pytestmark = pytest.mark.integration
 

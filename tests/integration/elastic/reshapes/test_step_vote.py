@@ -12,8 +12,8 @@ import pytest
 
 from evenkeel.layouts.layout import Layout
 from evenkeel.trainer_sdk.elastic.config import TrainingConfig
-from tests.integration.elastic import test_copies, test_reshape
-from tests.integration.elastic.test_reshape import (
+from tests.integration.elastic.reshapes import test_reshape
+from tests.integration.elastic.reshapes.test_reshape import (
     UNIFORM,
     assert_as_if_nothing_happened,
     config,
@@ -21,6 +21,7 @@ from tests.integration.elastic.test_reshape import (
     stage,
     without,
 )
+from tests.integration.elastic.returns import test_copies
 
 pytestmark = pytest.mark.integration
 

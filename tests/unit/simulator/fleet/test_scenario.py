@@ -11,7 +11,7 @@ from evenkeel.simulator.fleet.scenario.scenario import ScenarioError, load_scena
 from evenkeel.simulator.fleet.scenario.schema import scenario_schema
 
 KNOWN = list(STRATEGIES)
-FOLDER = Path(__file__).parents[3] / "simulator" / "scenarios"
+FOLDER = Path(__file__).parents[4] / "simulator" / "scenarios"
 SMALL = """
 name: small
 seed: 4

@@ -14,7 +14,7 @@ from evenkeel.planning.costs.links import SlowLink
 from evenkeel.planning.documents.question import StateError, question_from_document
 from evenkeel.planning.documents.schema import STATE_SCHEMA
 
-EXAMPLE = Path(__file__).parents[3] / "examples" / "plan_state.json"
+EXAMPLE = Path(__file__).parents[4] / "examples" / "plan_state.json"
 STATE = json.loads(EXAMPLE.read_text())
 
 

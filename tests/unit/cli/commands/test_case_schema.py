@@ -12,7 +12,7 @@ from evenkeel.layouts.json_schema import complaint
 from evenkeel.pipelines.case_file import case_from_json, passed_over
 from tests.unit.pipelines.documents import documents
 
-PAGE = Path(__file__).parents[3] / "docs" / "pipelines.md"
+PAGE = Path(__file__).parents[4] / "docs" / "pipelines.md"
 SCHEMA = next(json.loads(part.split("```")[0]) for part in PAGE.read_text().split("```json\n") if "$schema" in part)
 LAYER = {"forward": 2.0, "backward_input": 3, "backward_weight": 1, "activation": 1}
 CASE: dict[str, Any] = {

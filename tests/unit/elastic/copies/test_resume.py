@@ -11,7 +11,7 @@ from evenkeel.trainer_sdk.elastic.copies.checkpoint_folder import CheckpointFold
 from evenkeel.trainer_sdk.launcher.description.job_spec import JobSpec
 from evenkeel.trainer_sdk.launcher.description.resume import resumed
 from evenkeel.trainer_sdk.launcher.description.run_state import RunState
-from tests.unit.elastic.test_checkpoints import write
+from tests.unit.elastic.copies.test_checkpoints import write
 
 TWO = uniform_layout(num_blocks=5, tensor=2, pipeline=1, data=1, num_micro_batches=3)
 

@@ -12,7 +12,7 @@ from evenkeel.cli.main import app
 from evenkeel.pipelines.search.budget import Budget
 from evenkeel.trainer_sdk.launcher.description.job_file import load_job
 
-EXAMPLE = Path(__file__).parents[3] / "examples" / "pipeline_case.json"
+EXAMPLE = Path(__file__).parents[4] / "examples" / "pipeline_case.json"
 LAYER = {"forward": 2.0, "backward_input": 2.0, "backward_weight": 2.0}
 CASE = {
     "devices": 2,
