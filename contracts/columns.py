@@ -190,6 +190,17 @@ HAS_USAGE = 256
 """Flag: it measured ``process_cpu_seconds``, ``involuntary_switches`` and ``major_faults``."""
 
 
+NO_RANK = -1
+"""The rank of a record that comes from none: from a program that tells of a job's processes.
+
+Records are told apart, numbered and counted by (rank, incarnation), so each of them has an incarnation of its own.
+"""
+LAUNCHER_INCARNATION = 0
+"""Of the launcher, which speaks for the ranks that it started; those of further hosts count up from it."""
+SCHEDULER_INCARNATION = 1_000_000_000
+"""Of the scheduler, which tells of streams that broke and of probes: the largest that readers take."""
+
+
 def tell_process(batch: Any, **told: Any) -> None:
     """Says in an empty ``Batch`` who made it, and how much of what is in it; what is not told is zero or empty."""
     for column in PROCESS:

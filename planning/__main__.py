@@ -12,7 +12,7 @@ import traceback
 from base64 import b64decode, b64encode
 from typing import BinaryIO
 
-from evenkeel.planning.code_digest import code_digest
+from evenkeel.planning.documents.code_digest import code_digest
 from evenkeel.planning.search.solver import solve
 from evenkeel.planning.solution import NoPlanError, Solution
 from evenkeel.planning.warm_up import warm_up

@@ -8,7 +8,7 @@ import signal
 import threading
 from typing import Any, Self
 
-from evenkeel.contracts.speakers import LAUNCHER_INCARNATION, NO_RANK
+from evenkeel.contracts.columns import LAUNCHER_INCARNATION, NO_RANK
 from evenkeel.layouts.model import ModelSpec
 from evenkeel.telemetry.v2 import process_pb2
 from evenkeel.trainer_sdk.control.fleet.last_words import as_exit, exit_words, take

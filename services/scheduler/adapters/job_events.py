@@ -3,9 +3,8 @@
 import time
 from collections.abc import Callable
 
-from evenkeel.contracts.columns import tell_process
+from evenkeel.contracts.columns import NO_RANK, SCHEDULER_INCARNATION, tell_process
 from evenkeel.contracts.mac import job_key, signed
-from evenkeel.contracts.speakers import NO_RANK, SCHEDULER_INCARNATION
 from evenkeel.contracts.suspicion import Suspicion
 from evenkeel.contracts.topics import BATCHES, record_headers
 from evenkeel.layouts.codec import to_proto

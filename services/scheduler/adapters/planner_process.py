@@ -18,7 +18,7 @@ from collections.abc import Sequence
 
 import structlog
 
-from evenkeel.planning.code_digest import code_digest
+from evenkeel.planning.documents.code_digest import code_digest
 from evenkeel.planning.situation import Situation
 from evenkeel.planning.solution import NoPlanError, Solution
 from evenkeel.services.common.backoff import Backoff

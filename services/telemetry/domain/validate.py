@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 
 from evenkeel.contracts.batches import Batches
-from evenkeel.contracts.columns import PROCESS, READING
+from evenkeel.contracts.columns import LAUNCHER_INCARNATION, NO_RANK, PROCESS, READING, SCHEDULER_INCARNATION
 from evenkeel.contracts.mac import UnbelievedError
 from evenkeel.contracts.measured_arrays import COLUMNS
-from evenkeel.contracts.speakers import LAUNCHER_INCARNATION, NO_RANK, SCHEDULER_INCARNATION
 from evenkeel.services.telemetry.domain.observed import ENDS, ArrivedEvent, EventKind
 
 MAX_BATCH_BYTES = 8 * 1024 * 1024

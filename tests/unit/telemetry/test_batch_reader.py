@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evenkeel.contracts.columns import PRESENT, tell_process
+from evenkeel.contracts.columns import LAUNCHER_INCARNATION, NO_RANK, PRESENT, SCHEDULER_INCARNATION, tell_process
 from evenkeel.contracts.mac import JobKey, signed, verified
-from evenkeel.contracts.speakers import LAUNCHER_INCARNATION, NO_RANK, SCHEDULER_INCARNATION
 from evenkeel.contracts.topics import BATCHES, VERDICTS, record_headers
 from evenkeel.services.common.kafka import ConsumedRecord, Partition
 from evenkeel.services.telemetry.adapters.batch_reader import read_fetch

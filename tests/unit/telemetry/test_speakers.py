@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import pytest
 
 from evenkeel.contracts.batches import Batches
+from evenkeel.contracts.columns import LAUNCHER_INCARNATION, NO_RANK
 from evenkeel.contracts.mac import job_key, verified, without_signature
-from evenkeel.contracts.speakers import LAUNCHER_INCARNATION, NO_RANK
 from evenkeel.contracts.topics import BATCHES, record_headers
 from evenkeel.services.common.kafka.records import ConsumedRecord, OutgoingRecord, Partition
 from evenkeel.services.scheduler.adapters.job_events import JobEvents
