@@ -67,7 +67,9 @@ lint: setup ## Style, types, import rules, contracts; generated code up to date
 	ruff format --check .
 	mypy
 	@# import-linter follows no links: it reads the package as a wheel would hold it.
-	rm -rf .cache/package && mkdir -p .cache/package && cp -rL src/evenkeel .cache/package/
+	@# Tests beside it make and fill __pycache__ meanwhile, over which a copy of all there is trips.
+	rm -rf .cache/package
+	python -c "import shutil; shutil.copytree('src/evenkeel', '.cache/package/evenkeel', ignore=shutil.ignore_patterns('__pycache__'))"
 	PYTHONPATH=.cache/package lint-imports --no-logo
 	cd protos && buf lint
 	python protos/breaking.py
