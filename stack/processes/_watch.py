@@ -23,9 +23,11 @@ def watch(input_descriptor: int, owner_id: int) -> dict[int, int]:
     watched: dict[int, int] = {}
     pending = b""
     while True:
-        ready, _, _ = select.select([input_descriptor], [], [], POLL_SECONDS)
+        # Asked before the look into the pipe: what the owner wrote last is there by then.
+        is_orphan = os.getppid() != owner_id
+        ready, _, _ = select.select([input_descriptor], [], [], 0.0 if is_orphan else POLL_SECONDS)
         if not ready:
-            if os.getppid() != owner_id:
+            if is_orphan:
                 return watched
             continue
         chunk = os.read(input_descriptor, 4096)
