@@ -7,12 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
-    Ints = npt.NDArray[np.int64]
-    Floats = npt.NDArray[np.float64]
-    Texts = tuple[str, ...]
+    from evenkeel.contracts.measured_arrays import Floats, Ints, Texts
 else:
     Ints = Floats = Texts = object
 

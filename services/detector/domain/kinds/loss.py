@@ -42,10 +42,10 @@ class ReportedSeries:
     num_calm: int = _CALM_TO_REARM
     num_high: int = 0
 
-    def jumped(self, value: float, middle: float) -> bool:
+    def jumped(self, value: float) -> bool:
         """Whether a value is far above the usual one."""
-        spread = _SPREAD_OF_MIDDLE * median_distance(self.values)
-        return value > middle + max(_SPIKE_SIGMAS * spread, (self.ratio - 1) * abs(middle))
+        usual, spread = self.usual, _SPREAD_OF_MIDDLE * median_distance(self.values)
+        return value > usual + max(_SPIKE_SIGMAS * spread, (self.ratio - 1) * abs(usual))
 
     def is_certain(self, value: float) -> bool:
         """Whether a value that jumped needs no second one; of what is heavy-tailed the noise is a factor."""
@@ -56,7 +56,7 @@ class ReportedSeries:
 
     def complains(self, value: float) -> bool:
         """Takes the next finite value; True where it begins to be news."""
-        jumped = len(self.values) >= _FEWEST and self.jumped(value, self.usual)
+        jumped = len(self.values) >= _FEWEST and self.jumped(value)
         certain = jumped and self.is_certain(value)
         self.num_high = self.num_high + 1 if jumped else 0
         self.values = with_newest(self.values, value, _WINDOW)  # A level that stays becomes the usual one.
