@@ -6,14 +6,8 @@ from typing import Any
 import numpy as np
 
 from evenkeel.contracts.columns import ITERATION, PROCESS, READING, ProcessColumns
-from evenkeel.contracts.measured_arrays import (
-    COLUMNS,
-    Ints,
-    MeasuredArrays,
-    check_lengths,
-    check_lists,
-    read_column,
-)
+from evenkeel.contracts.measured_arrays import COLUMNS, MeasuredArrays, check_lengths, check_lists, read_column
+from evenkeel.numeric.arrays import Ints
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

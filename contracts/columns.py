@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 if TYPE_CHECKING:
-    from evenkeel.contracts.measured_arrays import Floats, Ints, Texts
+    from evenkeel.contracts.measured_arrays import Texts
+    from evenkeel.numeric.arrays import Floats, Ints
 else:
     Ints = Floats = Texts = object
 

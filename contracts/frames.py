@@ -9,9 +9,6 @@ import numpy as np
 from evenkeel.contracts.columns import ITERATION, PRESENT, READING, columns_of
 from evenkeel.contracts.measured_arrays import (
     COLUMNS,
-    Bools,
-    Floats,
-    Ints,
     MeasuredArrays,
     Texts,
     check_lengths,
@@ -20,6 +17,7 @@ from evenkeel.contracts.measured_arrays import (
     read_column,
     write_columns,
 )
+from evenkeel.numeric.arrays import Bools, Floats, Ints
 
 _OF_RANKS = frozenset(column.name for column in ITERATION)
 

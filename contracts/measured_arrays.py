@@ -22,10 +22,8 @@ from evenkeel.contracts.columns import (
     ReadingColumns,
     StampColumns,
 )
+from evenkeel.numeric.arrays import Ints
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 Texts = tuple[str, ...]
 Arrays = dict[str, npt.NDArray[Any]]
 

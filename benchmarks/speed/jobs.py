@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from evenkeel.contracts.columns import HAS_FLOPS, HAS_INPUT, HAS_LOSS, ITERATION, PRESENT, PROCESS
-from evenkeel.contracts.measured_arrays import Floats, Ints
+from evenkeel.numeric.arrays import Floats, Ints
 from evenkeel.services.detector.domain.frames.observation import FrameObservation
 from evenkeel.simulator.live.rank_batches import add_news, empty_batch
 from evenkeel.telemetry.v2 import batch_pb2 as pb

@@ -8,7 +8,7 @@ import numpy as np
 
 from evenkeel.contracts.columns import HAS_CPU, HAS_FLOPS, HAS_INPUT, HAS_LOSS, HAS_NORM, HAS_QUEUED
 from evenkeel.contracts.frames import Frames
-from evenkeel.contracts.measured_arrays import Floats, Ints
+from evenkeel.numeric.arrays import Floats, Ints
 from evenkeel.services.detector.domain.frames.observation import FrameObservation
 from evenkeel.services.detector.domain.frames.traffic import ChannelKind, TrafficObservation
 

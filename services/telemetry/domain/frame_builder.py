@@ -8,7 +8,8 @@ import numpy as np
 from evenkeel.contracts.batches import Batches
 from evenkeel.contracts.columns import ITERATION, PRESENT, READING
 from evenkeel.contracts.frames import Frames, Members
-from evenkeel.contracts.measured_arrays import Arrays, Ints, Texts, joined, picked
+from evenkeel.contracts.measured_arrays import Arrays, Texts, joined, picked
+from evenkeel.numeric.arrays import Ints
 from evenkeel.services.telemetry.domain.open_table import ROW, WHO, OpenTable, Rows
 
 # Readings of a second each: of a job whose frames do not close, the newest are kept.

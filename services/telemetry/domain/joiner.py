@@ -23,7 +23,7 @@ import numpy as np
 
 from evenkeel.contracts.batches import Batches
 from evenkeel.contracts.frames import Frames
-from evenkeel.contracts.measured_arrays import Ints
+from evenkeel.numeric.arrays import Ints
 from evenkeel.services.telemetry.domain.frame_builder import FrameBuilder
 from evenkeel.services.telemetry.domain.laggards import Laggard, Laggards
 from evenkeel.services.telemetry.domain.open_table import ROW, OpenTable, Rows

@@ -7,7 +7,7 @@ and until it has caught up its samples are in no frame: they are in the rollups,
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from evenkeel.contracts.measured_arrays import Ints
+from evenkeel.numeric.arrays import Ints
 
 TOLD_AFTER_SAMPLES = 3
 TOLD_AFTER_SECONDS = 10.0

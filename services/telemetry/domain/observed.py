@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from evenkeel.contracts.batches import Batches
 from evenkeel.contracts.frames import Frames
-from evenkeel.contracts.measured_arrays import Ints
+from evenkeel.numeric.arrays import Ints
 
 
 class EventKind(StrEnum):

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from evenkeel.contracts.frames import MEMBER
-from evenkeel.contracts.measured_arrays import Bools, Ints
+from evenkeel.numeric.arrays import Bools, Ints
 
 MAX_MISSED = 3
 """A rank that missed so many frames in a row is listed as missing, but no longer waited for."""

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
-from evenkeel.contracts.measured_arrays import Bools, Ints
+from evenkeel.numeric.arrays import Bools, Ints
 from evenkeel.services.telemetry.domain.observed import (
     ENDS,
     ArrivedEvent,

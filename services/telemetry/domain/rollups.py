@@ -16,8 +16,8 @@ import numpy.typing as npt
 
 from evenkeel.contracts.batches import Batches
 from evenkeel.contracts.columns import HAS_LOSS
-from evenkeel.contracts.measured_arrays import Bools, Ints
 from evenkeel.history.stream_records import RollupRecord
+from evenkeel.numeric.arrays import Bools, Ints
 
 _IDLE_SECONDS = 60.0
 """A window that got nothing for so long is finished."""

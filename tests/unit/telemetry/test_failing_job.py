@@ -4,7 +4,7 @@ import pytest
 
 from evenkeel.contracts.batches import Batches
 from evenkeel.contracts.frames import Frames
-from evenkeel.contracts.measured_arrays import Ints
+from evenkeel.numeric.arrays import Ints
 from evenkeel.services.telemetry.domain import job_stream
 from evenkeel.services.telemetry.domain.job_stream import JobStream
 from evenkeel.services.telemetry.domain.joiner import FrameJoiner
