@@ -136,6 +136,20 @@ def test_some_of_one_host_that_slow_down_together_are_its_cores_that_are_slow(
     assert {change.device for _, change in observe(scan, seconds[300:], 300)} == told
 
 
+def test_what_others_on_many_hosts_gain_together_does_not_hide_who_lost() -> None:
+    scan, devices = scan_of(12), np.arange(12)
+    log_ratios = 0.004 * np.random.default_rng(5).standard_normal((260, 3, 12))
+    log_ratios[100:] -= 0.02
+    log_ratios[100:, 0, 1] += 0.02 + np.log(1.05)
+    told = []
+    for frame, each in enumerate(log_ratios):
+        scan.run_on(devices // 3)
+        told += [(frame, change) for change in scan.observe(frame, each, WORK_SECONDS)]
+    assert {change.device for _, change in told} == {1}
+    assert told[0][0] < 120
+    assert told[-1][1].throughput == pytest.approx(1 / 1.05 * np.exp(-0.02), abs=0.01)
+
+
 def test_a_recovery_is_told_within_forty_frames() -> None:
     seconds = Job(2).readings(work=1.5, begin=300)
     seconds[400:] = Job(2, seed=9).readings()[400:]

@@ -1,8 +1,8 @@
 """One residual for all rows: log(observed / expected), less the row's healthy peers, less what is its own by nature.
 
-Peers that are faster than usual are no reference: illness only slows, and of two processes that share a host's cores
-one gains what the other loses. So a row is compared with where its peers stand, or usually stand, whichever is slower.
-What nobody is any more is not usual: where every row is faster, as after a slow start, the slowest says what is.
+Illness only slows, and of two processes that share a host's cores one gains what the other loses. So where one host can
+move the middle of a row's peers they are no reference while faster than usual: the row is compared with where they
+stand or usually stand, whichever is slower. What nobody is any more is not usual: the slowest row says what is.
 
 What a row always has more than its peers is its own offset. It is learned while nothing is suspicious, from frames that
 have been behind for a while, and once it is known to one per cent it may drift by three more: illness that creeps in
@@ -64,21 +64,21 @@ _TABLES: tuple[tuple[str, type, float], ...] = (
 
 @dataclass(slots=True, eq=False)
 class Residuals:
-    """The residuals of one table of rows, and what they are measured from.
-
-    All tables have one row a clock and one column a device.
+    """The residuals of one table of rows, a row a clock and a column a device, and what they are measured from.
 
     Attributes:
         offsets: What each has more than its peers, log units of time.
         num_learned: Frames that each offset rests on.
         num_seen: Frames that each was observed in since it began.
         groups: Of each device: those of one group do the same work, so that they should stand at the same offset.
+        is_of_one_host: Whether one host can move the middle of a device's peers.
     """
 
     offsets: Floats = field(default_factory=no_floats)
     num_learned: Ints = field(default_factory=no_ints)
     num_seen: Ints = field(default_factory=no_ints)
     groups: Floats = field(default_factory=lambda: np.zeros(0))
+    is_of_one_host: bool = field(default=True, metadata=DERIVED)
     _anchors: Floats = field(default_factory=no_floats)
     _long_run: Floats = field(default_factory=no_floats)
     _usual_centres: Floats = field(default_factory=no_floats)
@@ -210,7 +210,7 @@ class Residuals:
         self._anchors = np.where(unsettled, moved, self._anchors)
         self.offsets = np.clip(moved, self._anchors - LARGEST_DRIFT, self._anchors + LARGEST_DRIFT)
         self.num_learned = np.where(learned, memory, self.num_learned)
-        past = mean(self._values.newest(KEPT)[oldest]) - self._long_run
+        past = mean(self._values.newest()[oldest]) - self._long_run
         self._long_run = self._long_run + np.where(learned & np.isfinite(past), past * rates, 0.0)
         centres = median(self._centres.newest(RENEWED_EVERY)) - self._usual_centres
         moved = np.where(np.isfinite(centres), centres * RENEWED_EVERY / LARGEST_MEMORY, 0.0)
@@ -260,7 +260,7 @@ class Residuals:
         return found - median(found)
 
     def _uncorrected(self, count: int) -> Floats:
-        usual = np.fmin(self._usual_centres, self._slowest(count))
+        usual = np.fmin(self._usual_centres, self._slowest(count)) if self.is_of_one_host else -np.inf
         return self._values.newest(count) - np.maximum(self._centres.newest(count), usual)
 
     def _slowest(self, count: int) -> Floats:
