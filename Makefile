@@ -9,6 +9,8 @@ PYTHON ?= python3
 VENV := .venv
 STAMP := $(VENV)/.evenkeel-setup
 UV_LOCKED := .cache/uv/bin/uv
+TORCHTITAN := .cache/torchtitan
+TORCHTITAN_STAMP := $(TORCHTITAN)/.evenkeel-setup
 UV := $(or $(shell command -v uv 2>/dev/null),$(UV_LOCKED))
 # A Python that uv would fetch is not the one that the user chose.
 export UV_PYTHON_DOWNLOADS := never
@@ -37,7 +39,7 @@ setup: $(STAMP) ## Make .venv with the locked dependencies; nothing to do when t
 demo: setup ## Run the main job through its failures on a local stack; the report goes to out/demo
 	evenkeel demo
 
-test: setup ## Lint and every test but test-compose at the same time; the last line is pytest's
+test: setup $(TORCHTITAN_STAMP) ## Lint and every test but test-compose at the same time; the last line is pytest's
 	python -m pytest -p tests.beside --beside-command "make --no-print-directory lint" \
 	  --beside tests/integration/elastic --beside tests/unit/planning \
 	  --beside tests/unit/detector --beside tests/simulation --beside tests/unit --along tests/integration/replicas --along tests/integration/hosts --along tests/integration tests/e2e $(PYTEST_FLAGS)
@@ -53,7 +55,7 @@ mutants: setup ## Mistakes put into jobs, plans, mailbox, restore and copies, on
 	cp -rL src/evenkeel .cache/mutants/src/ && cp -r tests benchmarks pyproject.toml .cache/mutants/
 	cd .cache/mutants && PYTHONPATH=src python -m tests.mutants.run $(MODULE)
 
-test-integration: setup ## Tests against real Kafka, PostgreSQL, gRPC and process groups
+test-integration: setup $(TORCHTITAN_STAMP) ## Tests against real Kafka, PostgreSQL, gRPC and process groups
 	pytest tests/integration $(PYTEST_FLAGS)
 
 test-e2e: setup ## Tests that run a whole job with the services
@@ -89,6 +91,12 @@ lock: $(UV) ## Compile requirements/*.lock from pyproject.toml; pins stay where 
 	$(COMPILE) pyproject.toml --extra services --constraint requirements/dev.lock --output-file requirements/services.lock
 	$(COMPILE) pyproject.toml --extra engine --constraint requirements/dev.lock --output-file requirements/trainer.lock
 	$(COMPILE) requirements/tools.in --output-file requirements/tools.lock
+	@# Of torchtitan's only what the lock has not, or has newer than torchtitan takes.
+	mkdir -p .cache
+	grep -oE '^[a-z0-9.-]+==[^\]*' requirements/dev.lock \
+	  | grep -vE "^($$(grep -oE '^[a-z-]+' requirements/torchtitan.in | paste -sd '|'))==" > .cache/locked.txt
+	$(COMPILE) requirements/torchtitan.in --constraint .cache/locked.txt --excludes requirements/torchtitan-excludes.in \
+	  $$(sed 's/==.*//; s/^/--no-emit-package /' .cache/locked.txt) --output-file requirements/torchtitan.lock
 	@! grep -nE 'https?://' requirements/*.lock || { echo "a lock names a download address: see the lines above"; exit 1; }
 
 benchmarks: setup ## Run every benchmark, an hour or more; each prints a table and JSON
@@ -115,6 +123,12 @@ $(STAMP): requirements/dev.lock requirements/tools.lock pyproject.toml | $(UV)
 	$(UV) pip install --quiet --no-deps --build-constraints requirements/tools.lock --editable .
 	@echo "compiling the services' inner loops, once: a minute or so"
 	@printf '%s\n' $(WARM_UPS) | xargs -P 4 -I {} $(VENV)/bin/python -m {} > /dev/null
+	touch $@
+
+# Older versions of some packages of .venv are among it: only the processes of its test have the folder on their path.
+$(TORCHTITAN_STAMP): requirements/torchtitan.lock $(STAMP) | $(UV)
+	rm -rf $(TORCHTITAN)
+	$(UV) pip install --quiet --no-deps --require-hashes --target $(TORCHTITAN) --requirement requirements/torchtitan.lock
 	touch $@
 
 $(UV_LOCKED): requirements/tools.lock
