@@ -78,7 +78,7 @@ class Residuals:
     num_learned: Ints = field(default_factory=no_ints)
     num_seen: Ints = field(default_factory=no_ints)
     groups: Floats = field(default_factory=lambda: np.zeros(0))
-    is_of_one_host: bool = field(default=True, metadata=DERIVED)
+    is_of_one_host: bool = field(default=True, init=False, metadata=DERIVED)
     _anchors: Floats = field(default_factory=no_floats)
     _long_run: Floats = field(default_factory=no_floats)
     _usual_centres: Floats = field(default_factory=no_floats)
