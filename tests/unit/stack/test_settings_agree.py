@@ -115,7 +115,7 @@ def test_the_local_stack_and_compose_run_the_same_kafka() -> None:
 
 def test_the_locks_are_pinned_with_hashes_and_name_no_address() -> None:
     locks = sorted((ROOT / "requirements").glob("*.lock"))
-    assert [path.name for path in locks] == ["dev.lock", "services.lock", "tools.lock", "trainer.lock"]
+    assert [path.stem for path in locks] == ["dev", "services", "tools", "torchtitan", "trainer"]
     for path in locks:
         text = path.read_text()
         pins = re.findall(r"^(\S+)==", text, flags=re.MULTILINE)

@@ -9,6 +9,7 @@ about ``c``: a stage that is dearer than its flops would pass for it, and what i
 be far off. So ``c`` is believed reluctantly, and is never below 0.
 """
 
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,12 +18,14 @@ from evenkeel.numeric.arrays import Floats
 from evenkeel.services.detector.domain.expectation.forgetting_least_squares import ForgettingLeastSquares
 from evenkeel.services.detector.domain.frames.observation import FrameObservation
 from evenkeel.services.detector.domain.memory.middle import median
+from evenkeel.services.detector.domain.memory.newest import with_newest
 
 _FEATURES = ("flops", "square_flops", "micro_batches")
 _FRAMES_TO_LEARN = 3
 _SMALLEST_SHARE = 0.2
 _SHORTEST_SECONDS = 1e-12
 _RATE_OF_PRICE = 0.02
+_LEAST_COMMON, _COMMON_KEPT = 0.1, 16
 
 
 def work_of(frame: FrameObservation) -> Floats:
@@ -40,6 +43,8 @@ class WorkExpectation:
         )
     )
     _seconds_per_flop: float = 0.0
+    # By how much all together were off in the newest frames.
+    _common: Floats = field(default_factory=lambda: np.zeros(0))
 
     @property
     def has_learned(self) -> bool:
@@ -57,16 +62,21 @@ class WorkExpectation:
         least = np.maximum(_SMALLEST_SHARE * self._seconds_per_flop * work[:, 0], _SHORTEST_SECONDS)
         return np.maximum(self.model.predict_rows(_FEATURES, work), least)
 
-    def learn(self, work: Floats, seconds: Floats, unit: Floats) -> None:
+    def learn(self, work: Floats, seconds: Floats, unit: Floats, *, common: float = 0.0) -> None:
         """Learns the entries of a frame, each by its relative error.
 
         Args:
             work: One row each, as :func:`work_of` gives it.
             seconds: What it took.
             unit: About what it should have taken: what was expected, where that was known.
+            common: What all took beyond that, log units. Where it is more than usual, as after a pause, it is hardly
+                the price of work, and counts less (Huber, Annals of Mathematical Statistics 35, 1964).
         """
         if not len(seconds):
             return
+        usual = max(median(self._common) if len(self._common) else 0.0, _LEAST_COMMON)
+        self._common = with_newest(self._common, abs(common), _COMMON_KEPT)
+        unit = unit * math.sqrt(max(abs(common) / usual, 1.0))
         price = median(seconds / (work[:, 0] + 1e-300))
         self.model.learn_rows(_FEATURES, work / unit[:, None], seconds / unit)
         rate = _RATE_OF_PRICE if self._seconds_per_flop else 1.0

@@ -140,5 +140,5 @@ class ComputeWatch:
             apart = np.log(seconds / expected)
         middle = median(apart[healthy]) if healthy.any() else 0.0
         near = healthy & (np.abs(apart - middle) < REACH)
-        expectation.learn(work[near], seconds[near], expected[near])
+        expectation.learn(work[near], seconds[near], expected[near], common=middle)
         return expected

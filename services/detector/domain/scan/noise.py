@@ -112,12 +112,9 @@ class RowNoise:
         of_job = np.maximum(of_job / np.maximum(usable.sum(axis=1, keepdims=True), 1), self._smallest**2)
         own = np.where(np.isfinite(found), found**2, of_job)
         drawn = np.maximum((count * own + _PSEUDO_FRAMES * of_job) / (count + _PSEUDO_FRAMES), of_job / 4)
-        # A young job's newest frames are all there are.
-        rate = RENEWED_EVERY / min(max(frame - KEPT, 0) + RENEWED_EVERY, _LONGEST_MEMORY)
+        rate = RENEWED_EVERY / min(max(frame, RENEWED_EVERY), _LONGEST_MEMORY)
         followed = np.sqrt(self.scales**2 * (1 - rate) + drawn * rate)
-        # A change of level adds to the noise, so what is suspected may be quieter than it was thought to be.
-        followed = np.where(calm, followed, np.where(known, np.fmin(self.scales, followed), self.scales))
-        self.scales = np.where(np.isnan(self.scales), np.sqrt(drawn), followed)
+        self.scales = np.where(np.isnan(self.scales), np.sqrt(drawn), np.where(calm, followed, self.scales))
         residuals = np.where(calm, residuals, np.nan)
         if not self.num_seen or (frame <= KEPT and np.isfinite(residuals).any()):
             # What frames are measured around is known better now.

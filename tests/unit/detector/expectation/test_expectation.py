@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from river import checks
 
 from evenkeel.services.detector.domain.expectation.forgetting_least_squares import ForgettingLeastSquares
+from evenkeel.services.detector.domain.expectation.workload import WorkExpectation
 
 
 def test_it_passes_rivers_own_checks_for_estimators() -> None:
@@ -109,3 +110,24 @@ def test_where_a_reluctant_feature_would_be_below_nothing_the_others_are_as_with
     assert with_it.predict_one({"calls": 1.0}) == 0.0
     for name in ("flops", "squares"):
         assert with_it.predict_one({name: 1.0}) == pytest.approx(without.predict_one({name: 1.0}), rel=1e-9)
+
+
+def test_a_pause_of_all_is_no_price_of_work_and_what_lasts_is() -> None:
+    rng, expectation = np.random.default_rng(2), WorkExpectation()
+
+    def learn(factor: float) -> float:
+        """One frame of eight ranks; how far off the price of a short and of a long document is, log units."""
+        squares = rng.uniform(0.5, 1.5, 8)
+        work = np.column_stack([4 + squares, squares, np.full(8, 4.0)])
+        seconds = factor * (work[:, 0] + 0.5 * squares)
+        if not expectation.has_learned:
+            expectation.learn(work, seconds, seconds)
+            return 0.0
+        off = np.log(seconds / expectation.expect(work))
+        expectation.learn(work, seconds, expectation.expect(work), common=float(np.median(off)))
+        return float(np.log(expectation.expect(np.array([[4.0, 0, 4], [6.0, 2, 4]])) / (4.0, 7.0)).max())
+
+    for _ in range(8):
+        learn(1.0)
+    assert learn(2.7) < 0.04
+    assert 0.3 < [learn(1.6) for _ in range(21)][-1] < np.log(1.6)

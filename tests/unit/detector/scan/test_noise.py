@@ -39,24 +39,6 @@ def test_what_noise_is_like_is_learned_all_the_same_where_it_stays_so() -> None:
     assert noise.scales.mean() > 0.13
 
 
-def test_a_wild_start_of_a_young_job_is_soon_no_more_its_noise() -> None:
-    residuals = 0.1 * np.random.default_rng(7).standard_normal((96, 1, 4))
-    residuals[:8] *= 10
-    np.testing.assert_allclose(learned(residuals).scales, 0.1, rtol=0.4)
-
-
-def test_who_is_suspected_may_be_quieter_than_thought_and_not_louder() -> None:
-    rng, suspected = np.random.default_rng(8), np.zeros((1, 4), dtype=np.bool_)
-    noise = learned(0.1 * rng.standard_normal((64, 1, 4)))
-    before = noise.scales.copy()
-    factors = np.array([0.3, 1.0, 1.0, 1.5])
-    for frame in range(72, 200, RENEWED_EVERY):
-        noise.renew(frame, 0.1 * factors * rng.standard_normal((KEPT, 1, 4)), calm=suspected, known=EVERYBODY)
-    assert (noise.scales <= before).all()
-    assert noise.scales[0, 0] < 0.75 * before[0, 0]
-    assert noise.scales[0, 3] > 0.95 * before[0, 3]
-
-
 def test_where_nobody_is_calm_nothing_is_learned() -> None:
     residuals = 0.1 * np.random.default_rng(5).standard_normal((40, 1, 4))
     noise = learned(residuals[:24])

@@ -226,6 +226,22 @@ def test_a_device_that_is_slow_from_the_start_is_found_against_its_peers() -> No
     assert found[0].throughput == pytest.approx(0.7, abs=0.04)
 
 
+@pytest.mark.parametrize("log_pause", [0.5, 1.0])
+@pytest.mark.parametrize("seed", [0, 3])
+def test_a_pause_of_all_in_the_first_iterations_hides_nobody_who_is_slow_soon(log_pause: float, seed: int) -> None:
+    places = [Place(replica=replica, stage=stage, shard=0) for replica in range(8) for stage in range(4)]
+    job = SyntheticJob(
+        places,
+        noise=gaussian(0.004),
+        quotas=(4,) * 8,
+        seed=seed,
+        throughput=slow_from(5, 40, 1 / 1.1),
+        drift=lambda iteration: log_pause if iteration == 6 else 0.0,
+    )
+    first = verdicts_of(JobDetector("job"), job.frames(0, 60))[0]
+    assert (first.culprits[0].rank, first.decided_iteration < 52) == (5, True)
+
+
 def test_planned_pauses_are_left_out() -> None:
     job = SyntheticJob(places=cube(), throughput=lambda rank, i: 0.2 if rank == 3 and i % 10 == 0 else 1.0, seed=22)
     detector = JobDetector("job")
