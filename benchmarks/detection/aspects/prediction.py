@@ -8,6 +8,7 @@ of their trace) are left out of the errors, as planned pauses would be; interval
 
 import argparse
 import json
+import math
 import zlib
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -72,9 +73,10 @@ def predict_trace(trace: Trace) -> Prediction:
             inside.append(said[1] <= walls[i] <= said[2])
             plain.append(walls[i] < _PAUSE * usual)
             batch_errors.append(float(np.mean(np.abs(predictor.pace * _price_errors(trace, prices, i) - 1))))
-        predictor.learn(path, float(walls[i]), float(np.median(ratio)))
-        ordinary = np.abs(np.log(ratio / np.median(ratio))) < 0.1
-        expectation.learn(work[ordinary], seconds[ordinary], expected[ordinary])
+        middle = float(np.median(ratio))
+        predictor.learn(path, float(walls[i]), middle)
+        ordinary = np.abs(np.log(ratio / middle)) < 0.1
+        expectation.learn(work[ordinary], seconds[ordinary], expected[ordinary], common=math.log(middle))
     chosen = np.array(plain)
     return Prediction(
         micro_batch_error=float(np.mean(np.array(batch_errors)[chosen])),

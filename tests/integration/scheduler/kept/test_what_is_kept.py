@@ -191,7 +191,7 @@ async def test_a_job_whose_end_meets_a_database_that_is_away_ends_when_it_is_bac
     for toy in world.toys.ranks.values():
         toy.hold_rendezvous.set()
     world.toys.ranks[6].kill()
-    await world.say(VerdictKind.FAIL_STOP, 6)
+    await world.say_and_plan(VerdictKind.FAIL_STOP, 6)
     monkeypatch.setattr(world.scheduler.store, "save", save_later)
     await world.coordinator.finish_job(world.toys.job_id)
     assert (await state_in_history(world), outages) == (JobState.FINISHED, [])
