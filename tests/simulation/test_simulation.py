@@ -31,6 +31,7 @@ ONCE_BROKEN = {
     "a scheduler that dies while it takes over leaves nothing that is waited for without end": 734210062,
     "one that hung and moves on with the others before it can be told so leaves all the same": 850001151,
     "a replacement that dies under its plan is itself replaced, though the plan without it is good enough": 860004379,
+    "of a plan that was decided and not applied a rank that has moved and holds the last copy is asked too": 870005943,
 }
 """A seed each."""
 STRUCK = re.compile(r" dies| is cut off| stops for | is slow")

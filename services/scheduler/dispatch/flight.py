@@ -126,8 +126,9 @@ class Flight:
 
     @cached_property
     def _concerned(self) -> frozenset[int]:
-        """Live ranks of the layout in force and of the plan's."""
-        return frozenset(self.calls.keys() & {*self.known.layout.ranks, *self.plan.layout.ranks})
+        """Live ranks of the plan's layout, of that in force, and of any decided since: ranks may have moved there."""
+        decided = [layout for epoch, layout in self.known.layouts.items() if epoch >= self.known.epoch]
+        return frozenset(self.calls.keys() & {rank for layout in (self.plan.layout, *decided) for rank in layout.ranks})
 
     async def _prepared(self) -> dict[int, RankState]:
         """What everybody says whom the plan concerns; in mode BOUNDARY each has its time, however often it is asked."""

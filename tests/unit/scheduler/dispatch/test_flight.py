@@ -143,6 +143,15 @@ async def test_whom_a_plan_does_not_concern_hears_what_is_decided_and_is_not_wai
 
 
 @pytest.mark.asyncio
+async def test_who_may_have_moved_by_a_plan_that_was_decided_and_not_applied_is_asked_what_it_holds() -> None:
+    wider = uniform_layout(num_blocks=4, tensor=1, pipeline=2, data=3, num_micro_batches=2)
+    ranks = [Rank(rank, RankPhase.PARKED) for rank in (0, 1, 5, 6)]
+    known = replace(JOB, layouts={**JOB.layouts, 1: wider})
+    await landed(replace(Desk().flight(*ranks, mode=PlanMode.RECOVER), known=known))
+    assert [rank.asked[0] for rank in ranks] == ["prepare", "prepare", "prepare", "commit"]
+
+
+@pytest.mark.asyncio
 async def test_that_a_plan_is_off_is_said_until_everybody_has_heard_it_or_is_gone() -> None:
     slow, refuses = Rank(0, fails={"abort": [AWAY, AWAY]}), Rank(1, fails={"prepare": [NO], "abort": [NO]})
     other, desk = Rank(5, RankPhase.JOINING), Desk()
