@@ -1,5 +1,6 @@
 """Real rank processes on gloo, and a scheduler of a few lines that talks to their mailboxes through pipes."""
 
+import contextlib
 import json
 import os
 import pickle
@@ -315,7 +316,8 @@ class Fleet:
             sources=tuple(sorted(rank for rank in holders if from_epoch in holders[rank].held_epochs)),
             steps_applied=steps,
         )
-        self._ask(sorted(states), "commit", commit)
+        with contextlib.suppress(EOFError):  # a rank may die of its commit before it says that it heard
+            self._ask(sorted(states), "commit", commit)
         self.layout = reshape.to_layout
 
     def _reshape(self, mode: ApplyMode, to_layout: Layout) -> Reshape:

@@ -7,6 +7,7 @@ import pickle
 import signal
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -175,6 +176,8 @@ def fork(body: Callable[[], None]) -> int:
         try:
             body()
             status = 0
+        except BaseException:
+            traceback.print_exc()
         finally:
             os._exit(status)
     return pid

@@ -71,6 +71,7 @@ def _append_and_read(stores: list[KeptStore]) -> None:
     stores[0].pause()
     wait(lambda: len(readers[0].texts) >= 15, "more texts")
     stores[0].resume()
+    _await_told(stores[0], "ledger/14")  # of three stores, one may have forgotten
     stores[1].kill()
     for each in threads:
         each.join()
@@ -109,12 +110,17 @@ def _append_after_stores_have_forgotten(stores: list[KeptStore]) -> None:
     reader.append("first", "second").join()
     for each in stores:
         each.kill()
-        each.await_start(2)
-        plain = Rendezvous(each.address, "job")
-        wait(lambda plain=plain: plain.heard("ledger/1"), "it is told again")
+        _await_told(each, "ledger/1")
     Ledger._read = lambda *_: None  # type: ignore[method-assign] # whoever has not read on yet
     late = Reader(stores, "late")
     late.append("third").join()
     assert late.texts == ["first", "second", "third"]
     reader.append(LAST).join()
     assert reader.texts == ["first", "second", "third", LAST]
+
+
+def _await_told(store: KeptStore, key: str) -> None:
+    """The store was started again and has been told what it forgot."""
+    store.await_start(2)
+    plain = Rendezvous(store.address, "job")
+    wait(lambda: plain.heard(key), "it is told again")

@@ -48,7 +48,7 @@ class DeviceScan:
         """Number of the host that each device runs on; where time on a core is told, its devices share the cores."""
         on_cores = Clock.BLOCKED in self.clocks
         self._rows.hosts, self._rows.shared = hosts, tuple(on_cores and clock in RATIOS for clock in self.clocks)
-        self._rows.residuals.is_of_one_host = 2 * int(np.bincount(hosts).max()) > len(hosts) - 2
+        self._rows.residuals.is_of_one_host = 2 * int(np.bincount(hosts).max(initial=0)) > len(hosts) - 2
 
     def allot(self, clocks: tuple[Clock, ...], num_devices: int, smallest_scales: Floats) -> None:
         """Begins, with nothing known.
