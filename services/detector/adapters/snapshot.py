@@ -20,7 +20,7 @@ import numpy as np
 
 from evenkeel.services.detector.domain.memory.state import kept_fields
 
-FORMAT = 3
+FORMAT = 4
 """Raised when a stored snapshot can no longer be read as before."""
 
 _HEAD = struct.Struct("<4sII")

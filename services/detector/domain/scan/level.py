@@ -16,6 +16,7 @@ INTERVAL = 1.96
 SHORTEST = 4
 """Frames that say where an ill row stands now, at least."""
 
+_LONGEST_DOUBLING = 4
 _WINSORISED_AT = 4.0
 _SHARE_OF_SHIFT = 0.6
 
@@ -37,6 +38,11 @@ class Level:
     def least(self, scale: float) -> float:
         """What it is at least, where single frames scatter by so much or by what these do."""
         return self.level - ERRORS * max(scale, self.scatter) / math.sqrt(self.num_frames)
+
+
+def stay_of(num_changes: int) -> int:
+    """Frames that a row which has come and gone so often must stay elsewhere: twice as many each time."""
+    return SHORTEST << min(num_changes, _LONGEST_DOUBLING)
 
 
 def level_of(residuals: Floats) -> Level:

@@ -7,7 +7,7 @@ import numpy as np
 
 from evenkeel.numeric.arrays import Bools, Floats, Ints
 from evenkeel.services.detector.domain.memory.state import DERIVED, GIVEN
-from evenkeel.services.detector.domain.scan.level import SHORTEST, level_of, level_since_onset, moved_level
+from evenkeel.services.detector.domain.scan.level import SHORTEST, level_of, level_since_onset, moved_level, stay_of
 from evenkeel.services.detector.domain.scan.recovery import has_recovered, may_be_recovering
 from evenkeel.services.detector.domain.scan.residual.recent import KEPT, Recent
 from evenkeel.services.detector.domain.scan.residual.residuals import RENEWED_EVERY, Residuals
@@ -28,6 +28,7 @@ _TABLES: tuple[tuple[str, type, float], ...] = (
     ("began_at", np.int64, 0),
     ("first_iterations", np.int64, 0),
     ("_num_relapses", np.int64, 0),
+    ("_num_moves", np.int64, 0),
     ("_differs", np.bool_, False),
 )
 
@@ -67,6 +68,7 @@ class RowScan:
     _iterations: Recent = field(default_factory=Recent)
     _scatters: Floats = field(default_factory=no_floats)
     _num_relapses: Ints = field(default_factory=no_ints)
+    _num_moves: Ints = field(default_factory=no_ints)
     _differs: Bools = field(default_factory=no_bools)
 
     def __post_init__(self) -> None:
@@ -105,7 +107,7 @@ class RowScan:
 
     def call_healthy(self, columns: Ints) -> None:
         """Whatever these did before, they are not known to be slow."""
-        for name in ("slow", "levels", "_num_relapses"):
+        for name in ("slow", "levels", "_num_relapses", "_num_moves"):
             getattr(self, name)[:, columns] = 0
         self.scan.begin_anew(slice(None), columns, num_strange=0)
 
@@ -238,9 +240,11 @@ class RowScan:
             self._num_relapses[clock, device] += 1
             self.scan.begin_anew(clock, device, num_strange=0)
             return
-        if moved is not None and moved.level >= smallest:
+        stay = stay_of(num_relapses + int(self._num_moves[clock, device]))
+        if moved is not None and moved.level >= smallest and moved.num_frames >= stay:
             self.levels[clock, device], self._scatters[clock, device] = moved.level, moved.scatter
             self.began_at[clock, device] = self.num_frames - moved.num_frames
+            self._num_moves[clock, device] += 1
 
     def _renew(self) -> None:
         residuals, scan = self.residuals, self.scan

@@ -158,6 +158,18 @@ def test_a_recovery_is_told_within_forty_frames() -> None:
     assert found[1][0] < 440
 
 
+@pytest.mark.parametrize("each", [6, 8, 12])
+def test_who_is_more_and_less_slow_in_turn_gets_one_level_in_the_end(each: int) -> None:
+    seconds = Job(4).readings(work=1.3, begin=300)
+    is_worse = (np.arange(300) // each) % 2 == 1
+    seconds[300:, 0, 1] *= np.where(is_worse, 2.0, 1.0)
+    found = observe(pickle.loads(healthy_so_far(4)), seconds[300:], 300)
+    assert len(found) <= 8
+    assert found[-1][0] < 450
+    assert not any(change.recovered for _, change in found)
+    assert found[-1][1].throughput == pytest.approx(1 / (1.3 * 2.0**0.5), abs=0.1)
+
+
 def test_a_few_frames_decide_nothing_however_slow() -> None:
     seconds = Job(2).readings()[300:]
     seconds[:4, 1, 1] += 1.0
