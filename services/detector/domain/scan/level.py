@@ -17,7 +17,7 @@ SHORTEST = 4
 """Frames that say where an ill row stands now, at least."""
 
 _LONGEST_DOUBLING = 4
-_WINSORISED_AT = 4.0
+_WINSORISED_AT = 3.0
 _SHARE_OF_SHIFT = 0.6
 
 
@@ -46,7 +46,7 @@ def stay_of(num_changes: int) -> int:
 
 
 def level_of(residuals: Floats) -> Level:
-    """The mean of some frames, of which lone ones far from the others count as little more than those.
+    """The log of the mean time of some frames, of which lone ones far from the others count as little more than those.
 
     Args:
         residuals: Of one row, oldest first; NaN where nothing was observed, at least one that is not.
@@ -54,7 +54,7 @@ def level_of(residuals: Floats) -> Level:
     known = residuals[np.isfinite(residuals)]
     scatter = math.sqrt(float(np.mean(np.diff(known) ** 2)) / 2) if len(known) > 1 else 0.0
     middle, reach = float(np.median(known)), _WINSORISED_AT * scatter
-    mean = float(np.mean(np.clip(known, middle - reach, middle + reach)))
+    mean = math.log(float(np.mean(np.exp(np.clip(known, middle - reach, middle + reach)))))
     return Level(level=mean, scatter=scatter, num_frames=len(residuals))
 
 

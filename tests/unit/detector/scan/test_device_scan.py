@@ -167,7 +167,7 @@ def test_who_is_more_and_less_slow_in_turn_gets_one_level_in_the_end(each: int) 
     assert len(found) <= 8
     assert found[-1][0] < 450
     assert not any(change.recovered for _, change in found)
-    assert found[-1][1].throughput == pytest.approx(1 / (1.3 * 2.0**0.5), abs=0.1)
+    assert found[-1][1].throughput == pytest.approx(1 / (1.3 * 1.5), abs=0.1)
 
 
 def test_a_few_frames_decide_nothing_however_slow() -> None:
