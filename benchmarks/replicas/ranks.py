@@ -1,6 +1,5 @@
 """The ranks of one loop, each a process that runs steps when it is told to."""
 
-import importlib
 import multiprocessing
 import os
 import resource
@@ -38,9 +37,9 @@ class Ranks:
     """
 
     def __init__(self, kind: str, case: Case) -> None:
-        for name in ("torch._dynamo", "torch.distributed.tensor"):  # each rank would load them in its first step
-            importlib.import_module(name)
-        context = multiprocessing.get_context("fork")  # what is loaded once need not be loaded by each
+        # A process without threads that has loaded what each rank would load, and from which they are forked.
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload([__name__, "torch._dynamo", "torch.distributed.tensor"])
         self._store = c10d.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         self._ends: list[Connection] = []
         self._processes = []
