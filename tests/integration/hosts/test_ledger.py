@@ -13,7 +13,7 @@ from tests.integration.elastic.rank_process import ended, fork
 
 pytestmark = pytest.mark.integration
 
-EACH = 10
+EACH = 20
 LAST = "last"
 
 
