@@ -13,7 +13,6 @@ from evenkeel.services.detector.domain.scan.residual.recent import KEPT, Recent
 from evenkeel.services.detector.domain.scan.residual.residuals import RENEWED_EVERY, Residuals
 from evenkeel.services.detector.domain.scan.residual.tables import arranged, median, no_bools, no_floats, no_ints
 from evenkeel.services.detector.domain.scan.scan import Scan
-from evenkeel.services.detector.domain.scan.windows import LENGTHS
 
 _YOUNGEST_STANDING = 16
 _ERROR_OF_UNKNOWN = 0.03
@@ -150,7 +149,7 @@ class RowScan:
         Args:
             iteration: Its iteration.
             log_ratios: Log of observed over expected; NaN for not observed.
-            seconds: What its work takes; infinite where a short time says as much as a long one.
+            seconds: What its work is expected to take; infinite where a short time says as much as a long one.
         """
         residuals, scan = self.residuals, self.scan
         begun = residuals.observe(log_ratios, self.ill, self.levels, scan.noise.scales)
@@ -161,7 +160,8 @@ class RowScan:
         tested = residuals.has_begun & ~self.slow
         if scan.num_frames in (0, self.num_frames):
             return
-        windows = scan.observe(residuals.newest(1)[0], tested, tested & ~self._differs, seconds)
+        own_seconds = seconds * np.exp(log_ratios)
+        windows = scan.observe(residuals.newest(1)[0], tested, tested & ~self._differs, own_seconds)
         newest = residuals.newest(KEPT if windows.any() else 1)
         for clock, device in np.argwhere(windows):
             self._decide(int(clock), int(device), int(windows[clock, device]), newest[:, clock])
@@ -186,9 +186,8 @@ class RowScan:
             if rises[device] + rises[peer] < 0:
                 self._peer_became_faster(clock, device, peer)
                 return
-        if window == LENGTHS[0]:
-            # What is found so soon stands out of single frames, and most of the window may be from before.
-            middle = max(middle, float(np.nanmedian(recent[-SHORTEST:])))
+        # Most of the window may be from before.
+        middle = max(middle, float(np.nanmedian(recent[-max(SHORTEST, window // 4) :])))
         found = level_since_onset(newest[:, device], middle=middle)
         if found.level >= self.smallest_level:
             self._scatters[clock, device] = found.scatter

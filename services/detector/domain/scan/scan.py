@@ -6,7 +6,6 @@ the share of the budget that a window has, and when it is slower by enough to ma
 """
 
 import math
-from bisect import bisect_left
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -19,11 +18,11 @@ from evenkeel.services.detector.domain.scan.residual.tables import arranged, no_
 from evenkeel.services.detector.domain.scan.widths import FRAMES_OF_A_BASKET, Widths
 from evenkeel.services.detector.domain.scan.windows import LENGTHS, Windows
 
-FRAMES_TO_DECIDE = 5.0
-"""A frame counts at most for this part of what the shortest window must exceed, however slow it was."""
+FRAMES_TO_DECIDE = 4.0
+"""So many frames decide at least: none counts for more than its share of them, however slow it was."""
 
-SECONDS_TO_DECIDE = 0.12
-"""Nor is less work than this enough: for so long a healthy device shares its core or memory with whatever passes by."""
+SECONDS_TO_DECIDE = 0.2
+"""Nor do frames that took a row less than this: for so long a healthy one shares its core with whatever passes by."""
 
 SUSPECTED_FOR = 16
 """Frames for which a suspicion lasts."""
@@ -101,22 +100,24 @@ class Scan:
         self._forget(rows)
         self._renew_heights(num_learned)
 
-    def observe(self, residuals: Floats, tested: Bools, learned: Bools, seconds: float) -> Ints:
+    def observe(self, residuals: Floats, tested: Bools, learned: Bools, seconds: Floats) -> Ints:
         """Takes one frame.
 
         Args:
             residuals: By row; NaN where nothing was observed, which speaks neither for nor against a row.
             tested: Rows that are healthy so far.
             learned: Of those, rows whose windows say what healthy ones look like.
-            seconds: What the frame's work takes.
+            seconds: What the frame took each row; infinite where a short time says as much as a long one.
 
         Returns:
             Frames of the shortest window of each row that crossed; 0 for none.
         """
         self.num_frames += 1
-        fewest = max(FRAMES_TO_DECIDE, SECONDS_TO_DECIDE / seconds)
-        shortest = min(bisect_left(LENGTHS, fewest), len(LENGTHS) - 1)
-        clip = self._verdicts[:, shortest, None] * self._doubts[shortest] * math.sqrt(LENGTHS[shortest]) / fewest
+        fewest = np.fmax(FRAMES_TO_DECIDE, SECONDS_TO_DECIDE / seconds)
+        places = np.clip(np.log2(fewest / LENGTHS[0]), 0, len(LENGTHS) - 1).astype(np.int64)
+        doubts = np.take_along_axis(self._doubts, places[None], axis=0)[0]
+        heights = np.take_along_axis(self._verdicts, places, axis=1) * doubts
+        clip = heights * np.sqrt(np.maximum(fewest, LENGTHS[0])) / fewest
         scaled = residuals / self.noise.scales
         known = np.isfinite(scaled)
         scaled = np.where(known, np.clip(scaled, -clip, clip), 0.0)
@@ -127,7 +128,7 @@ class Scan:
         for place, sums in self._windows.push(scaled):
             means = sums / np.sqrt(LENGTHS[place] * unrest) / self._doubts[place]
             usable = self._windows.are_whole(place) & tested
-            self._reached[place] = np.where(usable & (place >= shortest), means / self._verdicts[:, place, None], 0.0)
+            self._reached[place] = np.where(usable, means / self._verdicts[:, place, None], 0.0)
             windows = np.where((self._reached[place] > 1) & (windows == 0), LENGTHS[place], windows)
             strange = usable & (np.abs(means) > self._suspicions[:, place, None])
             self._suspected_at[strange] = self.num_frames

@@ -172,7 +172,7 @@ def test_who_is_more_and_less_slow_in_turn_gets_one_level_in_the_end(each: int) 
 
 def test_a_few_frames_decide_nothing_however_slow() -> None:
     seconds = Job(2).readings()[300:]
-    seconds[:4, 1, 1] += 1.0
+    seconds[:3, 1, 1] += 1.0
     assert observe(pickle.loads(healthy_so_far(2)), seconds, 300) == []
 
 
