@@ -42,7 +42,7 @@ demo: setup ## Run the main job through its failures on a local stack; the repor
 test: setup $(TORCHTITAN_STAMP) ## Lint and every test but test-compose at the same time; the last line is pytest's
 	python -m pytest -p tests.beside --beside-command "make --no-print-directory lint" \
 	  --beside tests/integration/elastic --beside tests/unit/planning \
-	  --beside tests/unit/detector --beside tests/simulation --beside tests/unit --along tests/integration/replicas --along tests/integration/hosts --along tests/integration tests/e2e $(PYTEST_FLAGS)
+	  --beside tests/unit/detector --beside tests/simulation --beside tests/unit/cli --beside tests/unit --along tests/integration/replicas --along tests/integration/hosts --along tests/integration tests/e2e $(PYTEST_FLAGS)
 
 test-unit: setup ## Tests of the pure parts: no servers, some minutes
 	pytest tests/unit $(PYTEST_FLAGS)

@@ -316,8 +316,8 @@ class Fleet:
             sources=tuple(sorted(rank for rank in holders if from_epoch in holders[rank].held_epochs)),
             steps_applied=steps,
         )
-        with contextlib.suppress(EOFError):  # a rank may die of its commit before it says that it heard
-            self._ask(sorted(states), "commit", commit)
+        with ThreadPoolExecutor(len(states)) as pool:
+            list(pool.map(lambda rank: self._tell(rank, commit), sorted(states)))
         self.layout = reshape.to_layout
 
     def _reshape(self, mode: ApplyMode, to_layout: Layout) -> Reshape:
@@ -328,6 +328,10 @@ class Fleet:
             mode=mode,
             to_layout=to_layout,
         )
+
+    def _tell(self, rank: int, commit: Commit) -> None:
+        with contextlib.suppress(EOFError):  # a rank may die of its commit before it says that it heard
+            self.ranks[rank].call("commit", commit)
 
     def _ask(self, ranks: Sequence[int], name: str, argument: object) -> dict[int, RankState]:
         with ThreadPoolExecutor(len(ranks)) as pool:

@@ -16,7 +16,7 @@ INTERVAL = 1.96
 SHORTEST = 4
 """Frames that say where an ill row stands now, at least."""
 
-_LONGEST_DOUBLING = 4
+_MOST_DOUBLINGS = 4
 _WINSORISED_AT = 3.0
 _SHARE_OF_SHIFT = 0.6
 
@@ -42,7 +42,7 @@ class Level:
 
 def stay_of(num_changes: int) -> int:
     """Frames that a row which has come and gone so often must stay elsewhere: twice as many each time."""
-    return SHORTEST << min(num_changes, _LONGEST_DOUBLING)
+    return SHORTEST << min(num_changes, _MOST_DOUBLINGS)
 
 
 def level_of(residuals: Floats) -> Level:
