@@ -5,7 +5,6 @@ A window crosses when its mean is beyond what healthy windows of its length reac
 the share of the budget that a window has, and when it is slower by enough to matter.
 """
 
-import math
 from dataclasses import dataclass, field
 
 import numpy as np
