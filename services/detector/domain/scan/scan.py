@@ -113,10 +113,11 @@ class Scan:
         """
         self.num_frames += 1
         fewest = np.fmax(FRAMES_TO_DECIDE, SECONDS_TO_DECIDE / seconds)
-        places = np.clip(np.log2(fewest / LENGTHS[0]), 0, len(LENGTHS) - 1).astype(np.int64)
-        doubts = np.take_along_axis(self._doubts, places[None], axis=0)[0]
-        heights = np.take_along_axis(self._verdicts, places, axis=1) * doubts
-        clip = heights * np.sqrt(np.maximum(fewest, LENGTHS[0])) / fewest
+        between = np.clip(np.log2(fewest / LENGTHS[0]), 0, len(LENGTHS) - 1)
+        shorter = np.minimum(between.astype(np.int64), len(LENGTHS) - 2)
+        heights = self._verdicts.T[:, :, None] * self._doubts
+        low, high = (np.take_along_axis(heights, shorter[None] + above, axis=0)[0] for above in (0, 1))
+        clip = (low + (high - low) * (between - shorter)) * np.sqrt(np.maximum(fewest, LENGTHS[0])) / fewest
         scaled = residuals / self.noise.scales
         known = np.isfinite(scaled)
         scaled = np.where(known, np.clip(scaled, -clip, clip), 0.0)
