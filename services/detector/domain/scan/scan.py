@@ -113,6 +113,7 @@ class Scan:
         """
         self.num_frames += 1
         fewest = np.fmax(FRAMES_TO_DECIDE, SECONDS_TO_DECIDE / seconds)
+        # Between lengths: by the shorter one only the longest windows could decide where healthy ones widen fast.
         between = np.clip(np.log2(fewest / LENGTHS[0]), 0, len(LENGTHS) - 1)
         shorter = np.minimum(between.astype(np.int64), len(LENGTHS) - 2)
         heights = self._verdicts.T[:, :, None] * self._doubts

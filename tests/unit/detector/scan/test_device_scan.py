@@ -96,6 +96,28 @@ def test_what_passes_by_for_a_tenth_of_a_second_accuses_nobody(
     assert all(0.12 <= (frame - begin + 1) * work_seconds < 0.3 for frame in told[:1])
 
 
+def test_a_frame_counts_by_what_it_took_its_device() -> None:
+    scan = scan_of(2)
+    log_ratios = 0.02 * np.random.default_rng(3).standard_normal((320, 3, 2))
+    log_ratios[300:, 1, 1] += np.log(10)
+    told = [frame for frame, each in enumerate(log_ratios) if scan.observe(frame, each, 0.006)]
+    assert 303 <= told[0] <= 305
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_twice_the_work_is_told_soon_where_noise_wanders(seed: int) -> None:
+    scan, random = scan_of(8), np.random.default_rng(seed)
+    wandering = np.zeros((430, 8))
+    for frame in range(1, len(wandering)):
+        wandering[frame] = 0.9 * wandering[frame - 1] + 0.05 * random.standard_normal(8)
+    log_ratios = 0.02 * random.standard_normal((len(wandering), 3, 8))
+    log_ratios[:, 0] += wandering
+    log_ratios[400:, 0, 1] += np.log(2)
+    told = [(frame, change) for frame, each in enumerate(log_ratios) for change in scan.observe(frame, each, 0.0065)]
+    assert {change.device for _, change in told} == {1}
+    assert 410 <= told[0][0] < 420
+
+
 @pytest.mark.parametrize("num_devices", [2, 3, 4, 8])
 @pytest.mark.parametrize("seed", [1, 2])
 def test_healthy_devices_are_let_be(num_devices: int, seed: int) -> None:
