@@ -66,9 +66,9 @@ class Case:
     fault: Fault = Fault.NONE
     factor: float = 1.0
     culprit: int = 1
-    begin: int = 400
-    end: int = 500
-    iterations: int = 500
+    begin: int = 200
+    end: int = 300
+    iterations: int = 300
     load: Load = Load.QUIET
     seed: int = 0
 
@@ -80,11 +80,6 @@ class Case:
         until = "_back" if self.end < self.iterations and not self.fault.is_healthy else ""
         beside = "" if self.load is Load.QUIET else f"_{self.load.value}"
         return f"{self.loop.value}_{self.ranks}_{what}{when}{until}{beside}" + (f"_{self.seed}" if self.seed else "")
-
-    @property
-    def rows(self) -> int:
-        """Samples of a rank's batch in a plain loop: a quota counts in periods of 100 ms, so iterations last longer."""
-        return 1536 if self.fault is Fault.QUOTA else 192
 
     def as_json(self) -> str:
         """For the command line of a rank."""
@@ -119,7 +114,7 @@ def all_cases(healthy_iterations: int) -> Iterator[Case]:
     for ranks in (2, 4):
         yield Case(loop=Loop.DDP, ranks=ranks, fault=Fault.WORK, factor=2.0, begin=0)
     for fault in (Fault.WORK, Fault.SLEEP, Fault.QUOTA):
-        yield Case(loop=Loop.DDP, ranks=2, fault=fault, factor=1.5, end=460, iterations=600)
+        yield Case(loop=Loop.DDP, ranks=2, fault=fault, factor=1.5, end=260, iterations=400)
     yield from healthy_cases(healthy_iterations)
 
 
@@ -138,7 +133,7 @@ QUICK = (
     Case(loop=Loop.FSDP2, ranks=2, fault=Fault.WORK, factor=1.5),
     Case(loop=Loop.HF, ranks=2, fault=Fault.WORK, factor=1.5),
     Case(loop=Loop.ENGINE, ranks=2, fault=Fault.WORK, factor=1.5),
-    Case(loop=Loop.DDP, ranks=2, fault=Fault.SLEEP, factor=1.5, end=450, culprit=0),
+    Case(loop=Loop.DDP, ranks=2, fault=Fault.SLEEP, factor=1.5, end=250, culprit=0),
     Case(loop=Loop.DDP, ranks=2, fault=Fault.QUOTA, factor=2.0),
     Case(loop=Loop.DDP, ranks=2, fault=Fault.STOPS, factor=1.5),
     Case(loop=Loop.DDP, ranks=2, iterations=600),

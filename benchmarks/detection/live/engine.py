@@ -56,13 +56,13 @@ def main() -> None:
     case, folder = Case.from_json(sys.argv[1]), Path(sys.argv[2])
     torch.set_num_threads(1)
     count = WARM_UP + case.iterations
-    model = ModelConfig(num_layers=2, head_dim=4)
+    model = ModelConfig(num_layers=4, head_dim=8)
     config = TrainingConfig(
         job_id=case.name,
         seed=case.seed,
         num_iterations=count + _AT_ONCE,
         model=model,
-        workload=WorkloadConfig(num_micro_batches=2 * case.ranks, token_budget=160),
+        workload=WorkloadConfig(num_micro_batches=2 * case.ranks, token_budget=256),
     )
     layout = uniform_layout(
         num_blocks=model.num_blocks,

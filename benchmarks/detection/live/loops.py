@@ -17,6 +17,8 @@ from benchmarks.detection.live.slowdown import WARM_UP, Slowdown
 from evenkeel.trainer_sdk.watch.run import Run
 
 WIDTH = 256
+ROWS = 1536
+"""Of a rank's batch: a quota counts in periods of 100 ms, and no real job's iterations are much shorter."""
 
 
 class Burden(torch.nn.Module):
@@ -49,10 +51,10 @@ def train_plainly(case: Case, run: Run, slowdown: Slowdown) -> None:
     run.watch(model, optimizer)
     for _ in range(WARM_UP + case.iterations):
         slowdown.begin_iteration()
-        with run.iteration(tokens=case.rows) as iteration:
+        with run.iteration(tokens=ROWS) as iteration:
             with iteration.compute("data"):
                 slowdown.in_input()
-                batch = torch.randn(case.rows, WIDTH)
+                batch = torch.randn(ROWS, WIDTH)
             loss = (model(batch) - batch).square().mean()
             loss.backward()
             optimizer.step()
@@ -79,7 +81,7 @@ def train_with_trainer(case: Case, run: Run, slowdown: Slowdown) -> None:
             slowdown.begin_iteration()
 
     torch.manual_seed(0)
-    sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4}
+    sizes = {"hidden_size": 192, "intermediate_size": 512, "num_hidden_layers": 2, "num_attention_heads": 4}
     model = LlamaForCausalLM(LlamaConfig(vocab_size=64, **sizes))
     model.model.register_forward_pre_hook(lambda *_: slowdown.in_forward())
     with tempfile.TemporaryDirectory() as folder:
