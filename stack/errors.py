@@ -15,10 +15,10 @@ class ServerAwayError(StackError):
     """A server that somebody else runs, or the stack itself, does not answer."""
 
 
-def log_tail(path: Path, *, num_lines: int = 15) -> str:
-    """The last lines of a log, indented for an error message; a hint when there is none."""
+def log_tail(path: Path, *, begin: int = 0, num_lines: int = 15) -> str:
+    """The last lines of a log from a byte on, indented for an error message; a hint when there is none."""
     try:
-        lines = path.read_text(errors="replace").splitlines()[-num_lines:]
+        lines = path.read_bytes()[begin:].decode(errors="replace").splitlines()[-num_lines:]
     except OSError:
         lines = []
     body = "\n".join(f"    {line}" for line in lines) or "    (empty)"

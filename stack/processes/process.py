@@ -47,6 +47,7 @@ class ManagedProcess:
         self._user_id = user_id
         self._watchdog = watchdog
         self._process: subprocess.Popen[bytes] | None = None
+        self._log_begin = 0
 
     @property
     def process_id(self) -> int | None:
@@ -67,6 +68,7 @@ class ManagedProcess:
         assert not self.is_running, f"{self.name} runs already"
         self.log_path.parent.mkdir(parents=True, exist_ok=True)
         with self.log_path.open("ab") as log:
+            self._log_begin = log.tell()
             try:
                 self._process = subprocess.Popen(
                     self._command,
@@ -94,15 +96,15 @@ class ManagedProcess:
         """Blocks until ``ready`` returns true.
 
         Raises:
-            StackError: The process ended or the time is over; the message ends with the log's last lines.
+            StackError: The process ended or the time is over; the message ends with the last lines since its start.
         """
         deadline = time.monotonic() + timeout_seconds
         while not ready():
             if not self.is_running:
                 status = self._process.returncode if self._process is not None else None
-                raise StackError(f"{self.name} ended with status {status} at start; {log_tail(self.log_path)}")
+                raise StackError(f"{self.name} ended with status {status} at start; {self._log_tail()}")
             if time.monotonic() > deadline:
-                raise StackError(f"{self.name} was not ready in {timeout_seconds:.0f} s; {log_tail(self.log_path)}")
+                raise StackError(f"{self.name} was not ready in {timeout_seconds:.0f} s; {self._log_tail()}")
             time.sleep(POLL_SECONDS)
 
     def stop(self, *, grace_seconds: float) -> None:
@@ -116,3 +118,6 @@ class ManagedProcess:
         # The group too: a process that died badly may have left children (postgres does).
         send_to_group(self._process.pid, signal.SIGKILL)
         self.wait()
+
+    def _log_tail(self) -> str:
+        return log_tail(self.log_path, begin=self._log_begin)

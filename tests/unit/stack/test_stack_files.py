@@ -15,6 +15,8 @@ from evenkeel.stack.paths import stack_folder
 from evenkeel.stack.processes.locks import try_lock
 from evenkeel.stack.processes.pids import is_alive, start_mark
 from evenkeel.stack.processes.ports import free_ports, is_listening
+from evenkeel.stack.processes.process import ManagedProcess
+from evenkeel.stack.processes.watchdog import Watchdog
 from evenkeel.stack.services import SERVICE_NAMES, process_names, service_process
 from evenkeel.stack.state import (
     Phase,
@@ -145,3 +147,14 @@ def test_the_tail_of_a_log_is_its_last_lines(tmp_path: Path) -> None:
     assert "line 99" in tail
     assert "line 97" not in tail
     assert "(empty)" in log_tail(tmp_path / "none")
+
+
+def test_a_process_that_ends_at_once_is_told_with_the_lines_of_this_start(tmp_path: Path) -> None:
+    log, command = tmp_path / "log", ["sh", "-c", "echo port 7 is taken; exit 3"]
+    log.write_text("the start before: the disk is full\n")
+    process = ManagedProcess(name="kafka", command=command, log_path=log, watchdog=Watchdog())
+    process.start()
+    with pytest.raises(StackError, match="kafka ended with status 3") as raised:
+        process.wait_until(lambda: False, timeout_seconds=60)
+    assert "port 7 is taken" in str(raised.value)
+    assert "disk" not in str(raised.value)
