@@ -92,14 +92,18 @@ def clocks_of(recording: RecordedIterations, choice: ClockChoice) -> RecordedClo
 
 
 def _held_in_each(totals: Floats, seconds: Floats) -> Floats:
-    """Of each iteration the part that was throttled, by how totals that are read now and then grew of late."""
+    """Of each iteration the part that was throttled, by how totals grew that are read once a second or more often."""
     found = np.zeros_like(seconds)
     ends = np.cumsum(np.nan_to_num(seconds), axis=0)
-    for rank, grown in enumerate(np.maximum.accumulate(np.nan_to_num(totals), axis=0).T):
-        since = np.maximum(np.searchsorted(ends[:, rank], ends[:, rank] - _BETWEEN_READINGS_SECONDS) - 1, 0)
-        lasted = ends[:, rank] - ends[since, rank]
-        share = np.divide(grown - grown[since], lasted, out=np.zeros_like(lasted), where=lasted > 0)
-        found[:, rank] = np.minimum(share, 1.0) * seconds[:, rank]
+    for rank, total in enumerate(np.maximum.accumulate(np.nan_to_num(totals), axis=0).T):
+        read_at = -np.inf
+        for row in np.flatnonzero(np.diff(total) > 0) + 1:
+            now = ends[row, rank]
+            since = min(now - read_at, _BETWEEN_READINGS_SECONDS)
+            share = min((total[row] - total[row - 1]) / since, 1.0) if since > 0 else 1.0
+            until = np.searchsorted(ends[:, rank], now + _BETWEEN_READINGS_SECONDS)
+            found[row:until, rank] = share * seconds[row:until, rank]
+            read_at = now
     return found
 
 

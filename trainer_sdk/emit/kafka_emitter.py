@@ -192,14 +192,14 @@ class KafkaEmitter(Emitter):
             elif (built := self._build(entry)) is not None:
                 measured.append(built)
         progress = self._reports.take(time.perf_counter(), time.time()) if self._reports else None
-        reading = self._readings.take(time.monotonic(), time.time()) if self._readings else None
-        if not measured and not events and progress is None and reading is None:
+        readings = self._readings.take(time.monotonic(), time.time()) if self._readings else []
+        if not measured and not events and progress is None and not readings:
             return []
         return self._builder.build(
             measured=measured,
             events=events,
             progress=progress,
-            readings=[] if reading is None else [reading],
+            readings=readings,
             num_dropped=self.num_dropped,
         )
 

@@ -1,6 +1,7 @@
 """Why a rank may be slow, as its host tells: throttling of its control group, and pressure on cores, memory and disks.
 
-Read about once a second by the background thread; files are kept open.
+Read by the background thread, a few times a second; files are kept open. Told as soon as the process was throttled, so
+that a quota on iterations of some 50 ms shows within a few of them, and else once a second.
 """
 
 import contextlib
@@ -8,7 +9,8 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-_INTERVAL_SECONDS = 1.0
+_LOOK_SECONDS = 0.2
+_QUIET_INTERVAL_SECONDS = 1.0
 _FILE_BYTES = 4096
 
 
@@ -38,27 +40,35 @@ class HostReadings:
         self._membership = ""
         self._groups: list[_Counter] = []
         self._throttled_seconds = 0.0
-        self._next_at_seconds = float("-inf")
+        self._look_at_seconds = self._due_at_seconds = float("-inf")
+        self._untold: list[Reading] = []
 
-    def take(self, now_seconds: float, now_unix_seconds: float) -> Reading | None:
-        """A reading, if one is due and this host tells anything.
+    def take(self, now_seconds: float, now_unix_seconds: float) -> list[Reading]:
+        """The readings to tell now, oldest first: where throttling has begun also the one before it.
 
         Args:
             now_seconds: Monotonic.
             now_unix_seconds: Wall clock.
         """
-        if now_seconds < self._next_at_seconds:
-            return None
-        self._next_at_seconds = now_seconds + _INTERVAL_SECONDS
+        if now_seconds < self._look_at_seconds:
+            return []
+        self._look_at_seconds = now_seconds + _LOOK_SECONDS
         self._follow_the_process()
-        self._throttled_seconds += sum(group.grown() for group in self._groups)
+        grown = sum(group.grown() for group in self._groups)
+        self._throttled_seconds += grown
         counters = (*self._groups, *self._pressures)
         if not any(counter.is_there for counter in counters):
-            return None
+            return []
         for pressure in self._pressures:
             pressure.grown()
         cpu, memory, io = (pressure.total for pressure in self._pressures)
-        return Reading(now_unix_seconds, self._throttled_seconds, cpu, memory, io)
+        reading = Reading(now_unix_seconds, self._throttled_seconds, cpu, memory, io)
+        if grown == 0 and now_seconds < self._due_at_seconds:
+            self._untold = [reading]
+            return []
+        told = [*(self._untold if grown else []), reading]
+        self._due_at_seconds, self._untold = now_seconds + _QUIET_INTERVAL_SECONDS, []
+        return told
 
     def _follow_the_process(self) -> None:
         """A process may be moved to another control group while it runs; totals go on from there."""

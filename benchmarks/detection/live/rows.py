@@ -74,8 +74,7 @@ class RowEmitter(Emitter):
 
     def emit_later(self, build: Callable[[], Measured]) -> None:
         """Keeps the iteration."""
-        reading = self._readings.take(time.monotonic(), time.time())
-        if reading is not None:
+        for reading in self._readings.take(time.monotonic(), time.time()):
             self._throttled_seconds = reading.throttled_seconds
         measured = build()
         measured.loss = None  # a tensor that stays keeps the memory about it from being used again

@@ -203,17 +203,33 @@ def test_throttling_is_that_of_all_groups_around_a_process_also_after_it_moved(t
         host.throttled(group, seconds)
     host.moved_to("pod/one")
     readings = HostReadings(host.proc)
-    assert readings.take(10.0, 1000.0) == Reading(1000.0, 0.0, 2.0, 0.0, 0.5)
+    assert readings.take(10.0, 1000.0) == [Reading(1000.0, 0.0, 2.0, 0.0, 0.5)]
     host.throttled("pod/one", 7.5)
-    assert readings.take(10.9, 1000.9) is None, "not due"
+    assert readings.take(10.1, 1000.1) == [], "not looked at"
     host.throttled("pod", 102.0)
     host.throttled("pod/two", 90.0)
-    assert readings.take(11.0, 1001.0) == Reading(1001.0, pytest.approx(2.5), 2.0, 0.0, 0.5)
+    assert readings.take(10.3, 1000.3) == [Reading(1000.3, pytest.approx(2.5), 2.0, 0.0, 0.5)]
     host.moved_to("pod/two")
-    assert readings.take(12.0, 1002.0) == Reading(1002.0, pytest.approx(2.5), 2.0, 0.0, 0.5)
+    assert readings.take(12.0, 1002.0) == [Reading(1002.0, pytest.approx(2.5), 2.0, 0.0, 0.5)]
     host.throttled("pod/two", 90.25)
-    assert readings.take(13.0, 1003.0) == Reading(1003.0, pytest.approx(2.75), 2.0, 0.0, 0.5)
+    assert readings.take(12.9, 1002.9) == [Reading(1002.9, pytest.approx(2.75), 2.0, 0.0, 0.5)]
+
+
+def test_what_is_not_throttled_is_told_once_a_second_and_what_is_begins_where_it_was_looked_at_last(
+    tmp_path: Path,
+) -> None:
+    host = Host(tmp_path, version=2)
+    host.throttled("job", 3.0)
+    host.moved_to("job")
+    readings = HostReadings(host.proc)
+    told = [len(readings.take(each / 4, each / 4)) for each in range(9)]
+    assert sum(told) == 3
+    assert readings.take(2.3, 2.3) == []
+    host.throttled("job", 3.1)
+    assert [each[:2] for each in readings.take(2.6, 2.6)] == [(2.3, 0.0), (2.6, pytest.approx(0.1))]
+    host.throttled("job", 3.2)
+    assert [each[:2] for each in readings.take(2.9, 2.9)] == [(2.9, pytest.approx(0.2))]
 
 
 def test_a_host_that_tells_nothing_is_not_read(tmp_path: Path) -> None:
-    assert HostReadings(tmp_path / "none").take(0.0, 0.0) is None
+    assert HostReadings(tmp_path / "none").take(0.0, 0.0) == []
