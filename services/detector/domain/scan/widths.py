@@ -167,10 +167,10 @@ class Widths:
             every = self._counts[:, place]
             excess = np.where(known, self._fourths[:, place] / np.where(known, mean, 1.0) ** 2, 0.0)
             excess -= np.where(known, 3 * every**2 / (every + 2), 0.0)
-            tail = (_PRIOR_WINDOWS_OF_TAIL * tail + excess) / (_PRIOR_WINDOWS_OF_TAIL + every)
-            tail = np.clip(tail, _LEAST_TAIL, _LARGEST_TAIL)
-            spreads[:, place], tails[:, place] = spread, tail
-            tail = tail / 2  # as far as neighbours are independent
+            weighed = (_PRIOR_WINDOWS_OF_TAIL * tail + excess) / (_PRIOR_WINDOWS_OF_TAIL + every)
+            # Half of the shorter ones' is that of independent neighbours: less is chance.
+            tail = np.clip(weighed, tail if place else _LEAST_TAIL, _LARGEST_TAIL)
+            spreads[:, place], tails[:, place], tail = spread, tail, tail / 2
             if place:
                 growth = np.clip(logs[:, place] - logs[:, place - 1], _GROWTH, _LARGEST_GROWTH)
             before = logs[:, place]

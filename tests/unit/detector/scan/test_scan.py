@@ -96,6 +96,14 @@ def test_the_longer_the_windows_the_less_is_known_of_them() -> None:
     assert (np.diff(widths.widths[0, 4:]) > 0).all()
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_a_few_light_windows_do_not_say_that_tails_fall_sooner_than_chance_makes_them_fall(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    often_blocked = np.where(rng.random((200, 8)) < 0.15, 6.8, 0.1 * rng.standard_normal((200, 8)))
+    tails = _learned(often_blocked).tails[0]
+    assert (tails[1:] >= tails[:-1] / 2).all()
+
+
 def test_what_turns_out_to_be_illness_is_not_learned() -> None:
     rng = np.random.default_rng(5)
     widths = Widths.of_shape(1, 2)
