@@ -146,7 +146,7 @@ class StampColumns:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ReadingColumns:
-    """One value a reading of a process's host, about one a second, ``num_readings`` of each batch."""
+    """One value a reading of a process's host, one a second or more, ``num_readings`` of each batch."""
 
     reading_at_unix_seconds: Annotated[Floats, "s", "double"]
     throttled_seconds: Annotated[Floats, "s", "double"]

@@ -42,9 +42,10 @@ class HostReadings:
         self._throttled_seconds = 0.0
         self._look_at_seconds = self._due_at_seconds = float("-inf")
         self._untold: list[Reading] = []
+        self._had_grown = False
 
     def take(self, now_seconds: float, now_unix_seconds: float) -> list[Reading]:
-        """The readings to tell now, oldest first: where throttling has begun also the one before it.
+        """The readings to tell now, oldest first; where throttling begins or ends, those around it.
 
         Args:
             now_seconds: Monotonic.
@@ -63,7 +64,8 @@ class HostReadings:
             pressure.grown()
         cpu, memory, io = (pressure.total for pressure in self._pressures)
         reading = Reading(now_unix_seconds, self._throttled_seconds, cpu, memory, io)
-        if grown == 0 and now_seconds < self._due_at_seconds:
+        had_grown, self._had_grown = self._had_grown, grown > 0
+        if not grown and not had_grown and now_seconds < self._due_at_seconds:
             self._untold = [reading]
             return []
         told = [*(self._untold if grown else []), reading]

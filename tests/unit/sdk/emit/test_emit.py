@@ -229,6 +229,8 @@ def test_what_is_not_throttled_is_told_once_a_second_and_what_is_begins_where_it
     assert [each[:2] for each in readings.take(2.6, 2.6)] == [(2.3, 0.0), (2.6, pytest.approx(0.1))]
     host.throttled("job", 3.2)
     assert [each[:2] for each in readings.take(2.9, 2.9)] == [(2.9, pytest.approx(0.2))]
+    assert [each[:2] for each in readings.take(3.2, 3.2)] == [(3.2, pytest.approx(0.2))], "it has ended"
+    assert readings.take(3.5, 3.5) == []
 
 
 def test_a_host_that_tells_nothing_is_not_read(tmp_path: Path) -> None:
