@@ -9,10 +9,10 @@ from evenkeel.numeric.arrays import Floats
 from evenkeel.offline.errors import RecordingError
 from evenkeel.offline.iterations.file import RecordedIterations
 from evenkeel.services.detector.domain.scan.residual.clocks import Readings
+from evenkeel.services.detector.domain.scan.residual.throttling import Throttling
 
 _FEWEST = 0.5
 _USUAL = 0.25
-_BETWEEN_READINGS_SECONDS = 1.0
 
 
 class ClockChoice(StrEnum):
@@ -86,25 +86,21 @@ def clocks_of(recording: RecordedIterations, choice: ClockChoice) -> RecordedClo
     held = known("throttled_seconds")
     if held is not None:
         # As in a job that is watched: what a rank waits for a core is its host's doing, but as far as a quota holds it.
-        held_now = np.minimum(queue, _held_in_each(held, span))
+        held_now = _held_in_each(held, queue, span)
         return RecordedClocks(work=_above_0(cpu), blocked=blocked, waiting=held_now, wall=wall - queue, notes=())
     return RecordedClocks(work=_above_0(cpu), blocked=blocked, waiting=queue, wall=wall, notes=())
 
 
-def _held_in_each(totals: Floats, seconds: Floats) -> Floats:
-    """Of each iteration the part that was throttled, by how totals grew that are read once a second or more often."""
-    found = np.zeros_like(seconds)
-    ends = np.cumsum(np.nan_to_num(seconds), axis=0)
-    for rank, total in enumerate(np.maximum.accumulate(np.nan_to_num(totals), axis=0).T):
-        read_at = -np.inf
-        for row in np.flatnonzero(np.diff(total) > 0) + 1:
-            now = ends[row, rank]
-            since = min(now - read_at, _BETWEEN_READINGS_SECONDS)
-            share = min((total[row] - total[row - 1]) / since, 1.0) if since > 0 else 1.0
-            until = np.searchsorted(ends[:, rank], now + _BETWEEN_READINGS_SECONDS)
-            found[row:until, rank] = share * seconds[row:until, rank]
-            read_at = now
-    return found
+def _held_in_each(totals: Floats, queued_seconds: Floats, wall_seconds: Floats) -> Floats:
+    """Of each iteration what a quota held each rank for."""
+    throttling, ranks = Throttling(), np.arange(totals.shape[1])
+    rows = zip(totals, queued_seconds, wall_seconds, strict=True)
+    return np.array(
+        [
+            throttling.held(ranks, queued, wall, np.column_stack((ranks, total))[np.isfinite(total)])
+            for total, queued, wall in rows
+        ]
+    )
 
 
 def _above_0(seconds: Floats) -> Floats:

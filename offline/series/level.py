@@ -5,7 +5,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from evenkeel.numeric.arrays import Floats
-from evenkeel.services.detector.domain.memory.middle import median
 
 _TAIL = 4.0
 _APART = 4.0
@@ -44,7 +43,7 @@ def locate_change(residuals: Floats, *, before: float, scale: float, age: int) -
     gains = [_gain(residuals[start:], before, scale) for start in range(first, len(residuals))]
     start = first + int(np.argmax(gains))
     values = residuals[start:]
-    if len(values) >= 2 and abs(float(values[0] - median(values[1:]))) > _APART * scale:
+    if len(values) >= 2 and abs(float(values[0] - np.median(values[1:]))) > _APART * scale:
         values = values[1:]
     level = robust_level(values)
     if start > first:
@@ -65,6 +64,6 @@ def robust_level(residuals: Floats) -> float:
     if len(residuals) < 3:
         return float(np.mean(residuals))
     if len(residuals) < 5:
-        return median(residuals)
+        return float(np.median(residuals))
     cut = len(residuals) // 5
     return float(np.mean(np.sort(residuals)[cut : len(residuals) - cut]))

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from evenkeel.numeric.arrays import Floats
-from evenkeel.services.detector.domain.memory.middle import median
 
 _FAR = 8.0
 _LEAST_FAR = 0.012
@@ -46,7 +45,7 @@ def set_apart(residuals: Floats) -> tuple[Floats, Pauses]:
     if count == 0:
         return residuals, Pauses()
     absolute = np.abs(np.where(known, residuals, 0.0))
-    far = known & (absolute > max(_FAR * median(absolute[known]), _LEAST_FAR))
+    far = known & (absolute > max(_FAR * np.median(absolute[known]), _LEAST_FAR))
     share = float(far.sum() + 0.5) / (count + 1)
     # A pause may be part of a longer one.
     before, after = far[:-1] & known[1:], far[1:]

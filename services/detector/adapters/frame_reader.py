@@ -130,11 +130,11 @@ def _micro_batches(frame: Frames) -> Floats | None:
 
 
 def _readings(frame: Frames) -> Floats | None:
-    """Rank, Unix seconds and seconds throttled so far, one row a reading of a host."""
+    """Rank and seconds throttled so far, one row a reading of a host."""
     if not len(frame.reading_of):
         return None
     ranks = frame.members.rank[frame.reading_of]
-    return np.column_stack((ranks, frame.reading_at_unix_seconds, frame.throttled_seconds))
+    return np.column_stack((ranks, frame.throttled_seconds))
 
 
 def _traffic(frame: Frames, here: Ints) -> TrafficObservation | None:

@@ -17,7 +17,6 @@ import numpy as np
 from evenkeel.numeric.arrays import Floats
 from evenkeel.services.detector.domain.expectation.forgetting_least_squares import ForgettingLeastSquares
 from evenkeel.services.detector.domain.frames.observation import FrameObservation
-from evenkeel.services.detector.domain.memory.middle import median
 from evenkeel.services.detector.domain.memory.newest import with_newest
 
 _FEATURES = ("flops", "square_flops", "micro_batches")
@@ -74,10 +73,10 @@ class WorkExpectation:
         """
         if not len(seconds):
             return
-        usual = max(median(self._common) if len(self._common) else 0.0, _LEAST_COMMON)
+        usual = max(float(np.median(self._common)) if len(self._common) else 0.0, _LEAST_COMMON)
         self._common = with_newest(self._common, abs(common), _COMMON_KEPT)
         unit = unit * math.sqrt(max(abs(common) / usual, 1.0))
-        price = median(seconds / (work[:, 0] + 1e-300))
+        price = float(np.median(seconds / (work[:, 0] + 1e-300)))
         self.model.learn_rows(_FEATURES, work / unit[:, None], seconds / unit)
         rate = _RATE_OF_PRICE if self._seconds_per_flop else 1.0
         self._seconds_per_flop += rate * (price - self._seconds_per_flop)

@@ -52,7 +52,7 @@ class FrameObservation:
         core_seconds: Time on a core of the training thread, part of ``compute_seconds``; NaN for who does not know it,
             None where somebody who computed does not.
         queued_seconds: Waiting for a core, likewise.
-        readings: What came with it of the hosts, one a row: rank, Unix seconds, seconds throttled by a quota so far.
+        readings: What came with it of the hosts, one a row: rank, seconds throttled by a quota so far.
         traffic: Operations between ranks; None where nobody measures them.
     """
 

@@ -13,7 +13,6 @@ import numpy as np
 from evenkeel.numeric.arrays import Bools, Floats, Ints
 from evenkeel.services.detector.domain.expectation.workload import WorkExpectation, work_of
 from evenkeel.services.detector.domain.frames.observation import FrameObservation
-from evenkeel.services.detector.domain.memory.middle import median
 from evenkeel.services.detector.domain.memory.state import GIVEN
 from evenkeel.services.detector.domain.scan.devices import DeviceScan
 from evenkeel.services.detector.domain.scan.residual.clocks import Clock, Readings, smallest_scales
@@ -94,8 +93,6 @@ class ComputeWatch:
         Returns:
             Whose throughput changed, and the expected seconds of each entry, None while that is learned.
         """
-        if frame.readings is not None:
-            self._throttling.read(frame.readings)
         work, seconds = work_of(frame), frame.compute_seconds
         of_work = expected = self._expected(self.expectation, work, seconds, rows, usable)
         if frame.core_seconds is not None and frame.queued_seconds is not None:
@@ -120,11 +117,11 @@ class ComputeWatch:
         if frame.core_seconds is None or frame.queued_seconds is None:
             return Readings(work_seconds=np.where(usable, work_seconds, np.nan))
         own = np.where(usable, frame.compute_seconds - frame.queued_seconds, np.nan)
-        throttled_seconds = self._throttling.shares(frame.ranks) * frame.wall_seconds
+        waiting = self._throttling.held(frame.ranks, frame.queued_seconds, frame.wall_seconds, frame.readings)
         return Readings(
             work_seconds=np.where(usable, work_seconds, np.nan),
             blocked_seconds=own - work_seconds,
-            waiting_seconds=np.minimum(frame.queued_seconds, throttled_seconds),
+            waiting_seconds=waiting,
             wall_seconds=own,
         )
 
@@ -138,7 +135,7 @@ class ComputeWatch:
         expected, healthy = expectation.expect(work), usable & self._is_quiet[rows]
         with np.errstate(divide="ignore", invalid="ignore"):
             apart = np.log(seconds / expected)
-        middle = median(apart[healthy]) if healthy.any() else 0.0
+        middle = float(np.median(apart[healthy])) if healthy.any() else 0.0
         near = healthy & (np.abs(apart - middle) < REACH)
         expectation.learn(work[near], seconds[near], expected[near], common=middle)
         return expected

@@ -14,7 +14,6 @@ from evenkeel.numeric.arrays import Floats, Ints
 from evenkeel.services.detector.domain.findings.verdict import Evidence, VerdictKind
 from evenkeel.services.detector.domain.frames.observation import FrameObservation
 from evenkeel.services.detector.domain.kinds.kind import KindFinding, KindWatch, Look
-from evenkeel.services.detector.domain.memory.middle import median
 from evenkeel.services.detector.domain.memory.state import DERIVED
 
 _RATE = 1 / 32
@@ -68,7 +67,7 @@ class Corruption(KindWatch):
         known = self._known.setdefault(name, np.zeros((4, count)))
         taken = known.take(entries, axis=1)
         seen, middle, spread, lasting = taken
-        usual = median(values)
+        usual = float(np.median(values))
         apart = np.log(values)
         apart -= math.log(usual)
         apart -= middle

@@ -13,7 +13,6 @@ import numpy.typing as npt
 from evenkeel.numeric.arrays import Bools, Floats
 from evenkeel.services.detector.domain.findings.verdict import Evidence, VerdictKind
 from evenkeel.services.detector.domain.kinds.kind import KindFinding, KindWatch, Look
-from evenkeel.services.detector.domain.memory.middle import median
 
 _EVERY = 4
 """It looks at every fourth iteration."""
@@ -87,7 +86,7 @@ def slow_iterations(residuals: Floats, within: Floats) -> Bools:
     some = within[:: max(len(within) // _DEVICES_FOR_BODY, 1)]
     sizes = np.abs(some)
     known = sizes[np.isfinite(sizes)]
-    body = 1.4826 * median(known) if len(known) else 0.0
+    body = 1.4826 * float(np.median(known)) if len(known) else 0.0
     found: Bools = residuals > max(_SMALLEST_EXCESS, _BODIES * body)
     return found
 

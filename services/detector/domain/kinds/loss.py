@@ -13,7 +13,6 @@ from evenkeel.numeric.arrays import Bools, Floats
 from evenkeel.services.detector.domain.findings.verdict import Evidence, VerdictKind
 from evenkeel.services.detector.domain.frames.observation import FrameObservation
 from evenkeel.services.detector.domain.kinds.kind import KindFinding, KindWatch, Look
-from evenkeel.services.detector.domain.memory.middle import median, median_distance
 from evenkeel.services.detector.domain.memory.newest import with_newest
 from evenkeel.services.detector.domain.memory.state import GIVEN
 
@@ -44,7 +43,7 @@ class ReportedSeries:
 
     def jumped(self, value: float) -> bool:
         """Whether a value is far above the usual one."""
-        usual, spread = self.usual, _SPREAD_OF_MIDDLE * median_distance(self.values)
+        usual, spread = self.usual, _spread_of(self.values)
         return value > usual + max(_SPIKE_SIGMAS * spread, (self.ratio - 1) * abs(usual))
 
     def is_certain(self, value: float) -> bool:
@@ -52,7 +51,7 @@ class ReportedSeries:
         if not self.heavy_tailed or self.num_high > 0:
             return True
         recent = np.log(np.maximum(self.values, _TINY))
-        return math.log(value) - median(recent) > _LONE_SPREADS * _SPREAD_OF_MIDDLE * median_distance(recent)
+        return math.log(value) - float(np.median(recent)) > _LONE_SPREADS * _spread_of(recent)
 
     def complains(self, value: float) -> bool:
         """Takes the next finite value; True where it begins to be news."""
@@ -72,7 +71,7 @@ class ReportedSeries:
     @property
     def usual(self) -> float:
         """Median of the newest values; NaN before the first."""
-        return median(self.values) if len(self.values) else math.nan
+        return float(np.median(self.values)) if len(self.values) else math.nan
 
 
 @dataclass(eq=False)
@@ -109,7 +108,7 @@ def _judged(
         return None
     bad, usual = ~np.isfinite(values), series.usual
     is_finite = not bad.any()
-    value = median(values) if is_finite else float(values[bad][0])
+    value = float(np.median(values)) if is_finite else float(values[bad][0])
     if not (series.complains(value) if is_finite else series.rearm()):
         return None
     text = f"{name} is {value:g}; its recent median is {usual:g}"
@@ -123,3 +122,7 @@ def _judged(
         evidence=(Evidence(name=name, value=value if math.isfinite(value) else 0.0, unit="", text=text),),
         advice=_OF_SOME if blamed else _OF_ALL,
     )
+
+
+def _spread_of(values: Floats) -> float:
+    return _SPREAD_OF_MIDDLE * float(np.median(np.abs(values - np.median(values))))

@@ -14,7 +14,6 @@ from evenkeel.numeric.arrays import Floats
 from evenkeel.services.detector.domain.findings.verdict import Evidence, VerdictKind
 from evenkeel.services.detector.domain.kinds.jitter import FEWEST_TICKS, SHORTEST_PERIOD, slow_iterations
 from evenkeel.services.detector.domain.kinds.kind import KindFinding, KindWatch, Look
-from evenkeel.services.detector.domain.memory.middle import median, median_distance
 from evenkeel.services.detector.domain.memory.newest import with_newest
 
 _KEPT = 24
@@ -75,8 +74,9 @@ class PeriodicPause(KindWatch):
         """How far an iteration is from the usual one, and whether it is much longer than its work explains."""
         if len(self._lengths) < _FEWEST_WALLS:
             return 0.0, False
-        apart = value - median(self._lengths)
-        return apart, apart > max(_SMALLEST_PAUSE, _SPREADS * 1.4826 * median_distance(self._lengths))
+        usual = float(np.median(self._lengths))
+        spread = 1.4826 * float(np.median(np.abs(self._lengths - usual)))
+        return value - usual, value - usual > max(_SMALLEST_PAUSE, _SPREADS * spread)
 
     def _note(self, rank: int, iteration: int, excess: float) -> None:
         known = self._pauses.get(rank, [])

@@ -7,7 +7,7 @@ import numpy as np
 
 from evenkeel.numeric.arrays import Bools, Floats, Ints
 from evenkeel.services.detector.domain.memory.state import GIVEN
-from evenkeel.services.detector.domain.scan.level import INTERVAL
+from evenkeel.services.detector.domain.scan.level import ERRORS, INTERVAL
 from evenkeel.services.detector.domain.scan.residual.clocks import RATIOS, Clock
 from evenkeel.services.detector.domain.scan.residual.recent import KEPT
 from evenkeel.services.detector.domain.scan.residual.tables import arranged, more
@@ -21,7 +21,7 @@ LARGEST_STANDING = math.log(1.25)
 """Devices that differ by more from the first iteration on do not differ by nature: what is beyond is illness."""
 
 TOLD_AGAIN_AT = 0.07
-"""A throughput is told again when it has moved by so much."""
+"""A throughput is told again when it has moved by so much, and by more than chance."""
 
 
 @dataclass(slots=True, eq=False)
@@ -143,7 +143,7 @@ class DeviceScan:
         for device in np.flatnonzero((self._told < 1) | (throughputs < 1)):
             was = float(self._told[device])
             change = self._change(int(device), float(throughputs[device]), ratios[:, device])
-            moved = abs(change.throughput - was) >= max(TOLD_AGAIN_AT, change.margin)
+            moved = abs(change.throughput - was) >= max(TOLD_AGAIN_AT, change.margin * ERRORS / INTERVAL)
             if moved or change.recovered or was == 1:
                 told.append(change)
                 self._told[device] = change.throughput

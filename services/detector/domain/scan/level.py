@@ -16,6 +16,7 @@ INTERVAL = 1.96
 SHORTEST = 4
 """Frames that say where an ill row stands now, at least."""
 
+_FEWEST_MEANS = 8
 _MOST_DOUBLINGS = 4
 _WINSORISED_AT = 3.0
 _SHARE_OF_SHIFT = 0.6
@@ -27,22 +28,32 @@ class Level:
 
     Attributes:
         level: How much slower than healthy in the mean, log units of time.
-        scatter: Standard deviation of one frame about it, by the steps between neighbours.
         num_frames: Frames that it rests on.
     """
 
     level: float
-    scatter: float
     num_frames: int
-
-    def least(self, scale: float) -> float:
-        """What it is at least, where single frames scatter by so much or by what these do."""
-        return self.level - ERRORS * max(scale, self.scatter) / math.sqrt(self.num_frames)
 
 
 def stay_of(num_changes: int) -> int:
     """Frames that a row which has come and gone so often must stay elsewhere: twice as many each time."""
     return SHORTEST << min(num_changes, _MOST_DOUBLINGS)
+
+
+def scatter_of(residuals: Floats) -> float:
+    """Standard deviation of one frame, by the steps between neighbours: a change of level is one step only.
+
+    Where neighbours are alike, it is what the means of some scatter by, as if they were of independent frames.
+
+    Args:
+        residuals: Of one row, oldest first; NaN where nothing was observed.
+    """
+    known = residuals[np.isfinite(residuals)]
+    if len(known) < 2:
+        return 0.0
+    means = known[len(known) % SHORTEST :].reshape(-1, SHORTEST).mean(axis=1)
+    alike = 1.4826 * float(np.median(np.abs(np.diff(means)))) if len(means) >= _FEWEST_MEANS else 0.0
+    return math.sqrt(max(float(np.mean(np.diff(known) ** 2)), SHORTEST * alike**2) / 2)
 
 
 def level_of(residuals: Floats) -> Level:
@@ -52,10 +63,9 @@ def level_of(residuals: Floats) -> Level:
         residuals: Of one row, oldest first; NaN where nothing was observed, at least one that is not.
     """
     known = residuals[np.isfinite(residuals)]
-    scatter = math.sqrt(float(np.mean(np.diff(known) ** 2)) / 2) if len(known) > 1 else 0.0
-    middle, reach = float(np.median(known)), _WINSORISED_AT * scatter
+    middle, reach = float(np.median(known)), _WINSORISED_AT * scatter_of(known)
     mean = math.log(float(np.mean(np.exp(np.clip(known, middle - reach, middle + reach)))))
-    return Level(level=mean, scatter=scatter, num_frames=len(residuals))
+    return Level(level=mean, num_frames=len(residuals))
 
 
 def level_since_onset(residuals: Floats, *, middle: float) -> Level:
@@ -74,28 +84,26 @@ def level_since_onset(residuals: Floats, *, middle: float) -> Level:
     return level_of(residuals[int(places[int(np.argmax(gains))]) :])
 
 
-def moved_level(residuals: Floats, *, level: float, scale: float, width: float, smallest: float) -> Level | None:
+def moved_level(residuals: Floats, *, level: float, scale: float, smallest: float) -> Level | None:
     """The level of an ill row since it last moved; None where it stands where it did.
 
     Args:
         residuals: Of the newest frames since it stands there, oldest first; NaN where nothing was observed.
         level: Where it is known to stand.
-        scale: Standard deviation of a healthy frame.
-        width: How much wider a mean of some frames is than that of independent ones.
+        scale: Standard deviation of a frame, as if all were independent.
         smallest: Steps below this, log units of time, are none.
     """
     apart = residuals - level
     known = apart[np.isfinite(apart)]
     if len(known) < 2 * SHORTEST:
         return None
-    # The change itself adds one step to the scatter.
-    errors, length = ERRORS * width * max(scale, level_of(known).scatter), SHORTEST
+    errors, length = ERRORS * scale, SHORTEST
     while length <= len(known):
-        shift = float(np.median(known[-length:]))
+        shift = level_of(known[-length:]).level
         if abs(shift) > max(smallest, errors / math.sqrt(length)):
             found = level_since_onset(math.copysign(1.0, shift) * apart, middle=abs(shift))
             if found.num_frames < SHORTEST:
                 return None
-            return Level(level + math.copysign(found.level, shift), found.scatter, found.num_frames)
+            return Level(level + math.copysign(found.level, shift), found.num_frames)
         length *= 2
     return None

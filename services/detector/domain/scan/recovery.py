@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from evenkeel.numeric.arrays import Floats
-from evenkeel.services.detector.domain.scan.level import ERRORS, SHORTEST, level_of
+from evenkeel.services.detector.domain.scan.level import ERRORS, SHORTEST
 from evenkeel.services.detector.domain.scan.residual.recent import KEPT
 from evenkeel.services.detector.domain.scan.residual.tables import mean
 
@@ -23,26 +23,22 @@ def may_be_recovering(residuals: Floats, *, level: float) -> bool:
     return float(np.nan_to_num(mean(residuals[-SHORTEST:]))) < _STILL_ILL * level
 
 
-def has_recovered(
-    residuals: Floats, *, level: float, scale: float, width: float, num_relapses: int, smallest: float
-) -> bool:
+def has_recovered(residuals: Floats, *, level: float, scale: float, num_relapses: int, smallest: float) -> bool:
     """Whether some stretch of the newest frames lies clearly below the half of the level.
 
-    So does one of all that is kept that shows no difference from healthy any more. An ill row may scatter more than a
-    healthy one: its noise is what it showed since the onset.
+    So does one of all that is kept that shows no difference from healthy any more.
 
     Args:
-        residuals: Of the newest frames of the row since the onset, oldest first; NaN where nothing was observed.
+        residuals: Of the newest frames of the row since it stands there, oldest first; NaN where nothing was observed.
         level: How much slower than healthy it was told to be, log units of time.
-        scale: Standard deviation of a healthy frame.
-        width: How much wider a mean of some frames is than that of independent ones.
+        scale: Standard deviation of a frame, as if all were independent.
         num_relapses: How often it has recovered before.
         smallest: Levels below this are no illness.
     """
     known = residuals[np.isfinite(residuals)]
     if len(known) < SHORTEST:
         return False
-    errors = (ERRORS + _ERRORS_PER_RELAPSE * num_relapses) * width * max(scale, level_of(known).scatter)
+    errors = (ERRORS + _ERRORS_PER_RELAPSE * num_relapses) * scale
     limit = max(smallest, level / 2)
     length = SHORTEST
     while length <= len(known):

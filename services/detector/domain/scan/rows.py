@@ -7,7 +7,15 @@ import numpy as np
 
 from evenkeel.numeric.arrays import Bools, Floats, Ints
 from evenkeel.services.detector.domain.memory.state import DERIVED, GIVEN
-from evenkeel.services.detector.domain.scan.level import SHORTEST, level_of, level_since_onset, moved_level, stay_of
+from evenkeel.services.detector.domain.scan.level import (
+    ERRORS,
+    SHORTEST,
+    level_of,
+    level_since_onset,
+    moved_level,
+    scatter_of,
+    stay_of,
+)
 from evenkeel.services.detector.domain.scan.recovery import has_recovered, may_be_recovering
 from evenkeel.services.detector.domain.scan.residual.recent import KEPT, Recent
 from evenkeel.services.detector.domain.scan.residual.residuals import RENEWED_EVERY, Residuals
@@ -138,10 +146,13 @@ class RowScan:
     @property
     def errors(self) -> Floats:
         """Standard errors of the levels."""
-        scales = np.maximum(self.scan.noise.scales, self._scatters)
-        count = np.clip(self.num_frames - self.began_at, 1, KEPT)
-        errors = scales * self.scan.widths.widths[:, :1] / np.sqrt(count)
+        errors = self._scales / np.sqrt(np.clip(self.num_frames - self.began_at, 1, KEPT))
         return np.where(np.isfinite(errors), errors, _ERROR_OF_UNKNOWN)
+
+    @property
+    def _scales(self) -> Floats:
+        """How much a frame scatters, as if all were independent: as healthy ones, or as an ill one has shown."""
+        return np.maximum(self.scan.noise.scales * self.scan.widths.widths[:, :1], self._scatters)
 
     def observe(self, iteration: int, log_ratios: Floats, seconds: float = math.inf) -> None:
         """Takes one frame, and finds who is slow now and who is no more.
@@ -190,7 +201,6 @@ class RowScan:
         middle = max(middle, float(np.nanmedian(recent[-max(SHORTEST, window // 4) :])))
         found = level_since_onset(newest[:, device], middle=middle)
         if found.level >= self.smallest_level:
-            self._scatters[clock, device] = found.scatter
             self._call_slow(clock, device, found.level, found.num_frames)
 
     def _is_its_host(self, clock: int, device: int, middles: Floats) -> bool:
@@ -224,12 +234,13 @@ class RowScan:
         count = min(self.num_frames - int(self.began_at[clock, device]), KEPT)
         since = self.residuals.newest(count)[:, clock, device]
         level, num_relapses = float(self.levels[clock, device]), int(self._num_relapses[clock, device])
-        scale, width = float(self.scan.noise.scales[clock, device]), float(self.scan.widths.widths[clock, 0])
-        smallest = self.smallest_level
-        moved = moved_level(since, level=level, scale=scale, width=width, smallest=smallest)
-        is_less_ill = moved is not None and moved.least(scale * width) > smallest
+        is_ill = self._iterations.newest() >= self.first_iterations[clock, device]
+        self._scatters[clock, device] = scatter_of(self.residuals.newest(KEPT)[is_ill, clock, device])
+        scale, smallest = float(self._scales[clock, device]), self.smallest_level
+        moved = moved_level(since, level=level, scale=scale, smallest=smallest)
+        is_less_ill = moved is not None and moved.level - ERRORS * scale / math.sqrt(moved.num_frames) > smallest
         if not is_less_ill and has_recovered(
-            since, level=level, scale=scale, width=width, num_relapses=num_relapses, smallest=smallest
+            since, level=level, scale=scale, num_relapses=num_relapses, smallest=smallest
         ):
             well = level_since_onset(level - since, middle=level).num_frames
             self.first_iterations[clock, device] = int(self._iterations.newest(well)[0])
@@ -241,7 +252,7 @@ class RowScan:
             return
         stay = stay_of(num_relapses + int(self._num_moves[clock, device]))
         if moved is not None and moved.level >= smallest and moved.num_frames >= stay:
-            self.levels[clock, device], self._scatters[clock, device] = moved.level, moved.scatter
+            self.levels[clock, device] = moved.level
             self.began_at[clock, device] = self.num_frames - moved.num_frames
             self._num_moves[clock, device] += 1
 
@@ -260,7 +271,6 @@ class RowScan:
             if np.isfinite(since).any() and not may_be_recovering(since, level=float(self.levels[clock, device])):
                 found = level_of(since)
                 self.levels[clock, device] = max(found.level, self.smallest_level)
-                self._scatters[clock, device] = found.scatter
 
     def _look_at_standing(self) -> None:
         """What has differed from the first iteration on by more than nature explains."""

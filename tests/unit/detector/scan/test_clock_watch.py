@@ -32,7 +32,7 @@ def frames_of(
         work: Times the usual work of the slow rank.
         blocked: Its further blocked seconds, in parts of an iteration's work.
         queued: The same for seconds that it waits for a core.
-        throttled: Part of the time in which a quota throttles it, by its control group.
+        throttled: Part of all that it waits for a core in which a quota throttles it, by its control group.
         stop: Iterations.
         seed: Of all noise.
     """
@@ -43,15 +43,16 @@ def frames_of(
         quotas=(4,) * num_ranks,
         seed=seed,
     )
-    rng = np.random.default_rng(seed)
+    rng, held_seconds = np.random.default_rng(seed), 0.0
     for frame in job.frames(0, stop):
         usual = float(np.median(frame.compute_seconds))
         sick = (frame.ranks == 1) & (frame.iteration >= BEGIN)
         others = usual * rng.gamma(2.0, 0.5, num_ranks) + np.where(sick, queued * usual, 0.0)
+        held_seconds += throttled * float(others[sick].sum())
         asleep = np.abs(rng.normal(0.0, 1e-3, num_ranks)) + np.where(sick, blocked * usual, 0.0)
         yield replace(
             frame,
-            readings=np.array([[1.0, frame.iteration, throttled * max(0, frame.iteration - BEGIN)]]),
+            readings=np.array([[1.0, held_seconds]]),
             core_seconds=frame.compute_seconds,
             queued_seconds=others,
             compute_seconds=frame.compute_seconds + others + asleep,
@@ -73,7 +74,7 @@ def slow_verdicts(frames: Iterator[FrameObservation], detector: JobDetector | No
         ({"work": 1.5}, "work", 1 / 1.5),
         ({"work": 1.25}, "work", 0.8),
         ({"blocked": 0.5}, "blocked", 1 / 1.5),
-        ({"queued": 4.0, "throttled": 0.9}, "waiting for a core", 0.17),
+        ({"queued": 4.0, "throttled": 1.0}, "waiting for a core", 0.17),
     ],
 )
 def test_what_a_rank_does_convicts_it(num_ranks: int, fault: dict[str, float], clock: str, throughput: float) -> None:
@@ -92,6 +93,26 @@ def test_what_a_rank_does_convicts_it(num_ranks: int, fault: dict[str, float], c
 @pytest.mark.parametrize("seed", range(3))
 def test_a_host_that_others_use_convicts_no_device(seed: int) -> None:
     assert slow_verdicts(frames_of(queued=3.0, stop=400, seed=seed)) == []
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_quota_that_holds_some_iterations_long_and_others_hardly_is_never_called_over(seed: int) -> None:
+    waits = np.random.default_rng(seed).choice([0.1, 1.8], 1000)
+    frames = [
+        replace(
+            frame,
+            queued_seconds=np.where(sick, wait * frame.core_seconds, 0.0),
+            readings=np.array([[1.0, 1e3 * frame.iteration]]) if sick.any() else None,
+        )
+        for frame, wait in zip(frames_of(stop=1000, seed=seed), waits, strict=True)
+        for sick in [(frame.ranks == 1) & (frame.iteration >= BEGIN)]
+    ]
+
+    found = slow_verdicts(iter(frames))
+
+    assert [one.kind for one in found] == [VerdictKind.COMPUTE_SLOW] * len(found)
+    assert len(found) <= 12
+    assert found[-1].throughput == pytest.approx(1 / 1.95, abs=0.1)
 
 
 def test_a_device_that_recovers_is_told_to() -> None:

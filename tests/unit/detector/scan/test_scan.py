@@ -130,9 +130,9 @@ def test_a_level_is_what_it_is_since_its_onset(level: float, since: int) -> None
 
 def test_noise_that_hides_half_of_a_level_keeps_nobody_ill_who_shows_nothing_for_long() -> None:
     residuals = 0.3 * np.random.default_rng(3).standard_normal(64)
-    found = has_recovered(residuals, level=0.1, scale=0.3, width=1.2, num_relapses=0, smallest=0.045)
+    found = has_recovered(residuals, level=0.1, scale=0.36, num_relapses=0, smallest=0.045)
     assert found
-    assert not has_recovered(residuals + 0.3, level=0.1, scale=0.3, width=1.2, num_relapses=0, smallest=0.045)
+    assert not has_recovered(residuals + 0.3, level=0.1, scale=0.36, num_relapses=0, smallest=0.045)
 
 
 def test_who_takes_three_times_as_long_in_every_other_frame_has_half_of_its_throughput() -> None:
@@ -152,5 +152,5 @@ def test_who_is_clearly_below_half_of_its_level_has_recovered(now: float, scale:
     residuals = np.concatenate([np.full(52, 0.3), np.full(12, now)]) + 0.01 * np.random.default_rng(4).standard_normal(
         64
     )
-    found = has_recovered(residuals, level=0.3, scale=scale, width=1.2, num_relapses=0, smallest=0.045)
+    found = has_recovered(residuals, level=0.3, scale=scale, num_relapses=0, smallest=0.045)
     assert found == recovered

@@ -10,7 +10,6 @@ from evenkeel.services.detector.domain.expectation.profile.profile import Profil
 from evenkeel.services.detector.domain.expectation.profile.recent import RecentIterations
 from evenkeel.services.detector.domain.frames.layout import FrameLayout
 from evenkeel.services.detector.domain.frames.observation import FrameObservation
-from evenkeel.services.detector.domain.memory.middle import median
 from evenkeel.services.detector.domain.memory.newest import with_newest
 
 WINDOW = 16
@@ -53,13 +52,13 @@ class JobProfile:
     @property
     def seconds_per_flop(self) -> float:
         """Recent median of a healthy device; 0 before the first plain frame of the epoch."""
-        return median(self._recent[:, _PRICE]) if len(self._recent) else 0.0
+        return float(np.median(self._recent[:, _PRICE])) if len(self._recent) else 0.0
 
     def begin_epoch(self, epoch: int) -> None:
         """The layout changed: what iterations took before no longer counts."""
         self._epoch = epoch
         if len(self._recent):
-            self._transfer_before = median(self._recent[-self._num_alike :, _TRANSFER])
+            self._transfer_before = float(np.median(self._recent[-self._num_alike :, _TRANSFER]))
         self._recent = self._recent[:0]
         self._iterations.clear()
         self._num_alike = 0
@@ -72,7 +71,7 @@ class JobProfile:
             num_iterations: Newest ones that did.
         """
         self._num_alike = min(num_iterations, len(self._recent))
-        self._iteration_seconds = median(self._recent[-self._num_alike :, _WALL])
+        self._iteration_seconds = float(np.median(self._recent[-self._num_alike :, _WALL]))
         self._iterations.forget_before(iteration)
 
     def observe(self, frame: FrameObservation, layout: FrameLayout, *, usable: Bools, healthy: Bools) -> None:
@@ -91,7 +90,7 @@ class JobProfile:
         # The last to arrive waits only for the exchange itself: the least wait is the cost without the waiting. Of the
         # exchange that of the first stages counts: pipelines end there.
         gradient, vote = float(waits[grid.is_first, _GRADIENT].min()), float(waits[:, _VOTE].min())
-        after = median(frame.other_seconds[some]) + gradient + vote
+        after = float(np.median(frame.other_seconds[some])) + gradient + vote
         pipelines, transfer, exchanged = grid.between_ranks(seconds, waits[:, _TENSOR], walls, after)
         # Where stages of a replica ran different numbers of micro-batches, some were routed, and pipelines stall for
         # one another, which is no transfer: what was found in the epoch before stands then, or what the others tell.
@@ -108,7 +107,7 @@ class JobProfile:
         row = wall, price, tokens, squares, wall - pipelines - gradient, transfer, exchanged, gradient
         self._recent = with_newest(self._recent, row, WINDOW)
         self._num_alike = min(self._num_alike + 1, WINDOW)
-        self._iteration_seconds = median(self._recent[-self._num_alike :, _WALL])
+        self._iteration_seconds = float(np.median(self._recent[-self._num_alike :, _WALL]))
         if is_whole and not frame.missing_ranks:
             self._iterations.append(frame.iteration, wall, frame.micro_batches)
 

@@ -1,6 +1,5 @@
-"""Medians are numpy's to the bit, what is kept are the newest, and grids tell what iterations take between ranks."""
+"""What is kept are the newest, and grids tell what iterations take between ranks."""
 
-import math
 from dataclasses import fields, replace
 
 import numpy as np
@@ -11,30 +10,10 @@ from hypothesis import strategies as st
 from evenkeel.services.detector.domain.expectation.profile.grid import PipelineGrid
 from evenkeel.services.detector.domain.frames.layout import FrameLayout
 from evenkeel.services.detector.domain.frames.observation import FrameObservation
-from evenkeel.services.detector.domain.memory.middle import median, median_distance
 from evenkeel.services.detector.domain.memory.newest import with_newest
 from tests.unit.detector.synthetic import SyntheticJob, cube
 
 numbers = st.floats(-1e6, 1e6)
-
-
-@given(st.lists(numbers, min_size=1, max_size=40), st.integers(1, 60))
-def test_a_median_is_numpys_to_the_bit_however_many_there_are(values: list[float], times: int) -> None:
-    row = np.tile(np.array(values), times)
-    assert median(row) == float(np.median(row))
-
-
-@pytest.mark.parametrize("count", [1, 2, 7, 5000])
-def test_a_median_of_what_is_no_number_is_none(count: int) -> None:
-    row = np.arange(count, dtype=np.float64)
-    row[count // 2] = math.nan
-    assert math.isnan(median(row))
-
-
-@given(st.lists(numbers, min_size=1, max_size=40))
-def test_a_distance_from_the_median_is_numpys_to_the_bit(values: list[float]) -> None:
-    row = np.array(values)
-    assert median_distance(row) == float(np.median(np.abs(row - np.median(row))))
 
 
 @given(st.lists(st.tuples(numbers, numbers), min_size=1, max_size=60), st.integers(2, 9))
