@@ -22,7 +22,7 @@ from typing import IO, Any, Self
 from evenkeel.contracts.kafka_security import kafka_security
 from evenkeel.contracts.topics import DEFAULT_NUM_PARTITIONS
 from evenkeel.stack.addresses import Addresses, wrong_address
-from evenkeel.stack.errors import StackError
+from evenkeel.stack.errors import ServerAwayError, StackError
 from evenkeel.stack.kafka.node import Kafka
 from evenkeel.stack.kafka.topics import apply_topics
 from evenkeel.stack.paths import stack_folder
@@ -137,12 +137,7 @@ class Stack:
             self._say("starting Kafka and PostgreSQL")
             self._start_servers()
             self._say("making the history's tables and the topics")
-            upgrade_database(self._addresses.database_url)
-            apply_topics(
-                self._addresses.kafka_bootstrap_servers,
-                security=self._security,
-                num_partitions=DEFAULT_NUM_PARTITIONS if self._kafka is None else NUM_PARTITIONS,
-            )
+            self._prepare_servers()
             if self._process_names:
                 self._say(f"starting {', '.join(self._services)}")
                 start_on_free_ports(self._start_services_once, self._stop_services)
@@ -245,6 +240,23 @@ class Stack:
             if server is not None and server.process is not None:
                 self._keepers[name] = Keeper(server.process, on_restart=self.tell)
                 self._keepers[name].start()
+
+    def _prepare_servers(self) -> None:
+        given = {"EVENKEEL_DATABASE_URL": self._postgres, "EVENKEEL_KAFKA_BOOTSTRAP_SERVERS": self._kafka}
+        names = " and ".join(name for name, own in given.items() if own is None)
+        try:
+            upgrade_database(self._addresses.database_url)
+            apply_topics(
+                self._addresses.kafka_bootstrap_servers,
+                security=self._security,
+                num_partitions=DEFAULT_NUM_PARTITIONS if self._kafka is None else NUM_PARTITIONS,
+            )
+        except ServerAwayError as error:
+            if not names:
+                raise
+            raise ServerAwayError(
+                f"{error}; set here are {names}; unset what is no longer true: the stack then runs its own"
+            ) from error
 
     def _stop_services(self) -> None:
         if self._supervisor is not None:

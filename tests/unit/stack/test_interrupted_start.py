@@ -64,3 +64,10 @@ def test_a_folder_that_cannot_be_written_is_one_line() -> None:
     lock_path("mine").parent.parent.write_text("no folder")
     with pytest.raises(StackError, match="the folder of the stack 'mine' cannot be used"):
         is_owned("mine")
+
+
+def test_addresses_that_a_shell_still_holds_from_another_stack_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EVENKEEL_DATABASE_URL", "postgresql://nobody@127.0.0.1:1/nothing")
+    monkeypatch.setenv("EVENKEEL_KAFKA_BOOTSTRAP_SERVERS", "127.0.0.1:1")
+    with pytest.raises(StackError, match=r"EVENKEEL_DATABASE_URL and EVENKEEL_KAFKA_BOOTSTRAP_SERVERS; unset"):
+        Stack("mine").start()

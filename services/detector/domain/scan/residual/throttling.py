@@ -16,7 +16,7 @@ _UNREAD = (np.nan, 0.0, 0.0, 0.0, 0.0)
 
 @dataclass(slots=True, eq=False)
 class Throttling:
-    """A row a rank: seconds throttled by its newest reading; held and queued by then, fading; queued, and all, since."""
+    """A row a rank: seconds throttled by its newest reading; held and queued by then, fading; queued and all since."""
 
     _known: Floats = field(default_factory=lambda: np.empty((0, len(_UNREAD))))
 
