@@ -102,7 +102,8 @@ def moved_level(residuals: Floats, *, level: float, scale: float, smallest: floa
         shift = level_of(known[-length:]).level
         if abs(shift) > max(smallest, errors / math.sqrt(length)):
             found = level_since_onset(math.copysign(1.0, shift) * apart, middle=abs(shift))
-            if found.num_frames < SHORTEST:
+            stretch = np.clip(apart[-found.num_frames :] / shift, -1.0, 1.0)
+            if found.num_frames < SHORTEST or np.nanmean(stretch) <= _SHARE_OF_SHIFT:  # as much is back where it was
                 return None
             return Level(level + math.copysign(found.level, shift), found.num_frames)
         length *= 2

@@ -219,10 +219,8 @@ class RowScan:
         self.scan.begin_anew(clock, device, num_strange=num_frames)
 
     def _peer_became_faster(self, clock: int, device: int, peer: int) -> None:
-        """Both stand elsewhere now; a peer that was ill is less so."""
+        """Both stand elsewhere now; where a peer that was ill does is looked at with each frame."""
         if self.slow[clock, peer]:
-            fell = float(np.nanmedian(self.residuals.newest(RENEWED_EVERY)[:, clock, peer]))
-            self.levels[clock, peer] = max(fell, self.smallest_level)
             self.scan.begin_anew(clock, device, num_strange=0)
             return
         both = np.array([device, peer])
@@ -238,8 +236,8 @@ class RowScan:
         self._scatters[clock, device] = scatter_of(self.residuals.newest(KEPT)[is_ill, clock, device])
         scale, smallest = float(self._scales[clock, device]), self.smallest_level
         moved = moved_level(since, level=level, scale=scale, smallest=smallest)
-        is_less_ill = moved is not None and moved.level - ERRORS * scale / math.sqrt(moved.num_frames) > smallest
-        if not is_less_ill and has_recovered(
+        is_still_ill = moved is not None and moved.level - ERRORS * scale / math.sqrt(moved.num_frames) > smallest
+        if not is_still_ill and has_recovered(
             since, level=level, scale=scale, num_relapses=num_relapses, smallest=smallest
         ):
             well = level_since_onset(level - since, middle=level).num_frames
@@ -251,7 +249,7 @@ class RowScan:
             self.scan.begin_anew(clock, device, num_strange=0)
             return
         stay = stay_of(num_relapses + int(self._num_moves[clock, device]))
-        if moved is not None and moved.level >= smallest and moved.num_frames >= stay:
+        if moved is not None and is_still_ill and moved.num_frames >= stay:
             self.levels[clock, device] = moved.level
             self.began_at[clock, device] = self.num_frames - moved.num_frames
             self._num_moves[clock, device] += 1
