@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from evenkeel.numeric.arrays import Floats
 from evenkeel.services.detector.adapters.snapshot import dump, load
 from evenkeel.services.detector.domain.findings.verdict import Verdict, VerdictKind
 from evenkeel.services.detector.domain.frames.observation import FrameObservation
@@ -95,24 +96,35 @@ def test_a_host_that_others_use_convicts_no_device(seed: int) -> None:
     assert slow_verdicts(frames_of(queued=3.0, stop=400, seed=seed)) == []
 
 
+def under_a_quota(waits: Floats, seed: int, *, until: int) -> Iterator[FrameObservation]:
+    """From BEGIN on rank 1 waits for a core so many times its work in each iteration; throttled until one of them."""
+    for frame, wait in zip(frames_of(stop=len(waits), seed=seed), waits, strict=True):
+        assert frame.core_seconds is not None
+        sick = (frame.ranks == 1) & (frame.iteration >= BEGIN)
+        queued = np.where(sick, wait * frame.core_seconds, 0.0)
+        counted = np.array([[1.0, 1e3 * min(frame.iteration, until)]]) if sick.any() else None
+        yield replace(frame, queued_seconds=queued, compute_seconds=frame.core_seconds + queued, readings=counted)
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_a_quota_that_holds_some_iterations_long_and_others_hardly_is_never_called_over(seed: int) -> None:
-    waits = np.random.default_rng(seed).choice([0.1, 1.8], 1000)
-    frames = [
-        replace(
-            frame,
-            queued_seconds=np.where(sick, wait * frame.core_seconds, 0.0),
-            readings=np.array([[1.0, 1e3 * frame.iteration]]) if sick.any() else None,
-        )
-        for frame, wait in zip(frames_of(stop=1000, seed=seed), waits, strict=True)
-        for sick in [(frame.ranks == 1) & (frame.iteration >= BEGIN)]
-    ]
-
-    found = slow_verdicts(iter(frames))
+    found = slow_verdicts(under_a_quota(np.random.default_rng(seed).choice([0.1, 1.8], 1000), seed, until=1000))
 
     assert [one.kind for one in found] == [VerdictKind.COMPUTE_SLOW] * len(found)
     assert len(found) <= 7
     assert found[-1].throughput == pytest.approx(1 / 1.95, abs=0.1)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_quota_that_is_lifted_is_called_over_and_not_a_small_one(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    waits = np.r_[rng.choice([0.1, 1.8], 320), 0.1 * rng.gamma(1.0, 1.0, 80)]
+
+    found = slow_verdicts(under_a_quota(waits, seed, until=320))
+
+    assert found[-1].kind is VerdictKind.RECOVERED
+    assert found[-1].decided_iteration <= 360
+    assert all(one.throughput < 0.75 for one in found[:-1])
 
 
 def test_a_device_that_recovers_is_told_to() -> None:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from evenkeel.services.detector.domain.scan.budget import Budget
-from evenkeel.services.detector.domain.scan.level import level_of, level_since_onset
+from evenkeel.services.detector.domain.scan.level import level_of, level_since_onset, scatter_of
 from evenkeel.services.detector.domain.scan.recovery import has_recovered
 from evenkeel.services.detector.domain.scan.widths import FRAMES_OF_A_BASKET, Widths
 from evenkeel.services.detector.domain.scan.windows import LENGTHS, Windows
@@ -137,6 +137,16 @@ def test_noise_that_hides_half_of_a_level_keeps_nobody_ill_who_shows_nothing_for
 
 def test_who_takes_three_times_as_long_in_every_other_frame_has_half_of_its_throughput() -> None:
     assert level_of(np.tile([0.0, np.log(3.0)], 32)).level == pytest.approx(np.log(2.0))
+
+
+def test_frames_that_are_like_their_neighbours_scatter_as_much_as_their_means_do() -> None:
+    means = 0.2 * np.random.default_rng(2).standard_normal(16)
+    assert scatter_of(np.repeat(means, 4)) == pytest.approx(2 * 0.2, rel=0.5)
+
+
+def test_a_change_of_level_is_no_scatter() -> None:
+    noise = 0.02 * np.random.default_rng(2).standard_normal(64)
+    assert scatter_of(noise + np.repeat([0.7, 0.0], 32)) < 0.1
 
 
 def test_a_lone_pause_is_no_level() -> None:
