@@ -72,7 +72,8 @@ def watch_passes(model: nn.Module, phases: Phases, backward: BackwardPass) -> No
         phases.rest()
         backward.expect(output)
 
-    model.register_forward_pre_hook(hook_of(phases, begins))
+    # Before those of others: what they do is no wait.
+    model.register_forward_pre_hook(hook_of(phases, begins), prepend=True)
     model.register_forward_hook(hook_of(phases, ends))
 
 

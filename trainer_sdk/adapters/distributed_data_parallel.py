@@ -31,7 +31,8 @@ def watch_distributed(model: nn.Module, wrapper: DistributedDataParallel, phases
     def prepares(*_: Any) -> None:
         phases.wait("buffers", others)
 
-    model.register_forward_pre_hook(hook_of(phases, prepares))
-    # What is compiled as a whole has no hooks within.
-    inside = wrapper.module if wrapper is model else model
+    inside = model  # what is compiled as a whole has no hooks within
+    if wrapper is model:
+        inside = wrapper.module
+        model.register_forward_pre_hook(hook_of(phases, prepares))
     watch_passes(inside, phases, BackwardPass(phases, waits_for))

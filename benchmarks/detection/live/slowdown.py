@@ -1,7 +1,7 @@
 """What is done to one rank of a loop, by the rank itself: real work, sleep, a quota, stops from outside.
 
-Nothing is paced: extra work is a number of matrix products (or of fresh pages touched), found once from how long one
-takes on a core and what the rank's iterations take there.
+Nothing is paced: extra work is matrix products (or fresh pages touched) until they took a share of what the rank's
+iterations take on a core, by the same clock: a fault of 1.25 is 1.25 times the work.
 """
 
 import random
@@ -57,7 +57,7 @@ class Slowdown:
         self._random = random.Random(case.seed + 1)
         self._iteration = -WARM_UP - 1
         self._is_on = False
-        self._units = 0.0
+        self._core_seconds = 0.0
         self._seconds = 0.0
         self._stopper: subprocess.Popen[bytes] | None = None
         self._quota: Path | None = None
@@ -79,9 +79,9 @@ class Slowdown:
         if fault is Fault.SLEEP:
             time.sleep(self._seconds)
         elif fault in (Fault.WORK, Fault.HOG, Fault.SLOWER):
-            self._work(self._units)
+            self._work(self._core_seconds)
         elif fault is Fault.NOISY or (fault is Fault.SWITCHES and self._iteration // _SWITCHES_EVERY % 2):
-            self._work(self._units * abs(self._random.gauss(0.0, 1.0)))
+            self._work(self._core_seconds * abs(self._random.gauss(0.0, 1.0)))
 
     def in_input(self) -> None:
         """While a batch is fetched."""
@@ -120,18 +120,11 @@ class Slowdown:
                 of_process = median((each.process_cpu_seconds or 0.0) / each.wall_seconds for each in newest)
                 self._set_quota(of_process / (1 + extra))
             case _:
-                self._units = extra * work / self._seconds_of_unit()
+                self._core_seconds = extra * work
 
-    def _seconds_of_unit(self) -> float:
-        times = []
-        for _ in range(_NEWEST):
-            before = time.thread_time()
-            self._work(1)
-            times.append(time.thread_time() - before)
-        return median(times)
-
-    def _work(self, units: float) -> None:
-        for _ in range(round(units)):
+    def _work(self, core_seconds: float) -> None:
+        until = time.thread_time() + core_seconds
+        while time.thread_time() < until:
             if self._case.fault is Fault.HOG:
                 bytearray(_BYTES).count(1)
             else:

@@ -46,6 +46,7 @@ FORWARD_AND_BACKWARD["last sharded"] = [
 ]
 FORWARD_AND_BACKWARD["compiled"] = FORWARD_AND_BACKWARD["last sharded"]
 FORWARD_AND_BACKWARD |= dict.fromkeys(("recomputed", "mixed"), FORWARD_AND_BACKWARD["sharded"])
+FORWARD_AND_BACKWARD["hooked"] = FORWARD_AND_BACKWARD["ddp"]
 WAITING = [kind for kind in FORWARD_AND_BACKWARD if kind != "single"]
 
 
@@ -137,10 +138,11 @@ def test_only_the_slow_rank_computes_longer_though_all_take_as_long(ranks: Ranks
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells waiting for a core")
 @pytest.mark.parametrize("kind", FORWARD_AND_BACKWARD)
 def test_a_sleep_in_the_forward_pass_is_blocked_time_and_no_work(ranks: Ranks, kind: str) -> None:
+    num_sleeps = 3 if kind == "hooked" else 2  # in a hook of the user's, forward, backward
     for sample in ranks.said[SLOW_RANK][kind]["watched"]["samples"]:
         assert sample["cpu"] > 0
         # Differences of three clocks, which are not read in the same moment: a busy machine comes in between.
-        assert blocked(sample) >= 0.15
+        assert blocked(sample) >= 0.1 * num_sleeps - 0.05
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells waiting for a core")

@@ -89,6 +89,12 @@ def sharded(model: Model, dtype: torch.dtype | None = None) -> nn.Module:
     return model
 
 
+def hooked(model: Model) -> Model:
+    """One with a hook of the user's own, from before the watch."""
+    model.register_forward_pre_hook(lambda *_: first_block(model).pause())
+    return model
+
+
 def compiled(model: Model) -> Model:
     model.head.compile(fullgraph=True, backend="aot_eager")
     return model
@@ -97,6 +103,7 @@ def compiled(model: Model) -> Model:
 KINDS: dict[str, Callable[[], nn.Module]] = {
     "single": Model,
     "ddp": lambda: DistributedDataParallel(Model()),
+    "hooked": lambda: DistributedDataParallel(hooked(Model())),
     "accumulated": lambda: DistributedDataParallel(Model()),
     "sharded": lambda: sharded(Model()),
     "last sharded": lambda: sharded(Model(scaled=False)),
